@@ -1,0 +1,1 @@
+"""Workup: train and evaluate language models that seek evidence before they diagnose."""

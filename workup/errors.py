@@ -1,0 +1,42 @@
+"""Errors that a user can act on, and the nearest-name hint they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WorkupError(Exception):
+    """Something went wrong on our side or on the machine's; exit status 1."""
+
+    exit_status = 1
+
+
+class UserError(WorkupError):
+    """The user can mend this: one line saying what, where and what to type instead; exit status 2."""
+
+    exit_status = 2
+
+
+class CaseError(UserError):
+    """A case file is malformed; names the file, the line (1-based) and the field."""
+
+    def __init__(self, problem: str, *, file: object, line: int | None = None, field: str | None = None) -> None:
+        place = str(file) + (f", line {line}" if line is not None else "") + (f", field '{field}'" if field else "")
+        super().__init__(f"{place}: {problem}")
+        self.file, self.line, self.field = str(file), line, field
+
+
+class RolloutError(WorkupError):
+    """One episode could not be finished (a judge, patient or endpoint gave up); the reason is the message."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> UserError:
+    """The error for a name that does not exist, with the nearest one that does.
+
+    `more` is a trailing hint such as "`workup methods` lists all".
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}."
+    return UserError(f"no {kind} '{name}'. {hint}{f' ({more})' if more else ''}")

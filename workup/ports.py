@@ -1,0 +1,181 @@
+"""What we ask of others: one verb each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from workup.case import Case, Source
+from workup.episode import Action, Batch, Completion, Message, Observation, Sample, Scores, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw one completion.
+
+    `stop` strings end it (and stay part of it); `key` makes the draw reproducible whatever else shares the batch: the same
+    key, prompt and weights give the same tokens. `temperature` 0 is greedy.
+    """
+
+    stop: tuple[str, ...] = ()
+    max_tokens: int = 256
+    temperature: float = 1.0
+    key: int = 0
+
+
+class Policy(Protocol):
+    """A model that continues token ids; stateless to its caller (a KV cache may live inside)."""
+
+    def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
+        """The ids which, appended to `past`, put `messages` before the model and hand it the floor."""
+        ...
+
+    async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a doctor did in one turn, with the prompt ids it read (none for doctors that are no token policies)."""
+
+    prompt_tokens: tuple[int, ...]
+    completion: Completion
+
+
+class Doctor(Protocol):
+    """Whoever sits in the doctor's chair: a token policy, an endpoint, an anchor, a person at the keyboard.
+
+    `opening` and the past turns' observations are all it may see, besides `case.given`, which the opening states anyway.
+    """
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act: ...
+
+
+class Environment(Protocol):
+    """The other side of an encounter. Stateless: the past comes in as an argument, so any turn can be replayed."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Strings that end a completion in this environment's grammar."""
+        ...
+
+    def open(self, case: Case) -> tuple[Message, ...]: ...
+
+    def read(self, text: str) -> Action:
+        """The one parse of a completion; linear in its length, never raises."""
+        ...
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+
+class Model(Protocol):
+    """A model in a supporting role: judge, patient, examiner."""
+
+    async def complete(self, messages: Sequence[Message]) -> str: ...
+
+
+class Scorer(Protocol):
+    """Mean log-probability per token (nats) of an answer after a context."""
+
+    async def logprob(self, context: str, answer: str) -> float: ...
+
+
+class Judge(Protocol):
+    """Decides whether a diagnosis names the truth. Raises RolloutError when it cannot decide; never guesses 0."""
+
+    async def same(self, answer: str, case: Case) -> bool: ...
+
+
+class Retriever(Protocol):
+    async def search(self, query: str, k: int) -> Sequence[str]: ...
+
+
+Gather = Callable[[Sequence[float]], Sequence[float]]
+
+
+def alone(values: Sequence[float]) -> Sequence[float]:
+    """The gather of a single process: nobody else has values."""
+    return values
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What a reward or an environment may reach for.
+
+    `gather` concatenates a list of numbers over all processes of a distributed run, in rank order: statistics over "the
+    batch" must go through it.
+    """
+
+    judge: Judge
+    gather: Gather = alone
+    reference: Scorer | None = None
+    retriever: Retriever | None = None
+
+
+# batch, instruments → scores[group][episode]; failed episodes never reach it
+Reward = Callable[[Batch, Instruments], Awaitable[Scores]]
+# scores[group][episode], gather → advantage[group][episode][turn]
+Credit = Callable[[Batch, Scores, Gather], Sequence[Sequence[Sequence[float]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A transcript to imitate, as text: the opening, then (completion, observation) pairs.
+
+    Each of `probes` is (how many exchanges come before it, a completion to imitate there instead of the next one): it
+    branches off the transcript, sees the same past, and nothing after sees it. `imitate` False keeps the exchanges as
+    context and trains on the probes alone.
+    """
+
+    opening: tuple[Message, ...]
+    exchanges: tuple[tuple[str, tuple[Message, ...]], ...]
+    probes: tuple[tuple[int, str], ...] = ()
+    imitate: bool = True
+
+
+@dataclass(frozen=True)
+class Imitate:
+    """A supervised stage: `demonstrate(source, environment, seed, index)` makes the index-th demonstration."""
+
+    name: str
+    demonstrate: Callable[[Source, Environment, int, int], Demonstration]
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """A reinforcement stage: how an episode is scored, and how scores become advantages."""
+
+    name: str
+    reward: Reward
+    credit: Credit
+
+
+Stage = Imitate | Reinforce
+
+
+class Method(Protocol):
+    """One paper: its settings (a pydantic model class), its environment, its stages. The folder's name is its id."""
+
+    paper: str
+    summary: str
+    settings: type[Any]
+
+    def environment(self, source: Source, settings: Any) -> Environment: ...
+
+    def stages(self, settings: Any) -> Sequence[Stage]: ...
+
+
+Collect = Callable[[Policy, int], Awaitable[Sequence[Sample]]]  # (live policy, step) → this process's samples
+
+
+class Engine(Protocol):
+    """Updates a policy. The engine calls us for samples; whose loop it is, is the adapter's business."""
+
+    def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None: ...
+
+    def reinforce(self, collect: Collect, steps: int) -> None: ...
