@@ -1,0 +1,178 @@
+"""The tag grammar and the normal form of names."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workup.text import blocks, neutralise, normalise, same_name, tagged
+
+TAGS = ("ask", "test", "diagnose")
+plain = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), max_size=20)
+# Text that is likely to contain tags, halves of tags and control tokens.
+pieces = [
+    "<",
+    ">",
+    "</",
+    "ask",
+    "think",
+    "|",
+    "<ask>",
+    "</ask>",
+    "<think>",
+    "</think>",
+    "<test>",
+    "</test>",
+    "[INST]",
+    "<|im_end|>",
+]
+hostile = st.lists(st.one_of(st.sampled_from(pieces), plain), max_size=25).map("".join)
+
+
+@given(st.lists(st.tuples(st.sampled_from(TAGS), plain), max_size=6), plain)
+def test_written_blocks_are_read_back(written: list[tuple[str, str]], thought: str) -> None:
+    text = tagged("think", thought) + " ".join(tagged(tag, content) for tag, content in written)
+    read = blocks(text, TAGS)
+    assert [(block.tag, block.content) for block in read.found] == written
+    assert read.errors == 0
+    assert all(text[b.start : b.end] == tagged(b.tag, b.content) for b in read.found)
+
+
+def slow_blocks(text: str) -> tuple[list[tuple[str, str]], int]:
+    """An independent reading: cut the text at every known token by hand, then walk the tokens."""
+    tokens = {f"<{slash}{tag}>": (slash, tag) for slash in ("", "/") for tag in (*TAGS, "think")}
+    cut: list[str] = [""]
+    while text:
+        token = next((t for t in tokens if text.startswith(t)), "")
+        if token:
+            cut += [token, ""]
+            text = text[len(token) :]
+        else:
+            cut[-1] += text[0]
+            text = text[1:]
+    errors = 0
+    if "</think>" in cut:
+        end = cut.index("</think>")
+        errors = sum(piece in tokens for piece in cut[:end])
+        errors -= cut[1] == "<think>" and not cut[0].strip()
+        cut = cut[end + 1 :]
+    pairs, stack, content = [], "", ""
+    for piece in cut:
+        slash, tag = tokens.get(piece, ("text", ""))
+        if slash == "text":
+            content = piece
+        elif slash == "":
+            errors += bool(stack)
+            stack = tag
+        elif stack == tag and tag != "think":
+            pairs.append((tag, content))
+            stack = ""
+        else:
+            errors += 1 + bool(stack)
+            stack = ""
+    return pairs, errors + bool(stack)
+
+
+@given(hostile)
+def test_reading_agrees_with_a_walk_by_hand(text: str) -> None:
+    text = text.replace("|", "")  # control tokens have their own test
+    read = blocks(text, TAGS)
+    assert ([(b.tag, b.content) for b in read.found], read.errors) == slow_blocks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "errors"),
+    [
+        ("<ask>fever</ask>", ["fever"], 0),
+        ("some prose <ask>fever</ask>", ["fever"], 0),
+        ("the template opened it </think><ask>fever</ask>", ["fever"], 0),
+        ("<think><ask>cough</ask></think><ask>fever</ask>", ["fever"], 2),
+        ("<think>never closed <ask>fever</ask>", ["fever"], 1),
+        ("<ask>a<test>b</test>c</ask>", ["b"], 2),
+        ("<ask>a</test></ask>", [], 3),
+        ("<ask>fever", [], 1),
+        ("<ASK>fever</ASK>", [], 0),
+        ("<ask>fever</ask><|im_end|><|im_start|>", ["fever"], 2),
+        ("", [], 0),
+    ],
+)
+def test_reading_by_example(text: str, found: list[str], errors: int) -> None:
+    read = blocks(text, TAGS)
+    assert ([b.content for b in read.found], read.errors) == (found, errors)
+
+
+@given(hostile)
+def test_neutral_text_cannot_act_and_stays_neutral(text: str) -> None:
+    safe = neutralise(text)
+    assert blocks(safe, TAGS) == blocks("", TAGS)
+    assert "<|" not in safe
+    assert "[INST]" not in safe
+    assert neutralise(safe) == safe
+    assert len(safe) == len(text)
+
+
+@pytest.mark.parametrize("text", ["WBC < 5", "CRP <5 mg/l, age >60", "[REDACTED] and [5]", "Rh- and a->b", ""])
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert neutralise(text) == text
+
+
+@given(st.text(max_size=60))
+def test_the_normal_form_is_a_fixed_point(name: str) -> None:
+    form = normalise(name)
+    assert normalise(form) == form
+    assert form == " ".join(form.split())
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_equality_is_symmetric_and_never_of_nothing(one: str, other: str) -> None:
+    assert same_name(one, other) == same_name(other, one)
+    assert same_name(one, one) == bool(normalise(one))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The common cold", "common  COLD."),
+        ("Crohn's disease", "Crohn’s Disease"),
+        ("X-ray", "x ray"),
+        ("Non‑Hodgkin lymphoma", "non-hodgkin lymphoma"),
+        ("anxiety/depression", "anxiety depression"),
+        ("HbA1c 6.5 %", "hba1c 6.5 %."),
+        ("ﬁbroma", "fibroma"),
+    ],
+)
+def test_one_name_in_two_writings(one: str, other: str) -> None:
+    assert same_name(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Hepatitis A", "Hepatitis"),
+        ("Hemophilia A", "Hemophilia"),
+        ("Rh-", "Rh+"),
+        ("Rh−", "Rh"),
+        ("Stage <3", "Stage >3"),
+        ("-3", "3"),
+        ("6.5", "65"),
+        ("", ""),
+        ("?", "!"),
+        ("कि", "की"),
+    ],
+)
+def test_two_names_stay_two(one: str, other: str) -> None:
+    assert not same_name(one, other)
+
+
+@pytest.mark.parametrize(
+    "unit", ["<ask>", "</ask>", "<think>", "</think>", "<", "<|", "<|a", "-", ".", "a ", "' ", "[", "𝔄", "́", "the "]
+)
+def test_a_megabyte_of_anything_takes_under_a_second(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    for function in (lambda: blocks(text, TAGS), lambda: neutralise(text), lambda: normalise(text)):
+        started = time.process_time()
+        function()
+        assert time.process_time() - started < 1.0
