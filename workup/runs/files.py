@@ -1,0 +1,159 @@
+"""Files that are whole or absent, and errors of the disk in words that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from workup.errors import UserError, WorkupError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_SQLITE_HINTS = {
+    "SQLITE_FULL": "the disk is full; free some space, then type `workup resume` with this folder",
+    "SQLITE_IOERR": "the disk failed or is full; free some space, then type `workup resume` with this folder",
+    "SQLITE_READONLY": "it is read-only; choose a writable folder with --out",
+    "SQLITE_CANTOPEN": "it cannot be opened for writing; choose a writable folder with --out",
+    "SQLITE_BUSY": "another process is writing to it; wait for it to end, or stop it",
+    "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or start again with another --out",
+    "SQLITE_NOTADB": "it is no SQLite file; restore it from a copy, or start again with another --out",
+}
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the disk or of SQLite on `path` into one line that names it and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {_os_hint(error)}") from error
+    except sqlite3.DatabaseError as error:
+        hint = _sqlite_hint(error)
+        if hint is None:
+            raise
+        raise UserError(f"cannot use {path}: {hint}") from error
+
+
+def _os_hint(error: OSError) -> str:
+    if error.errno in _FULL:
+        return "the disk is full; free some space, then type `workup resume` with this folder"
+    if error.errno in _SEALED:
+        return "the folder is read-only; choose a writable one with --out"
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return "part of this path is a file, not a folder; choose another with --out"
+    return f"{error.strerror or error}"
+
+
+def _sqlite_hint(error: sqlite3.DatabaseError) -> str | None:
+    name = getattr(error, "sqlite_errorname", "")
+    return next((hint for prefix, hint in _SQLITE_HINTS.items() if name.startswith(prefix)), None)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` (UTF-8) so that a reader, or the next start after a crash, sees the old file or the new one.
+
+    Raises UserError when the disk refuses.
+    """
+    with clear_errors(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps(finite(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of ours; empty where the file is missing, WorkupError where it is no object."""
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WorkupError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise WorkupError(f"{path} holds no JSON object")
+    return value
+
+
+def finite(value: Any) -> Any:
+    """`value` with NaN and infinities as None, which JSON knows."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+class JsonLines:
+    """A file of one JSON object per line that is only ever appended to, or cut after a line.
+
+    A crash can leave its last line half-written; such a line never counts, and the next append removes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._whole = False
+
+    def append(self, value: Mapping[str, Any]) -> None:
+        """Append one object; numbers that JSON lacks (NaN, ∞) become null. Raises UserError when the disk refuses."""
+        line = json.dumps(finite(value), ensure_ascii=False).encode() + b"\n"
+        with clear_errors(self.path), self.path.open("ab", buffering=0) as file:
+            if not self._whole:
+                self._repair()
+            self._whole = False
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._whole = True
+
+    def lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(offset just after the line, its object) for every whole line."""
+        if not self.path.exists():
+            return
+        offset = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                offset += len(line)
+                if not line.endswith(b"\n"):
+                    return
+                yield offset, self._parse(line, number)
+
+    def cut(self, offset: int) -> None:
+        """Keep the first `offset` bytes."""
+        if self.path.exists():
+            with clear_errors(self.path):
+                os.truncate(self.path, offset)
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise WorkupError(f"{self.path}, line {number}: not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise WorkupError(f"{self.path}, line {number}: no JSON object")
+        return value
+
+    def _repair(self) -> None:
+        data = self.path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(self.path, data.rfind(b"\n") + 1)

@@ -1,0 +1,233 @@
+"""The run folder: all there is to know about a run, and the only thing that reports and viewers read.
+
+config.yaml       the fully resolved configuration; its presence makes a folder a run
+versions.json     software, machine, seeds, command
+metrics.jsonl     one object per training step
+episodes.sqlite   every episode with tokens, masks, scores (see store.py)
+checkpoints/      what `workup resume` continues from
+policy/           the trained policy in HF format
+summary.json      headline metrics of every evaluated doctor, with intervals
+report.html       one page that opens offline
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+from omegaconf import OmegaConf
+
+from workup.errors import UserError
+from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
+from workup.runs.record import Record
+from workup.runs.store import Store, conditions
+
+
+class Outcome(NamedTuple):
+    """What tables need of an episode, without its transcript."""
+
+    case_id: str
+    diagnosis: str
+    category: str
+    sample: int
+    ending: str
+    correct: bool | None
+    questions: int
+    total: float | None
+    parts: Mapping[str, float]
+    measures: Mapping[str, float | None]
+
+
+class Episodes(Sequence[Record]):
+    """The records that fit a filter, read from disk when they are asked for."""
+
+    def __init__(self, store: Store, where: Mapping[str, Any]) -> None:
+        conditions(where)  # an unknown column is reported here, not at first use
+        self._store, self._where = store, dict(where)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._store.read(self._where)
+
+    def __len__(self) -> int:
+        return next((row["n"] for row in self._store.select("COUNT(*) AS n", self._where)), 0)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
+        if isinstance(index, slice):
+            positions = range(*index.indices(len(self)))
+            low, high = (min(positions), max(positions)) if positions else (0, -1)
+            records = list(self._store.read(self._where, limit=high - low + 1, offset=low))
+            return [records[position - low] for position in positions]
+        offset = index if index >= 0 else len(self) + index
+        found = list(self._store.read(self._where, limit=1, offset=offset)) if offset >= 0 else []
+        if not found:
+            raise IndexError(f"episode {index} of {len(self)}")
+        return found[0]
+
+
+class Run:
+    """One run folder. Make it with `Run.create` or `Run.open`."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
+        self.path, self.config, self.versions = path, config, versions
+        self._metrics = JsonLines(path / "metrics.jsonl")
+        self._store = Store(path / "episodes.sqlite")
+
+    @classmethod
+    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any]) -> Run:
+        """Start a run in a new or empty folder.
+
+        Raises UserError when the folder holds a run or anything else, or cannot be written.
+        """
+        path = Path(path)
+        _check_free(path)
+        with clear_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        write_json(path / "versions.json", versions)
+        write_whole(path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """The run in `path`. Raises UserError when there is none, with the nearest one that exists."""
+        path = Path(path)
+        if not is_run(path):
+            raise UserError(_no_run(path))
+        config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"), resolve=True)
+        if not isinstance(config, dict):
+            raise UserError(f"{path / 'config.yaml'} holds no settings; the run cannot be read")
+        return cls(path, {str(key): value for key, value in config.items()}, read_json(path / "versions.json"))
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json; empty until the run has been evaluated."""
+        return read_json(self.path / "summary.json")
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_json(self.path / "summary.json", summary)
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Append one training step's metrics; they must name their `stage` and `step`."""
+        self._metrics.append({"stage": metrics["stage"], "step": metrics["step"], **metrics})
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """Every logged step in order."""
+        return (line for _, line in self._metrics.lines())
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Add a step's episodes in one transaction; those of a step that is run again are replaced."""
+        self._store.write(list(records))
+
+    def episodes(self, **where: Any) -> Episodes:
+        """Episodes by column: `run.episodes(phase="eval", doctor="trained", ending="out of turns")`."""
+        return Episodes(self._store, where)
+
+    def doctors(self) -> list[str]:
+        """Everyone who was evaluated, in the order of their (last) evaluation."""
+        rows = self._store.select("doctor, MAX(episodes.rowid) AS last", {"phase": "eval"}, "GROUP BY doctor ORDER BY last")
+        return [row["doctor"] for row in rows]
+
+    def outcomes(self, doctor: str) -> list[Outcome]:
+        """How `doctor`'s episodes went in its last evaluation, in the order of cases."""
+        last = self._store.select("stage, step", {"phase": "eval", "doctor": doctor}, "ORDER BY episodes.rowid DESC LIMIT 1")
+        where = {"phase": "eval", "doctor": doctor, **{key: row[key] for row in last for key in ("stage", "step")}}
+        columns = "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, measures"
+        return [_outcome(row) for row in self._store.select(columns, where, "ORDER BY case_id, sample")]
+
+    def truncate_after(self, stage: str, step: int) -> None:
+        """Forget everything after `step` of `stage`: what a resumed run will do again.
+
+        Steps are counted from 1 within a stage; step 0 keeps only the stages before. Anchors' episodes (stage "") stay.
+        """
+        end, stages = _kept(self._metrics.lines(), stage, step)
+        self._metrics.cut(end)
+        self._store.forget(stages, stage, step)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder against a second process that would train into it. Raises UserError when one already does."""
+        with clear_errors(self.path), (self.path / ".lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"{self.path}: another process is training into this run; wait for it, or stop it"
+                ) from error
+            yield
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file()
+
+
+def _check_free(path: Path) -> None:
+    if is_run(path):
+        raise UserError(f"{path} already holds a run. Type `workup resume {path}` to go on with it, or choose another --out")
+    if path.is_file():
+        raise UserError(f"{path} is a file. Choose a folder with --out")
+    with clear_errors(path):
+        if path.is_dir() and any(path.iterdir()):
+            raise UserError(f"{path} is not empty and holds no run. Choose a new or empty folder with --out")
+
+
+def _no_run(path: Path) -> str:
+    siblings = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    runs = {folder.name: str(folder) for folder in siblings if is_run(folder)}
+    near = get_close_matches(path.name, runs, n=1, cutoff=0.5)
+    what = "is no run folder (it has no config.yaml)" if path.exists() else "does not exist"
+    known = f"Runs there: {', '.join(islice(runs.values(), 8))}." if runs else "`workup train` makes runs."
+    hint = f"Did you mean '{runs[near[0]]}'?" if near else known
+    return f"{path} {what}. {hint}"
+
+
+def _outcome(row: sqlite3.Row) -> Outcome:
+    decoded = {"parts": json.loads(row["parts"]), "measures": json.loads(row["measures"])}
+    correct = None if row["correct"] is None else bool(row["correct"])
+    return Outcome(**{**dict(row), **decoded, "correct": correct})
+
+
+def _kept(lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int) -> tuple[int, set[str]]:
+    """How many bytes of the metrics lie at or before `step` of `stage`, and which stages they name (and "" and `stage`)."""
+    end, stages, reached = 0, {"", stage}, False
+    for offset, line in lines:
+        here = line["stage"] == stage
+        if (reached and not here) or (here and line["step"] > step):
+            break
+        end, reached = offset, reached or here
+        stages.add(line["stage"])
+    return end, stages

@@ -1,0 +1,69 @@
+"""Which software on which machine made a run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import workup
+
+_LIBRARIES = ("workup", "torch", "transformers", "trl", "peft", "numpy", "scipy")
+
+
+def versions(seeds: Mapping[str, int], command: str = "") -> dict[str, Any]:
+    """What versions.json holds: versions, machine, seeds, and the command that makes the run again.
+
+    Threads and accelerator are torch's, and null in a process that has not loaded torch.
+    """
+    torch = sys.modules.get("torch")
+    return {
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _LIBRARIES},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads() if torch else None,
+        "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
+        "seeds": dict(seeds),
+        "command": command,
+    }
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """The processor's marketing name where Linux tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _commit() -> str | None:
+    """The commit of the source checkout that this package runs from ("+" after it: with local changes), if it is one."""
+    root = Path(workup.__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return commit + ("+" if changed else "") if commit else None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,184 @@
+"""One episode as the run folder keeps it: what happened, how it was scored, and where in the run it belongs.
+
+A `Record` becomes one row of SQLite and comes back equal, but for `Truth.extra` (typed, method-owned, not stored) and for
+log-probabilities and advantages, which are kept in single precision.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any
+
+from workup.case import Case, Fact, Kind, Truth
+from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
+from workup.errors import WorkupError
+
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An episode with its verdict, its scores and its place in the run.
+
+    `phase` is "train" or "eval"; `doctor` says who asked ("policy" while training; "warm start", "trained", "random
+    doctor", … in evaluations); `step` counts the stage's updates from 1, and is 0 where training plays no part; `sample`
+    tells the episodes of one case in one step apart. `measures` are per-episode metrics (None: undefined, such as the noise
+    ratio of an episode that discovered nothing). `advantages` has one entry per token of the transcript, 0 outside the
+    policy's own, or is empty.
+    """
+
+    doctor: str
+    episode: Episode
+    phase: str = "eval"
+    stage: str = ""
+    step: int = 0
+    sample: int = 0
+    correct: bool | None = None
+    score: Score | None = None
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    advantages: Sequence[float] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str, int]:
+        """What makes it unique within a run."""
+        return self.phase, self.doctor, self.stage, self.step, self.episode.case.id, self.sample
+
+    def show(self) -> None:
+        """Print the transcript, with each finding's criticality and each turn's score."""
+        from workup.runs.transcript import show
+
+        show(self)
+
+
+def to_row(record: Record, opening: str) -> tuple[Any, ...]:
+    """The values of one row in the order of store.COLUMNS; `opening` is the key of its opening.
+
+    Raises WorkupError when a score or measure is no finite number, which is a bug of the reward or measure that made it.
+    """
+    episode, score = record.episode, record.score
+    try:
+        scores = encode(score.turns) if score else None
+        parts = encode(dict(score.parts)) if score else "{}"
+        measures = encode(dict(record.measures))
+    except ValueError as error:
+        raise WorkupError(
+            f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number ({error})"
+        ) from error
+    correct = None if record.correct is None else int(record.correct)
+    total = None if score is None else score.total
+    judged = (episode.ending.value, episode.reason, correct, episode.questions, total, scores, parts, measures)
+    return (*record.key, *judged, opening, _turns(episode.turns), *_tokens(record))
+
+
+def _turns(turns: Sequence[Turn]) -> str:
+    return encode(
+        [
+            {
+                "text": turn.completion.text,
+                "kind": turn.action.kind,
+                "content": turn.action.content,
+                "errors": turn.action.errors,
+                "item": turn.observation.item,
+                "evidence": turn.observation.evidence,
+                "observation": [(message.role, message.content) for message in turn.observation.messages],
+                "done": turn.observation.done,
+                "truncated": turn.completion.truncated,
+                "tokens": (len(turn.prompt_tokens), len(turn.completion.tokens)),
+            }
+            for turn in turns
+        ]
+    )
+
+
+def _tokens(record: Record) -> tuple[bytes, bytes, bytes, bytes]:
+    """(tokens int32, mask uint8, log-probabilities float32, advantages float32), one entry per token, native byte order."""
+    turns = record.episode.turns
+    tokens = array("i", chain.from_iterable((*turn.prompt_tokens, *turn.completion.tokens) for turn in turns))
+    mask = b"".join(bytes(len(turn.prompt_tokens)) + b"\1" * len(turn.completion.tokens) for turn in turns)
+    logprobs = array(
+        "f", chain.from_iterable(((0.0,) * len(turn.prompt_tokens) + turn.completion.logprobs) for turn in turns)
+    )
+    if len(record.advantages) not in (0, len(tokens)):
+        raise WorkupError(
+            f"case {record.episode.case.id}: {len(record.advantages)} advantages for {len(tokens)} tokens of transcript"
+        )
+    return tokens.tobytes(), mask, logprobs.tobytes(), array("f", record.advantages).tobytes()
+
+
+def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
+    """The record of a row."""
+    scores = None if row["scores"] is None else Score(tuple(json.loads(row["scores"])), json.loads(row["parts"]))
+    messages = tuple(Message(*message) for message in json.loads(opening))
+    episode = Episode(case, messages, _from_turns(row), Ending(row["ending"]), row["reason"])
+    return Record(
+        doctor=row["doctor"],
+        episode=episode,
+        phase=row["phase"],
+        stage=row["stage"],
+        step=row["step"],
+        sample=row["sample"],
+        correct=None if row["correct"] is None else bool(row["correct"]),
+        score=scores,
+        measures=json.loads(row["measures"]),
+        advantages=tuple(array("f", row["advantages"])),
+    )
+
+
+def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
+    tokens, logprobs = tuple(array("i", row["tokens"])), tuple(array("f", row["logprobs"]))
+    turns, start = [], 0
+    for data in json.loads(row["turns"]):
+        middle = start + data["tokens"][0]
+        end = middle + data["tokens"][1]
+        completion = Completion(data["text"], tokens[middle:end], logprobs[middle:end], data["truncated"])
+        action = Action(data["kind"], tuple(data["content"]), data["errors"])
+        messages = tuple(Message(*message) for message in data["observation"])
+        observation = Observation(messages, tuple(data["evidence"]), data["item"], data["done"])
+        turns.append(Turn(tokens[start:middle], completion, action, observation))
+        start = end
+    return tuple(turns)
+
+
+def to_case_row(case: Case) -> tuple[Any, ...]:
+    """The values of a case's row: id, diagnosis, category, and the whole case as JSON (without `truth.extra`)."""
+    truth = {name: getattr(case.truth, name) for name in ("codes", "aliases", "differentials", "record", "references")}
+    body = {
+        "presentation": case.presentation,
+        "question": case.question,
+        "options": case.options,
+        "given": [asdict(fact) for fact in case.given],
+        "facts": [asdict(fact) for fact in case.truth.facts],
+        **truth,
+    }
+    return case.id, case.truth.diagnosis, case.category, encode(body)
+
+
+def from_case_row(row: sqlite3.Row) -> Case:
+    body = json.loads(row["body"])
+    truth = Truth(
+        row["diagnosis"],
+        tuple(body["codes"]),
+        tuple(body["aliases"]),
+        tuple(body["differentials"]),
+        _facts(body["facts"]),
+        body["record"],
+        tuple(body["references"]),
+    )
+    return Case(
+        row["id"],
+        body["presentation"],
+        truth,
+        body["question"],
+        tuple(body["options"]),
+        _facts(body["given"]),
+        row["category"],
+    )
+
+
+def _facts(facts: Sequence[Mapping[str, Any]]) -> tuple[Fact, ...]:
+    return tuple(Fact(fact["id"], fact["item"], fact["text"], Kind(fact["kind"]), fact["weight"]) for fact in facts)
