@@ -1,0 +1,80 @@
+"""Which entries does a request speak about? By shared words; deterministic."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rapidfuzz import process
+from rapidfuzz.distance import Indel
+
+from workup.text import normalise
+
+# Words of the request itself, not of what is requested.
+_REQUESTING = (
+    "a about an and any are at be been can check could did do does ever for from get give had has have having he him his "
+    "her how i if in is it its me my of on or order patient patients perform please run s she show tell that the their "
+    "there they this to was were what when which with would you your"
+)
+_STOPWORDS = frozenset(_REQUESTING.split())
+# Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC, RBC).
+_SPELLED = 5
+
+
+def words(text: str) -> frozenset[str]:
+    """The content words of `text` in normal form."""
+    return frozenset(normalise(text).split()) - _STOPWORDS
+
+
+class Lexicon:
+    """Entries that can be looked up by the words they contain."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._entries = [words(entry) for entry in entries]
+        self._where: defaultdict[str, list[int]] = defaultdict(list)
+        for index, entry in enumerate(self._entries):
+            for word in entry:
+                self._where[word].append(index)
+        self._vocabulary = sorted(word for word in self._where if len(word) >= _SPELLED)
+
+    def overlap(self, request: str, least: float) -> list[tuple[float, int]]:
+        """Entries that share at least `least` of the words of both (Jaccard), best first.
+
+        Unweighted: in a name of two words the common one counts as much as the rare one ("chest pain" is not "pain").
+        """
+        asked = self._asked(request)
+        return self._rank(((len(e & asked) / len(e | asked), i) for e, i in self._touched(asked)), least)
+
+    def coverage(self, request: str, least: float) -> list[tuple[float, int]]:
+        """Entries that contain at least `least` of the request's words by weight, best first.
+
+        A word weighs log(1 + n / entries that contain it); one that no entry contains weighs as if one did.
+        """
+        asked = self._asked(request)
+        return self._rank(((self._weight(e & asked) / self._weight(asked), i) for e, i in self._touched(asked)), least)
+
+    def _asked(self, request: str) -> frozenset[str]:
+        return frozenset(map(self._spell, words(request)))
+
+    def _spell(self, word: str) -> str:
+        """The known word one insertion or deletion away (a plural, a slip), else the word.
+
+        No substitution and nothing further away: dysphagia is not dysphasia, hypertension not hypotension.
+        """
+        if word in self._where or len(word) < _SPELLED:
+            return word
+        near = process.extractOne(word, self._vocabulary, scorer=Indel.distance, score_cutoff=1)
+        return near[0] if near else word
+
+    def _touched(self, asked: Iterable[str]) -> list[tuple[frozenset[str], int]]:
+        touched = sorted({index for word in asked for index in self._where.get(word, ())})
+        return [(self._entries[index], index) for index in touched]
+
+    def _weight(self, chosen: Iterable[str]) -> float:
+        count, size = self._where, len(self._entries)
+        return math.fsum(math.log1p(size / max(len(count.get(word, ())), 1)) for word in chosen)
+
+    @staticmethod
+    def _rank(scored: Iterable[tuple[float, int]], least: float) -> list[tuple[float, int]]:
+        return sorted((pair for pair in scored if pair[0] >= least), key=lambda pair: (-pair[0], pair[1]))
