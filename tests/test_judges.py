@@ -1,0 +1,26 @@
+"""The exact judge."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from workup.case import Case, Truth
+from workup.judges.exact import ExactJudge
+
+CASE = Case("1", "", Truth("Crohn's disease", codes=("K50.9", "K50"), aliases=("Regional enteritis", "")))
+
+
+@pytest.mark.parametrize(
+    "answer", ["crohns DISEASE.", "the Crohn’s disease", "regional-enteritis", "K50.9", " k509 ", "K50"]
+)
+def test_names_aliases_and_codes_of_the_truth_are_right(answer: str) -> None:
+    assert asyncio.run(ExactJudge().same(answer, CASE))
+
+
+@pytest.mark.parametrize(
+    "answer", ["Crohn", "Crohn's disease of the colon", "K50.91", "K5", "", " ", "?", "..", "ulcerative colitis"]
+)
+def test_everything_else_is_wrong(answer: str) -> None:
+    assert not asyncio.run(ExactJudge().same(answer, CASE))
