@@ -1,0 +1,442 @@
+"""Exact inference in a table of P(answer | profile): posterior, information gain, likelihood ratio, criticality.
+
+A profile is one row of the tables: a disease, or one variant of it. Given the profile, items answer independently of each
+other, apart from sub-questions; a disease with inner structure ("two of three criteria") is a mixture of several profiles,
+so that every quantity stays exact by summing over profiles.
+
+A sub-question has a `parent`. If the parent's answer is positive (anything but its normal answer), the sub-question is
+drawn from its own table; if it is normal, the sub-question's answer is its normal one with certainty. Items thus form
+trees, and evidence anywhere in a tree is weighed by one pass of sum-product over it: with the parent unknown, a positive
+sub-answer implies a positive parent, and a normal one mixes "parent normal" with "parent positive, but not this". A
+positive sub-answer below an ancestor known to be normal contradicts it and is ignored: nothing below a normal answer
+carries information.
+
+Arrays inside run answers × profiles, in natural logarithms where named `log`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Answer = tuple[str, ...]
+Evidence = Mapping[str, Answer]
+
+FLOOR = 1e-6
+"""No answer is impossible: table entries are raised to this (and an answer that is in no table has it everywhere)."""
+
+EXACT_FEATURES = 6
+"""A multi-label item with at most so many features has its gain summed over all 2^n answers; with more it is sampled."""
+
+DRAWS = 512
+"""Answers drawn per sampled gain: stratified over profiles and seeded by the item's name."""
+
+THRESHOLDS = (2.0, 5.0, 10.0)
+"""Likelihood ratios from which a finding is supportive (1), significant (2), pathognomonic (3): the usual steps of
+evidence-based medicine for a small, a moderate and a conclusive shift."""
+
+
+def grade(ratio: float) -> int:
+    """Criticality ψ ∈ {0, 1, 2, 3} of a finding with this likelihood ratio (CR-4)."""
+    return bisect_right(THRESHOLDS, ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """An item with exactly one of several answers; `answers[0]` is the normal one, often `()`.
+
+    `likelihood` is profiles × answers, rows sum to 1. Raises ValueError if it is not.
+    """
+
+    item: str
+    answers: tuple[Answer, ...]
+    likelihood: Array
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.likelihood.ndim != 2 or self.likelihood.shape[1] != len(self.answers) or len(self.answers) < 2:
+            raise ValueError(f"'{self.item}': likelihood must be profiles × answers, with two answers or more")
+        if (self.likelihood < 0).any() or not np.allclose(self.likelihood.sum(1), 1, atol=1e-6):
+            raise ValueError(f"'{self.item}': every profile's likelihood must be non-negative and sum to 1")
+        if len(self._row) != len(self.answers):
+            raise ValueError(f"'{self.item}': an answer stands twice")
+
+    @cached_property
+    def _row(self) -> dict[frozenset[str], int]:
+        return {frozenset(answer): row for row, answer in enumerate(self.answers)}
+
+    @cached_property
+    def _log(self) -> Array:
+        raised = np.maximum(self.likelihood.T, FLOOR)
+        return np.asarray(np.log(raised / raised.sum(0)))
+
+    @property
+    def profiles(self) -> int:
+        return len(self.likelihood)
+
+    @property
+    def outcomes(self) -> tuple[Answer, ...]:
+        """All answers, the normal one first."""
+        return self.answers
+
+    def row(self, answer: Answer) -> int | None:
+        """The answer's place in `outcomes`, None if it has none."""
+        return self._row.get(frozenset(answer))
+
+    def is_normal(self, answer: Answer) -> bool:
+        return self.row(answer) == 0
+
+    def log_likelihood(self, answer: Answer) -> Array:
+        """log P(answer | profile, parent positive), one per profile."""
+        row = self.row(answer)
+        return np.asarray(np.full(self.profiles, np.log(FLOOR)) if row is None else self._log[row])
+
+    @cached_property
+    def log_normal(self) -> Array:
+        return np.asarray(self._log[0])
+
+    @cached_property
+    def log_positive(self) -> Array:
+        return np.asarray(np.log(-np.expm1(self._log[0])))
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabel:
+    """An item whose answer is any subset of `features`, independent of each other given the profile; `()` is normal.
+
+    `probability` is profiles × features, within [0, 1]. Raises ValueError if it is not.
+    """
+
+    item: str
+    features: tuple[str, ...]
+    probability: Array
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.probability.ndim != 2 or self.probability.shape[1] != len(self.features) or not self.features:
+            raise ValueError(f"'{self.item}': probability must be profiles × features, with one feature or more")
+        if (self.probability < 0).any() or (self.probability > 1).any():
+            raise ValueError(f"'{self.item}': every probability must lie within [0, 1]")
+        if len(set(self.features)) != len(self.features):
+            raise ValueError(f"'{self.item}': a feature stands twice")
+
+    @cached_property
+    def chance(self) -> Array:
+        """P(feature | profile), features × profiles, kept off 0 and 1."""
+        return np.asarray(np.clip(self.probability.T, FLOOR, 1 - FLOOR))
+
+    @cached_property
+    def _column(self) -> dict[str, int]:
+        return {feature: column for column, feature in enumerate(self.features)}
+
+    @property
+    def profiles(self) -> int:
+        return len(self.probability)
+
+    @cached_property
+    def outcomes(self) -> tuple[Answer, ...]:
+        """All answers, the normal one first; empty where they are too many to list."""
+        if len(self.features) > EXACT_FEATURES:
+            return ()
+        return tuple(answer for size in range(len(self.features) + 1) for answer in combinations(self.features, size))
+
+    @cached_property
+    def _row(self) -> dict[frozenset[str], int]:
+        return {frozenset(answer): row for row, answer in enumerate(self.outcomes)}
+
+    def row(self, answer: Answer) -> int | None:
+        """The answer's place in `outcomes`, None if it has none."""
+        return self._row.get(frozenset(answer))
+
+    def is_normal(self, answer: Answer) -> bool:
+        return not answer
+
+    def log_likelihood(self, answer: Answer) -> Array:
+        """log P(answer | profile, parent positive), one per profile."""
+        known = [self._column[feature] for feature in dict.fromkeys(answer) if feature in self._column]
+        strange = len(set(answer)) - len(known)
+        odds = np.log(self.chance[known]) - np.log1p(-self.chance[known])
+        return np.asarray(self.log_normal + odds.sum(0) + strange * np.log(FLOOR))
+
+    @cached_property
+    def log_normal(self) -> Array:
+        return np.asarray(np.log1p(-self.chance).sum(0))
+
+    @cached_property
+    def log_positive(self) -> Array:
+        return np.asarray(np.log(-np.expm1(self.log_normal)))
+
+    def draw(self, profiles: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+        """One non-empty answer for each of `profiles`: draws × features."""
+        chance = self.chance[:, profiles]
+        # P(any feature from this one on): while none is drawn yet, each must carry the condition that one will be
+        rest = -np.expm1(np.cumsum(np.log1p(-chance[::-1]), axis=0)[::-1])
+        drawn = np.zeros(chance.shape, dtype=np.bool_)
+        found = np.zeros(len(profiles), dtype=np.bool_)
+        for feature, uniform in enumerate(rng.random(chance.shape)):
+            drawn[feature] = uniform < np.where(found, chance[feature], chance[feature] / rest[feature])
+            found |= drawn[feature]
+        return drawn.T
+
+
+Table = Categorical | MultiLabel
+
+
+def _entropies(joint: Array) -> Array:
+    """−Σ p log p over the last axis."""
+    return np.asarray(-(joint * np.log(np.maximum(joint, np.finfo(np.float64).tiny))).sum(-1))
+
+
+class TabularKnowledge:
+    """A `Knowledge` made of tables.
+
+    `prior` has one weight per profile (any positive scale); `profiles[k]` is the index in `diagnoses` of the disease that
+    profile k belongs to, one profile per disease in order if left out. Raises ValueError for tables that do not fit each
+    other. Methods raise KeyError, with the name, for a diagnosis that does not exist or an item that has no table; `known`
+    drops the latter from evidence.
+    """
+
+    def __init__(
+        self,
+        diagnoses: Sequence[str],
+        prior: ArrayLike,
+        tables: Sequence[Table],
+        profiles: Sequence[int] | None = None,
+    ) -> None:
+        weights = np.asarray(prior, dtype=np.float64)
+        self._diagnoses = tuple(diagnoses)
+        self._index = {name: index for index, name in enumerate(self._diagnoses)}
+        self._owner = np.asarray(range(len(self._diagnoses)) if profiles is None else profiles, dtype=np.int64)
+        self._tables = {table.item: table for table in tables}
+        self._check(weights, tables)
+        self._log_prior: Array = np.log(weights / weights.sum())
+        self._of: Array = np.eye(len(self._diagnoses))[self._owner]  # profiles × diagnoses
+        self._children: dict[str, list[str]] = {table.item: [] for table in tables}
+        for table in tables:
+            if table.parent is not None:
+                self._children[table.parent].append(table.item)
+        self._root = {table.item: (table.item, *self._ancestors(table.item))[-1] for table in tables}
+        # what each listed answer's probability is while its tree holds no evidence: answers × profiles
+        self._unasked = {table.item: self._predictive(table.item, table.outcomes, {}) for table in tables if table.outcomes}
+
+    def _check(self, weights: Array, tables: Sequence[Table]) -> None:
+        if len(self._index) != len(self._diagnoses) or len(self._tables) != len(tables):
+            raise ValueError("a diagnosis or an item stands twice")
+        if weights.shape != self._owner.shape or not (weights > 0).all():
+            raise ValueError("every profile needs a positive prior")
+        if set(self._owner.tolist()) != set(range(len(self._diagnoses))):
+            raise ValueError("every diagnosis needs a profile, and every profile a diagnosis")
+        for table in tables:
+            if table.profiles != len(weights):
+                raise ValueError(f"'{table.item}' has {table.profiles} profiles instead of {len(weights)}")
+            if table.parent is not None and table.parent not in self._tables:
+                raise ValueError(f"'{table.item}' has a parent '{table.parent}' without a table")
+            self._ancestors(table.item)
+
+    def _ancestors(self, item: str) -> tuple[str, ...]:
+        """Parent, grandparent, …"""
+        line: list[str] = []
+        while (parent := self._tables[item].parent) is not None:
+            if parent in line:
+                raise ValueError(f"'{parent}' is its own ancestor")
+            line.append(parent)
+            item = parent
+        return tuple(line)
+
+    @property
+    def diagnoses(self) -> Sequence[str]:
+        return self._diagnoses
+
+    @property
+    def items(self) -> Sequence[str]:
+        """Every item that has a table."""
+        return tuple(self._tables)
+
+    def known(self, evidence: Evidence) -> dict[str, Answer]:
+        """The part of `evidence` whose items have tables."""
+        return {item: answer for item, answer in evidence.items() if item in self._tables}
+
+    def posterior(self, evidence: Evidence) -> Array:
+        """P(diagnosis | evidence), in the order of `diagnoses`."""
+        return np.asarray(self._weights(self._consistent(evidence)) @ self._of)
+
+    def gains(self, evidence: Evidence, items: Sequence[str]) -> Array:
+        """Expected information gain about the diagnosis in nats of each item's answer; 0 for what is known already.
+
+        Exact, but for multi-label items of more than EXACT_FEATURES features, whose gain is the exact gain of "any or
+        none" plus an average over DRAWS sampled answers (repeatable: the seed is the item's name).
+        """
+        consistent = self._consistent(evidence)
+        weights = self._weights(consistent)
+        gains = np.zeros(len(items))
+        listed: dict[int, Array] = {}
+        for place, item in enumerate(items):
+            if item in evidence:
+                continue
+            table = self._tables[item]
+            if isinstance(table, MultiLabel) and not table.outcomes:
+                gains[place] = self._sampled_gain(table, weights, consistent)
+            else:
+                listed[place] = self._listed(table, consistent)
+        if listed:
+            gains[list(listed)] = self._exact_gains(weights, list(listed.values()))
+        return gains
+
+    def likelihood_ratios(self, findings: Evidence, diagnosis: str, evidence: Evidence) -> Array:
+        """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding on its own, given `evidence`.
+
+        The other diagnoses are weighted by their posterior given the evidence. 1 where there is no other diagnosis, and
+        for an item that `evidence` already holds.
+        """
+        consistent = self._consistent(evidence)
+        mine = self._owner == self._index[diagnosis]
+        if mine.all() or not findings:
+            return np.ones(len(findings))
+        log_joint = self._log_joint(consistent)
+        weights = np.stack([_normalised(np.where(side, log_joint, -np.inf)) for side in (mine, ~mine)], axis=1)
+        chances = np.stack([self._chance(item, answer, consistent) for item, answer in findings.items()]) @ weights
+        ratios = np.maximum(chances[:, 0], FLOOR) / np.maximum(chances[:, 1], FLOOR)
+        ratios[[item in evidence for item in findings]] = 1.0
+        return np.asarray(ratios)
+
+    def likelihood_ratio(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> float:
+        """`likelihood_ratios` of a single finding."""
+        return float(self.likelihood_ratios({item: answer}, diagnosis, evidence)[0])
+
+    def criticality(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> int:
+        """ψ(f | d*, o_0) of CR-4, with o_0 as `evidence`."""
+        return grade(self.likelihood_ratio(item, answer, diagnosis, evidence))
+
+    def _consistent(self, evidence: Evidence) -> dict[str, Answer]:
+        """The evidence without positive answers below an ancestor known to be normal."""
+        kept: dict[str, Answer] = {}
+        for item, answer in evidence.items():
+            table = self._tables[item]
+            if table.parent is None or table.is_normal(answer) or not self._barred_from_above(item, evidence):
+                kept[item] = answer
+        return kept
+
+    def _barred_from_above(self, item: str, evidence: Evidence) -> bool:
+        return any(above in evidence and self._tables[above].is_normal(evidence[above]) for above in self._ancestors(item))
+
+    def _log_joint(self, evidence: Evidence) -> Array:
+        """log P(profile, evidence)."""
+        roots = dict.fromkeys(self._root[item] for item in evidence)
+        return np.asarray(sum((self._inside(root, evidence) for root in roots), self._log_prior))
+
+    def _weights(self, evidence: Evidence) -> Array:
+        """P(profile | evidence)."""
+        return _normalised(self._log_joint(evidence))
+
+    def _inside(self, item: str, evidence: Evidence) -> Array:
+        """log P(evidence on the item and below | profile, parent positive)."""
+        table = self._tables[item]
+        if (answer := evidence.get(item)) is None:
+            return np.logaddexp(*self._branches(item, evidence))
+        below = self._below(item, evidence)[0] if not table.is_normal(answer) else 0.0
+        return np.asarray(table.log_likelihood(answer) + below)
+
+    def _below(self, item: str, evidence: Evidence) -> tuple[Array | float, float]:
+        """log P(evidence below the item | profile, item positive), and the same given that the item is normal."""
+        if not (children := self._children[item]):
+            return 0.0, 0.0
+        inside = sum((self._inside(child, evidence) for child in children), np.zeros(len(self._owner)))
+        return inside, sum(self._silent(child, evidence) for child in children)
+
+    def _silent(self, item: str, evidence: Evidence) -> float:
+        """log P(evidence on the item and below | parent normal): 0, or −∞ if any of it is positive."""
+        if item in evidence and not self._tables[item].is_normal(evidence[item]):
+            return -np.inf
+        return sum(self._silent(child, evidence) for child in self._children[item])
+
+    def _branches(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
+        """log P(item positive, evidence below | profile, parent positive), and the same with the item normal."""
+        table, (positive, normal) = self._tables[item], self._below(item, evidence)
+        return np.asarray(table.log_positive + positive), np.asarray(table.log_normal + normal)
+
+    def _outside(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
+        """log P(parent positive, evidence not below the parent's child `item` | profile), and with the parent normal."""
+        table = self._tables[item]
+        if table.parent is None:
+            return np.zeros(table.profiles), np.full(table.profiles, -np.inf)
+        positive, normal = self._outside(table.parent, evidence)
+        parent, answer = self._tables[table.parent], evidence.get(table.parent)
+        siblings = [child for child in self._children[table.parent] if child != item]
+        normal = np.logaddexp(positive + parent.log_normal, normal) + sum(self._silent(s, evidence) for s in siblings)
+        beside = sum((self._inside(s, evidence) for s in siblings), np.zeros(table.profiles))
+        if answer is None:
+            return positive + parent.log_positive + beside, normal
+        if parent.is_normal(answer):
+            return np.full(table.profiles, -np.inf), normal
+        return positive + parent.log_likelihood(answer) + beside, np.full(table.profiles, -np.inf)
+
+    def _predictive(self, item: str, answers: Sequence[Answer], evidence: Evidence) -> Array:
+        """P(answer | profile, evidence) of an item not in the evidence, answers × profiles."""
+        table = self._tables[item]
+        above_positive, above_normal = self._outside(item, evidence)
+        below_positive, below_normal = self._below(item, evidence)
+        positive, normal = self._branches(item, evidence)
+        normal = np.logaddexp(above_positive + normal, above_normal + below_normal)
+        total = np.logaddexp(above_positive + positive, normal)
+        logs = [
+            normal if table.is_normal(answer) else above_positive + table.log_likelihood(answer) + below_positive
+            for answer in answers
+        ]
+        return np.asarray(np.exp(np.stack(logs) - total))
+
+    def _touched(self, item: str, evidence: Evidence) -> bool:
+        """Whether any evidence lies in the item's tree."""
+        root = self._root[item]
+        return any(self._root[other] == root for other in evidence) if self._children[root] else False
+
+    def _listed(self, table: Table, evidence: Evidence) -> Array:
+        """P(answer | profile, evidence) of all listed answers."""
+        if not self._touched(table.item, evidence):
+            return self._unasked[table.item]
+        return self._predictive(table.item, table.outcomes, evidence)
+
+    def _chance(self, item: str, answer: Answer, evidence: Evidence) -> Array:
+        """P(answer | profile, evidence)."""
+        row = self._tables[item].row(answer)
+        if row is None or self._touched(item, evidence):
+            return np.asarray(self._predictive(item, [answer], evidence)[0])
+        return np.asarray(self._unasked[item][row])
+
+    def _exact_gains(self, weights: Array, blocks: Sequence[Array]) -> Array:
+        """I(diagnosis; answer) = H(diagnosis) + H(answer) − H(diagnosis, answer) for each block of answers × profiles."""
+        joint = (np.concatenate(blocks) * weights) @ self._of
+        starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
+        pointwise = _entropies(joint) - _entropies(joint.sum(1, keepdims=True))
+        return np.maximum(_entropies(weights @ self._of) - np.add.reduceat(pointwise, starts), 0.0)
+
+    def _sampled_gain(self, table: MultiLabel, weights: Array, evidence: Evidence) -> float:
+        """I(diagnosis; any or none) + P(any) · I(diagnosis; answer | any), the last factor by sampling."""
+        none = self._predictive(table.item, [table.features[:0]], evidence)
+        gain = float(self._exact_gains(weights, [np.concatenate([none, 1 - none])])[0])
+        share = weights * (1 - none[0])
+        if (total := share.sum()) < FLOOR:
+            return gain
+        share /= total
+        rng = np.random.default_rng(zlib.crc32(table.item.encode()))
+        strata = (np.arange(DRAWS) + rng.random(DRAWS)) / DRAWS
+        owners = np.minimum(np.searchsorted(np.cumsum(share), strata), len(share) - 1)
+        drawn = table.draw(owners, rng)
+        log = drawn @ np.log(table.chance) + ~drawn @ np.log1p(-table.chance) - table.log_positive
+        posteriors = np.exp(log - log.max(1, keepdims=True)) * share
+        posteriors /= posteriors.sum(1, keepdims=True)
+        information = _entropies(share @ self._of) - _entropies(posteriors @ self._of).mean()
+        return gain + float(total * max(information, 0.0))
+
+
+def _normalised(log: Array) -> Array:
+    """exp(log), scaled to sum to 1."""
+    values = np.exp(log - log.max())
+    return np.asarray(values / values.sum())
