@@ -1,0 +1,405 @@
+"""A local Hugging Face model as a policy: asynchronous, batched, with a KV cache that lives across turns.
+
+Callers ask for one completion at a time; whatever is waiting shares a batch, episodes at different turns included. A request
+carries its whole token prefix; inside, a slot whose tokens are a prefix of it is continued (as vLLM's prefix cache does), so
+that only the new tokens are computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from workup.episode import Completion, Message
+from workup.errors import UserError
+from workup.ports import Sampling
+
+MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
+PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
+MAYBE = -1
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def load(path: str | Path, *, dtype: str = "float32", device: str | None = None) -> tuple[Any, Any]:
+    """Model and tokenizer from a folder or a hub id.
+
+    Raises UserError when there is nothing of the kind.
+    """
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(where)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"no policy at '{path}': {reason} (a model folder, a run folder, a hub id or 'tiny')") from error
+    return model.eval(), tokenizer
+
+
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
+    """One layer's keys and values, stored (slots × capacity, heads, head size); each row writes at its own positions."""
+
+    is_compileable = False
+
+    def __init__(self, table: Slots) -> None:
+        super().__init__()
+        self.table = table
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        places = self.table.count * self.table.capacity
+        self.keys = key_states.new_zeros((places, key_states.shape[1], key_states.shape[3]))
+        self.values = value_states.new_zeros((places, value_states.shape[1], value_states.shape[3]))
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+        """Puts `new` (rows, heads, width, size) in its places; returns the rows' whole past (rows, heads, reach, size)."""
+        assert store is not None
+        t = self.table
+        # Whole rows of a two-dimensional view: several times faster than indexing slots and positions separately.
+        store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
+        slots = store.view(t.count, t.capacity, *store.shape[1:])
+        # All slots in order need no copy: the usual case, since episodes start together.
+        rows = slots[: len(t.rows), : t.reach] if t.contiguous else slots[:, : t.reach].index_select(0, t.rows)
+        return rows.transpose(1, 2)
+
+    def grow(self, count: int, capacity: int) -> None:
+        """Enlarges the buffers from (count, capacity) to the table's present size, keeping what they hold."""
+        if not self.is_initialized:
+            return
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys = self._enlarged(self.keys, count, capacity)
+        self.values = self._enlarged(self.values, count, capacity)
+
+    def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
+        new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
+        new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
+        return new.view(-1, *old.shape[1:])
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.table.reach, 0
+
+    def get_seq_length(self) -> int:
+        return self.table.reach
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class Slots:
+    """The cache's book-keeping: which tokens each slot holds, and where the present forward pass writes."""
+
+    def __init__(self, layers: int, device: torch.device) -> None:
+        self.count, self.capacity, self.device = 0, 0, device
+        self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
+        self.reach, self.contiguous = 0, True
+        self.layers = [SlotLayer(self) for _ in range(layers)]
+        self.cache = Cache(layers=self.layers)
+        self.free: list[int] = []
+        self.idle: dict[int, list[int]] = {}  # slot → the tokens it holds, for slots that no request is using
+        self.index: dict[int, int] = {}  # hash of those tokens → slot
+        self.lengths: dict[int, int] = {}  # length → how many idle slots hold that many tokens
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Room for `slots` rows of `length` tokens, and one scratch position that padding is written to."""
+        if slots <= self.count and length < self.capacity:
+            return
+        before = self.count, self.capacity
+        if slots > self.count:
+            self.free.extend(range(slots - 1, self.count - 1, -1))
+            self.count = slots
+        if length >= self.capacity:
+            self.capacity = max(64, 1 << (length + 1).bit_length())
+        for layer in self.layers:
+            layer.grow(*before)
+
+    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
+        """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than all of them)."""
+        for length in sorted(self.lengths, reverse=True):
+            if length < len(prompt):
+                slot = self.index.get(hash(prompt[:length]))
+                if slot is not None and tuple(self.idle[slot]) == prompt[:length]:
+                    self._forget(slot)
+                    return slot, length
+        if not self.free and self.count >= limit and self.idle:
+            oldest = next(iter(self.idle))
+            self._forget(oldest)
+            self.free.append(oldest)
+        if not self.free:
+            self.reserve(max(8, 2 * self.count), self.capacity - 1)
+        # The lowest free slot keeps a batch contiguous.
+        slot = min(self.free)
+        self.free.remove(slot)
+        return slot, 0
+
+    def release(self, slot: int, tokens: list[int]) -> None:
+        """The request is done; `tokens` are those whose keys and values the slot holds."""
+        self.idle[slot] = tokens
+        self.index[hash(tuple(tokens))] = slot
+        self.lengths[len(tokens)] = self.lengths.get(len(tokens), 0) + 1
+
+    def _forget(self, slot: int) -> None:
+        tokens = self.idle.pop(slot)
+        key = hash(tuple(tokens))
+        if self.index.get(key) == slot:
+            del self.index[key]
+        self.lengths[len(tokens)] -= 1
+        if not self.lengths[len(tokens)]:
+            del self.lengths[len(tokens)]
+
+    def clear(self) -> None:
+        """Forgets everything: the weights have changed."""
+        self.idle.clear()
+        self.index.clear()
+        self.lengths.clear()
+        self.free = list(range(self.count))
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One completion in the making."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    future: asyncio.Future[Completion]
+    slot: int = -1
+    held: int = 0  # how many tokens of the transcript the slot holds
+    pending: list[int] = field(default_factory=list)  # tokens not computed yet
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    room: int = 0
+
+
+class LocalPolicy:
+    """Implements `Policy` on a causal language model of transformers (full attention, any size, LoRA or not).
+
+    `model` is used as it is: call `refresh()` whenever its weights have changed. `max_batch` bounds the KV cache: that many
+    transcripts are kept.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, max_batch: int = 256) -> None:
+        self.model, self.tokenizer, self.max_batch = model, tokenizer, max_batch
+        if tokenizer.chat_template is None:
+            tokenizer.chat_template = PLAIN
+        config = model.config
+        if any(kind != "full_attention" for kind in (getattr(config, "layer_types", None) or ())):
+            raise UserError(f"model type '{config.model_type}' has sliding or linear attention layers, which the local policy's "
+                            "cache does not hold; use a model with full attention")  # fmt: skip
+        self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
+        self.device = next(model.parameters()).device
+        self.slots = Slots(config.num_hidden_layers, self.device)
+        self.eos = _eos(model, tokenizer)
+        self.active: list[Request] = []
+        self.worker: asyncio.Task[None] | None = None
+        self.generated = 0  # tokens sampled so far
+        self.forwards = 0
+        self._enders: dict[tuple[str, ...], list[int]] = {}
+        self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
+        self._first = lru_cache(maxsize=4_096)(self._render_first)
+
+    # --- text to tokens ---
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of bare text, without any special tokens added."""
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
+        if not past:
+            return self._first(tuple(messages))
+        return self._suffix(tuple(messages), past[-1] in self.eos)
+
+    def _render_first(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return self.encode(self._template(messages))
+
+    def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
+        """What the chat template puts between the assistant's words and its next turn.
+
+        `ended` tells that the assistant closed its turn itself, so that the closing token is not written twice.
+        """
+        whole = self._template((Message("user", "x"), Message("assistant", MARK), *messages))
+        ids = self.encode(whole[whole.rindex(MARK) + len(MARK) :])
+        return ids[1:] if ended and ids and ids[0] in self.eos else ids
+
+    def _template(self, messages: Sequence[Message]) -> str:
+        chat = [{"role": m.role, "content": m.content} for m in messages]
+        return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+    # --- sampling ---
+
+    def refresh(self) -> None:
+        """Forgets the KV cache; call it after the weights have changed. Nothing may be in flight."""
+        assert not self.active
+        self.slots.clear()
+
+    async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion:
+        room = min(sampling.max_tokens, self.context - len(prompt))
+        if room <= 0 or not prompt:
+            return Completion("", truncated=True)
+        loop = asyncio.get_running_loop()
+        request = Request(tuple(prompt), sampling, loop.create_future(), room=room)
+        self.active.append(request)
+        if self.worker is None or self.worker.done():
+            self.worker = loop.create_task(self._serve())
+        return await request.future
+
+    async def _serve(self) -> None:
+        """Runs forward passes while anything is waiting; between two of them everyone else gets their turn."""
+        try:
+            while self.active:
+                # Twice: once for those that a completion woke, once for the requests they make.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                self._step()
+        except Exception as error:
+            for request in self.active:
+                if not request.future.done():
+                    request.future.set_exception(error)
+            self.active.clear()
+            self.slots.clear()
+
+    def _step(self) -> None:
+        batch = [r for r in self.active if r.slot >= 0]
+        for request in [r for r in self.active if r.slot < 0][: self.max_batch - len(batch)]:
+            self._admit(request)
+            batch.append(request)
+        # Long prompts go first and alone, so that those which decode are not padded to their length.
+        self._advance([r for r in batch if len(r.pending) > JOIN] or batch)
+
+    def _admit(self, request: Request) -> None:
+        self.slots.reserve(min(len(self.active), self.max_batch), len(request.prompt) + request.room + JOIN)
+        request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
+        request.pending = list(request.prompt[request.held :])
+
+    @torch.no_grad()
+    def _advance(self, batch: list[Request]) -> None:
+        """One forward pass and one new token for every request of `batch`."""
+        batch.sort(key=lambda r: r.slot)
+        logits = self._forward(batch)
+        tokens, logprobs = draw(logits, [r.sampling for r in batch], [r.held for r in batch])
+        self.generated += len(batch)
+        finished = False
+        for request, token, logprob in zip(batch, tokens, logprobs, strict=True):
+            request.tokens.append(token)
+            request.logprobs.append(logprob)
+            request.pending = [token]
+            if token in self.eos or len(request.tokens) >= request.room or self._stops(request, token):
+                self._finish(request)
+                finished = True
+        if finished:
+            self.active = [r for r in self.active if not r.future.done()]
+
+    def _forward(self, batch: list[Request]) -> torch.Tensor:
+        """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned in one padded block."""
+        slots, width = self.slots, max(len(r.pending) for r in batch)
+        ids = np.zeros((len(batch), width), dtype=np.int64)
+        positions = np.zeros((len(batch), width), dtype=np.int64)
+        for row, request in enumerate(batch):
+            n = len(request.pending)
+            ids[row, width - n :] = request.pending
+            positions[row, width - n :] = range(request.held, request.held + n)
+            request.held += n
+        padding = np.arange(width) < width - np.array([len(r.pending) for r in batch])[:, None]
+        reach = max(r.held for r in batch)
+        where = torch.from_numpy(positions).to(self.device)
+        rows = np.array([r.slot for r in batch])
+        places = rows[:, None] * slots.capacity + np.where(padding, slots.capacity - 1, positions)
+        slots.rows = torch.from_numpy(rows).to(self.device)
+        slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
+        slots.reach, slots.contiguous = reach, bool(rows[-1] == len(rows) - 1)
+        mask = torch.arange(reach, device=self.device) <= where[:, None, :, None]
+        if self.model.config._attn_implementation == "eager":
+            # Eager attention adds its mask: a boolean one would be silently wrong.
+            mask = torch.where(mask, 0.0, torch.finfo(self.model.dtype).min).to(self.model.dtype)
+        out = self.model(
+            input_ids=torch.from_numpy(ids).to(self.device),
+            attention_mask=mask,
+            position_ids=where,
+            past_key_values=slots.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.forwards += 1
+        return out.logits[:, -1]  # type: ignore[no-any-return]
+
+    def _stops(self, request: Request, token: int) -> bool:
+        stop = request.sampling.stop
+        if not stop:
+            return False
+        verdict = self._endings(stop)[token]
+        if verdict != MAYBE:
+            return bool(verdict)
+        # A stop string may span tokens: look at as many tokens as the longest has characters.
+        tail = self.tokenizer.decode(request.tokens[-(max(map(len, stop)) + 1) :])
+        return any(s in tail for s in stop)
+
+    def _endings(self, stop: tuple[str, ...]) -> list[int]:
+        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or the text must be compared."""
+        if stop not in self._enders:
+            last = {s[-1] for s in stop}
+            texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+            known = [int(any(s in t for s in stop)) or (MAYBE if any(c in t for c in last) else 0) for t in texts]
+            # The output layer may be padded beyond the vocabulary.
+            self._enders[stop] = known + [0] * max(0, int(self.model.config.vocab_size) - len(known))
+        return self._enders[stop]
+
+    def _finish(self, request: Request) -> None:
+        ended = request.tokens[-1] in self.eos
+        text = self.tokenizer.decode(request.tokens[:-1] if ended else request.tokens)
+        stopped = any(s in text for s in request.sampling.stop)
+        held = [*request.prompt, *request.tokens][: request.held]
+        self.slots.release(request.slot, held)
+        request.future.set_result(
+            Completion(text, tuple(request.tokens), tuple(request.logprobs), truncated=not (ended or stopped))
+        )
+
+
+def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = getattr(model.generation_config, "eos_token_id", None) if model.generation_config else None
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
+
+
+def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequence[int]) -> tuple[list[int], list[float]]:
+    """One token per row of `logits` (rows, vocabulary) and its log-probability under the tempered distribution.
+
+    Each row's random number depends on its own key and position alone, so a draw does not change with the batch around it.
+    """
+    temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
+    logprobs = torch.log_softmax(logits.float() / temperature[:, None], dim=-1)
+    u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
+    cumulative = logprobs.exp().cumsum(-1)
+    # Scaled by the total, since rounding may leave it a little below one.
+    choice = (cumulative < (u * cumulative[:, -1])[:, None]).sum(-1).clamp_(max=logits.shape[-1] - 1)
+    if any(s.temperature == 0 for s in samplings):
+        greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
+        choice = torch.where(greedy, logits.argmax(-1), choice)
+    chosen = logprobs.gather(-1, choice[:, None])[:, 0]
+    return choice.tolist(), chosen.tolist()
+
+
+def uniforms(keys: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+    """Counter-based random numbers in [0, 1), float32: a function of (key, position), by SplitMix64's finaliser."""
+    with np.errstate(over="ignore"):
+        x = np.array([k & (2**64 - 1) for k in keys], dtype=np.uint64) + GOLDEN * (
+            np.array(positions, dtype=np.uint64) + np.uint64(1)
+        )
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return ((x >> np.uint64(40)).astype(np.float64) / 2**24).astype(np.float32)

@@ -1,0 +1,113 @@
+"""The one episode loop: a doctor, a case and an environment make an episode.
+
+Asynchronous and without state: whatever waits (a local model, an endpoint, a judge) sees all concurrent episodes at once and
+may batch them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from workup.case import Case
+from workup.episode import Ending, Episode, Message, Observation, Turn
+from workup.errors import RolloutError
+from workup.ports import Act, Doctor, Environment, Policy, Sampling
+
+ATTEMPTS = 4  # draws before a repeated question is let through, with Play.avoid_repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` bounds one completion.
+
+    `avoid_repeats` draws again (at most ATTEMPTS times) when an action asks for what was asked before: for evaluation only,
+    since it is no longer the policy's own distribution.
+    """
+
+    temperature: float = 1.0
+    max_tokens: int = 256
+    avoid_repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to play; `key` seeds its draws."""
+
+    case: Case
+    key: int = 0
+
+
+def seed_key(*parts: object) -> int:
+    """A 64-bit number that depends on all parts and on nothing else (not on the process or platform)."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
+
+
+class TokenDoctor:
+    """A token policy in the doctor's chair: transcripts only grow, and ids are passed on exactly as sampled."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        tokens: list[int] = []
+        for turn in past:
+            tokens += turn.prompt_tokens
+            tokens += turn.completion.tokens
+        new = past[-1].observation.messages if past else opening
+        prompt = self.policy.render(new, tokens)
+        return Act(prompt, await self.policy.sample((*tokens, *prompt), sampling))
+
+
+async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play) -> Episode:
+    """Plays one episode to its end.
+
+    A RolloutError from the doctor or the environment (an endpoint or a patient that gave up) makes the episode FAILED with its
+    reason; any other exception is a defect and propagates.
+    """
+    opening = environment.open(job.case)
+    turns: list[Turn] = []
+    try:
+        while len(turns) < environment.max_turns:
+            turn = await _turn(job, environment, doctor, play, opening, turns)
+            turns.append(turn)
+            if turn.completion.truncated:
+                return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TOKENS)
+            if turn.observation.done:
+                return Episode(job.case, opening, tuple(turns), Ending.DIAGNOSED)
+    except RolloutError as error:
+        return Episode(job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__)
+    return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TURNS)
+
+
+async def _turn(
+    job: Job, environment: Environment, doctor: Doctor, play: Play, opening: tuple[Message, ...], past: list[Turn]
+) -> Turn:
+    asked = {turn.observation.item for turn in past if turn.observation.item} if play.avoid_repeats else set()
+    sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
+    for attempt in range(ATTEMPTS):
+        act = await doctor.act(job.case, opening, past, sampling)
+        if act.completion.truncated:
+            # Cut off in mid-sentence: nothing is executed, and the episode is over.
+            return Turn(act.prompt_tokens, act.completion, environment.read(act.completion.text), Observation(done=True))
+        action = environment.read(act.completion.text)
+        observation = await environment.answer(job.case, past, action)
+        if observation.item not in asked:
+            break
+        sampling = replace(sampling, key=seed_key(job.key, len(past), attempt))
+    return Turn(act.prompt_tokens, act.completion, action, observation)
+
+
+async def play_all(
+    jobs: Sequence[Job], environment: Environment, doctor: Doctor, play: Play, concurrency: int = 256
+) -> list[Episode]:
+    """Plays `jobs`, at most `concurrency` at a time; the episodes come back in the order of the jobs."""
+    limit = asyncio.Semaphore(concurrency)
+
+    async def one(job: Job) -> Episode:
+        async with limit:
+            return await rollout(job, environment, doctor, play)
+
+    return list(await asyncio.gather(*(one(job) for job in jobs)))
