@@ -12,6 +12,7 @@ from array import array
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -170,6 +171,27 @@ def test_outcomes_are_those_of_the_last_evaluation(run: Run) -> None:
     assert run.outcomes("nobody") == []
 
 
+def test_parquet_holds_every_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workup.runs.parquet._ROWS", 4)
+    measures = {"noise": None, "coverage": 0.5}
+    run.write([simple(1, sample, measures=measures, advantages=(0.0, 0.0, 0.25)) for sample in range(10)])
+    assert run.export_parquet(run.path / "episodes.parquet") == 10
+    file = pq.ParquetFile(run.path / "episodes.parquet")
+    assert file.num_row_groups == 3
+    rows = file.read().to_pylist()
+    assert [row["sample"] for row in rows] == list(range(10))
+    row = rows[0]
+    assert (row["case"], row["diagnosis"], row["return"], row["correct"]) == ("a", "gout", 1.0, True)
+    assert row["measures"] == list(measures.items())
+    assert row["turns"][0]["score"] == 1.0
+    assert row["turns"][0]["content"] == ["fever"]
+    assert (row["tokens"], row["mask"]) == ([1, 2, 3], [False, False, True])
+    assert (row["logprobs"], row["advantages"]) == ([0.0, 0.0, -0.5], [0.0, 0.0, 0.25])
+    assert not list(run.path.glob(".*partial"))
+    with pytest.raises(UserError, match=r"nowhere/episodes.parquet"):
+        run.export_parquet(run.path / "nowhere" / "episodes.parquet")
+
+
 # ---- crashes and resuming
 
 
@@ -307,7 +329,7 @@ except UserError as error:
 
 @pytest.mark.parametrize(
     ("limit", "padding", "file"),
-    [(200_000, 1, "episodes.sqlite"), (200_000, 90_000, "metrics.jsonl"), (60_000, 70_000, "metrics.jsonl")],
+    [(900_000, 1, "episodes.sqlite"), (2_000_000, 900_000, "metrics.jsonl"), (900_000, 1_000_000, "metrics.jsonl")],
 )
 def test_a_full_disk_is_one_clear_line(run: Run, limit: int, padding: int, file: str) -> None:
     """The kernel's file-size limit stands in for a full disk: the same write fails in the same place."""

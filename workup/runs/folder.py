@@ -148,6 +148,12 @@ class Run:
         """Episodes by column: `run.episodes(phase="eval", doctor="trained", ending="out of turns")`."""
         return Episodes(self._store, where)
 
+    def export_parquet(self, path: str | Path) -> int:
+        """Write all episodes to a Parquet file (columns: parquet.SCHEMA), a thousand at a time; returns how many."""
+        from workup.runs.parquet import export  # pyarrow takes a while to load, and few runs need it
+
+        return export(self.episodes(), Path(path))
+
     def doctors(self) -> list[str]:
         """Everyone who was evaluated, in the order of their (last) evaluation."""
         rows = self._store.select("doctor, MAX(episodes.rowid) AS last", {"phase": "eval"}, "GROUP BY doctor ORDER BY last")

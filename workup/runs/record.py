@@ -11,7 +11,6 @@ import sqlite3
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from typing import Any
 
 from workup.case import Case, Fact, Kind, Truth
@@ -19,6 +18,9 @@ from workup.episode import Action, Completion, Ending, Episode, Message, Observa
 from workup.errors import WorkupError
 
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+_TURN_COLUMNS = encode(
+    ["text", "kind", "content", "errors", "item", "evidence", "observation", "done", "truncated", "prompt", "completion"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +78,49 @@ def to_row(record: Record, opening: str) -> tuple[Any, ...]:
 
 
 def _turns(turns: Sequence[Turn]) -> str:
-    return encode(
-        [
-            {
-                "text": turn.completion.text,
-                "kind": turn.action.kind,
-                "content": turn.action.content,
-                "errors": turn.action.errors,
-                "item": turn.observation.item,
-                "evidence": turn.observation.evidence,
-                "observation": [(message.role, message.content) for message in turn.observation.messages],
-                "done": turn.observation.done,
-                "truncated": turn.completion.truncated,
-                "tokens": (len(turn.prompt_tokens), len(turn.completion.tokens)),
-            }
-            for turn in turns
-        ]
-    )
+    """{"columns": names, "rows": one list per turn}: half the time and size of one object per turn."""
+    rows = [
+        (
+            turn.completion.text,
+            turn.action.kind,
+            turn.action.content,
+            turn.action.errors,
+            turn.observation.item,
+            turn.observation.evidence,
+            [(message.role, message.content) for message in turn.observation.messages],
+            turn.observation.done,
+            turn.completion.truncated,
+            len(turn.prompt_tokens),
+            len(turn.completion.tokens),
+        )
+        for turn in turns
+    ]
+    return f'{{"columns":{_TURN_COLUMNS},"rows":{encode(rows)}}}'
+
+
+def flat(episode: Episode) -> tuple[list[int], bytearray, list[float]]:
+    """(token ids, mask, log-probabilities), one entry per token of the transcript; the mask is 1 where the doctor spoke."""
+    tokens: list[int] = []
+    mask = bytearray()
+    logprobs: list[float] = []
+    for turn in episode.turns:
+        prompt = len(turn.prompt_tokens)
+        tokens += turn.prompt_tokens
+        tokens += turn.completion.tokens
+        mask += bytes(prompt) + b"\1" * len(turn.completion.tokens)
+        logprobs += (0.0,) * prompt
+        logprobs += turn.completion.logprobs
+    return tokens, mask, logprobs
 
 
 def _tokens(record: Record) -> tuple[bytes, bytes, bytes, bytes]:
-    """(tokens int32, mask uint8, log-probabilities float32, advantages float32), one entry per token, native byte order."""
-    turns = record.episode.turns
-    tokens = array("i", chain.from_iterable((*turn.prompt_tokens, *turn.completion.tokens) for turn in turns))
-    mask = b"".join(bytes(len(turn.prompt_tokens)) + b"\1" * len(turn.completion.tokens) for turn in turns)
-    logprobs = array(
-        "f", chain.from_iterable(((0.0,) * len(turn.prompt_tokens) + turn.completion.logprobs) for turn in turns)
-    )
+    """`flat` and the advantages as int32, uint8, float32, float32 in the machine's byte order."""
+    tokens, mask, logprobs = flat(record.episode)
     if len(record.advantages) not in (0, len(tokens)):
         raise WorkupError(
             f"case {record.episode.case.id}: {len(record.advantages)} advantages for {len(tokens)} tokens of transcript"
         )
-    return tokens.tobytes(), mask, logprobs.tobytes(), array("f", record.advantages).tobytes()
+    return array("i", tokens).tobytes(), bytes(mask), array("f", logprobs).tobytes(), array("f", record.advantages).tobytes()
 
 
 def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
@@ -132,14 +145,14 @@ def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
 def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
     tokens, logprobs = tuple(array("i", row["tokens"])), tuple(array("f", row["logprobs"]))
     turns, start = [], 0
-    for data in json.loads(row["turns"]):
-        middle = start + data["tokens"][0]
-        end = middle + data["tokens"][1]
-        completion = Completion(data["text"], tokens[middle:end], logprobs[middle:end], data["truncated"])
-        action = Action(data["kind"], tuple(data["content"]), data["errors"])
-        messages = tuple(Message(*message) for message in data["observation"])
-        observation = Observation(messages, tuple(data["evidence"]), data["item"], data["done"])
-        turns.append(Turn(tokens[start:middle], completion, action, observation))
+    for said, kind, content, errors, item, evidence, reply, done, truncated, prompt, length in json.loads(row["turns"])[
+        "rows"
+    ]:
+        middle, end = start + prompt, start + prompt + length
+        completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
+        messages = tuple(Message(*message) for message in reply)
+        observation = Observation(messages, tuple(evidence), item, done)
+        turns.append(Turn(tokens[start:middle], completion, Action(kind, tuple(content), errors), observation))
         start = end
     return tuple(turns)
 

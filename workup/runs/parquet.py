@@ -1,0 +1,109 @@
+"""episodes.sqlite as one Parquet file, for pandas, DuckDB, Spark and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workup.runs.files import clear_errors
+from workup.runs.record import Record, flat
+
+_ROWS = 1_000  # in memory at a time, and per row group
+_TURN = pa.struct(
+    [
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("content", pa.list_(pa.string())),
+        ("errors", pa.int32()),
+        ("item", pa.string()),
+        ("evidence", pa.list_(pa.string())),
+        ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("score", pa.float64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("phase", "doctor", "stage")),
+        ("step", pa.int32()),
+        ("case", pa.string()),
+        ("sample", pa.int32()),
+        *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
+        ("answer", pa.list_(pa.string())),
+        ("correct", pa.bool_()),
+        ("questions", pa.int32()),
+        ("return", pa.float64()),
+        ("parts", pa.map_(pa.string(), pa.float64())),
+        ("measures", pa.map_(pa.string(), pa.float64())),
+        ("opening", _TURN.field("observation").type),
+        ("turns", pa.list_(_TURN)),
+        ("tokens", pa.list_(pa.int32())),
+        ("mask", pa.list_(pa.bool_())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+    ]
+)
+
+
+def export(records: Iterable[Record], path: Path) -> int:
+    """Write `records` to `path`, whole or not at all; returns how many. Raises UserError when the disk refuses."""
+    partial = path.with_name(f".{path.name}.partial")
+    rows, written = map(_row, records), 0
+    with clear_errors(path):
+        try:
+            with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
+                while chunk := list(islice(rows, _ROWS)):
+                    writer.write_table(pa.Table.from_pylist(chunk, schema=SCHEMA))
+                    written += len(chunk)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return written
+
+
+def _row(record: Record) -> dict[str, Any]:
+    episode, score = record.episode, record.score
+    tokens, mask, logprobs = flat(episode)
+    return {
+        "phase": record.phase,
+        "doctor": record.doctor,
+        "stage": record.stage,
+        "step": record.step,
+        "case": episode.case.id,
+        "sample": record.sample,
+        "diagnosis": episode.case.truth.diagnosis,
+        "category": episode.case.category,
+        "ending": episode.ending.value,
+        "reason": episode.reason,
+        "answer": episode.answer,
+        "correct": record.correct,
+        "questions": episode.questions,
+        "return": score.total if score else None,
+        "parts": list(score.parts.items()) if score else [],
+        "measures": list(record.measures.items()),
+        "opening": [{"role": message.role, "content": message.content} for message in episode.opening],
+        "turns": list(_turns(record)),
+        "tokens": tokens,
+        "mask": [bool(flag) for flag in mask],
+        "logprobs": logprobs,
+        "advantages": record.advantages,
+    }
+
+
+def _turns(record: Record) -> Iterator[dict[str, Any]]:
+    scores = record.score.turns if record.score else ()
+    for number, turn in enumerate(record.episode.turns):
+        yield {
+            "text": turn.completion.text,
+            "kind": turn.action.kind,
+            "content": turn.action.content,
+            "errors": turn.action.errors,
+            "item": turn.observation.item,
+            "evidence": turn.observation.evidence,
+            "observation": [{"role": message.role, "content": message.content} for message in turn.observation.messages],
+            "score": scores[number] if number < len(scores) else None,
+        }
