@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -24,7 +25,9 @@ from workup.errors import UserError
 from workup.ports import Sampling
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
-PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+PLAIN = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
 JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
 MAYBE = -1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -393,7 +396,7 @@ def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequenc
     return choice.tolist(), chosen.tolist()
 
 
-def uniforms(keys: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float32]:
     """Counter-based random numbers in [0, 1), float32: a function of (key, position), by SplitMix64's finaliser."""
     with np.errstate(over="ignore"):
         x = np.array([k & (2**64 - 1) for k in keys], dtype=np.uint64) + GOLDEN * (
