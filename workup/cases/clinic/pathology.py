@@ -1,0 +1,341 @@
+"""The pathology wing: tumours, how they present and look, and how often each marker is positive.
+
+`tumours.csv` describes each tumour and how its cases present (percentages), `tumour_features.csv` words what a presentation
+states, `markers.csv` lists the stains and molecular tests, `marker_rates.csv` holds P(marker positive | tumour). The tables
+are written from general knowledge, to be read and corrected by a pathologist; they are a test bench, not medicine.
+
+Given the tumour, everything is independent: the six things that a presentation states, and every marker. Which wording
+is used is drawn independently of the tumour, so that no phrasing gives it away.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.cases.files import Lazy
+from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge, grade
+
+SIZES = {"train": 1_000_000, "test": 10_000}
+"""How many cases a split offers; they are made when indexed."""
+
+DIFFERENTIALS = 5
+"""How many reference differentials a case lists."""
+
+SEXES = ("male", "female")
+AGES: Mapping[str, tuple[int, ...]] = {
+    "child": (4, 9, 14),
+    "young adult": (22, 28, 35),
+    "middle age": (45, 52, 58),
+    "older age": (66, 73, 81),
+}
+"""Age groups and the ages (years) that stand for them, each as likely as the others of its group."""
+
+_NOUNS = {("male", True): "boy", ("female", True): "girl", ("male", False): "man", ("female", False): "woman"}
+_HISTORY, _MICROSCOPY = "Clinical history:", "Microscopy:"
+_STAINS = ("nuclear", "cytoplasmic", "membranous")
+# staining → (negative, the wordings of positive), to be preceded by the marker's name
+_WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **{
+        place: (
+            "negative, no staining of the tumour cells.",
+            (
+                f"positive, diffuse {place} staining.",
+                f"positive, strong {place} staining in most cells.",
+                f"positive, patchy {place} staining.",
+            ),
+        )
+        for place in _STAINS
+    },
+    "proliferation": (
+        "low, fewer than half of the tumour cells are labelled.",
+        ("high, more than half of the tumour cells are labelled.", "high, most tumour cells are labelled."),
+    ),
+    "loss": ("expression is retained.", ("expression is lost in the tumour cells.", "loss of nuclear expression.")),
+    "restriction": ("not demonstrated.", ("restricted to kappa.", "restricted to lambda.")),
+    "hybridisation": (
+        "negative, no signal in the tumour cells.",
+        ("positive, nuclear signal in most tumour cells.", "positive, distinct nuclear signal."),
+    ),
+    "gene": ("not detected.", ("detected.", "present in the tumour cells.")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tumour:
+    """One row of `tumours.csv`.
+
+    `organ` is where it arises; `sex` is "male", "female" or "" (any); `family` its line of differentiation; `prevalence` a
+    weight on any positive scale. `shares[group][value]` is P(value | tumour) of what its presentations state.
+    """
+
+    name: str
+    code: str
+    synonyms: tuple[str, ...]
+    organ: str
+    sex: str
+    family: str
+    prevalence: float
+    shares: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One row of `markers.csv`: an immunohistochemical stain or a molecular test, and how its result is worded."""
+
+    name: str
+    synonyms: tuple[str, ...]
+    staining: str
+    cost: float
+
+    @property
+    def negative(self) -> str:
+        return f"{self.name}: {_WORDINGS[self.staining][0]}"
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}: {wording}" for wording in _WORDINGS[self.staining][1])
+
+    @property
+    def molecular(self) -> bool:
+        return self.staining in ("gene", "hybridisation")
+
+    @property
+    def item(self) -> Item:
+        method = "Molecular test" if self.molecular else "Immunohistochemistry"
+        question = f"{method} for {self.name} ({', '.join(self.synonyms)})"
+        return Item(self.name, question, self.negative, Kind.LABORATORY, cost=self.cost)
+
+
+class MarkerStatistic(NamedTuple):
+    """One row of the disease × marker knowledge base: `rate` of `n` reported tumours were positive."""
+
+    disease: str
+    marker: str
+    rate: float
+    n: int
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _listed(cell: str, separator: str = "; ") -> tuple[str, ...]:
+    return tuple(cell.split(separator)) if cell else ()
+
+
+def _shares(cell: str) -> dict[str, float]:
+    """'lung 60; lymph node 40' → {'lung': 0.6, 'lymph node': 0.4}."""
+    return {value: float(percent) / 100 for value, percent in (entry.rsplit(" ", 1) for entry in _listed(cell))}
+
+
+@cache
+def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """group → value → its wordings, as in `tumour_features.csv`."""
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}
+    for row in _rows("tumour_features.csv"):
+        groups.setdefault(row["group"], {})[row["value"]] = _listed(row["sentences"], " / ")
+    return groups
+
+
+@cache
+def groups() -> Mapping[str, tuple[str, ...]]:
+    """What a presentation states, one value of each: sex, age group, specimen, architecture, detail, history."""
+    return {"sex": SEXES, "age": tuple(AGES), **{group: tuple(values) for group, values in _sentences().items()}}
+
+
+def _tumour(row: Mapping[str, str]) -> Tumour:
+    men = float(row["men"]) / 100
+    shares = {"sex": {"male": men, "female": 1 - men}, **{group: _shares(row[group]) for group in ("age", *_sentences())}}
+    return Tumour(
+        name=row["name"],
+        code=row["code"],
+        synonyms=_listed(row["synonyms"]),
+        organ=row["organ"],
+        sex=row["sex"],
+        family=row["family"],
+        prevalence=float(row["prevalence"]),
+        shares=shares,
+    )
+
+
+@cache
+def tumours() -> tuple[Tumour, ...]:
+    """The tumours, in the order of the table."""
+    return tuple(_tumour(row) for row in _rows("tumours.csv"))
+
+
+@cache
+def markers() -> tuple[Marker, ...]:
+    """The stains and molecular tests, in the order of the table."""
+    return tuple(
+        Marker(row["name"], _listed(row["synonyms"]), row["staining"], float(row["cost"])) for row in _rows("markers.csv")
+    )
+
+
+@cache
+def rates() -> Array:
+    """P(marker positive | tumour), tumours × markers, within (0, 1)."""
+    rows = {row["tumour"]: row for row in _rows("marker_rates.csv")}
+    table = np.array([[float(rows[tumour.name][marker.name]) for marker in markers()] for tumour in tumours()])
+    table.setflags(write=False)
+    return table
+
+
+@cache
+def _prior() -> Array:
+    weights = np.array([tumour.prevalence for tumour in tumours()])
+    return np.asarray(weights / weights.sum())
+
+
+def _fact_id(item: str, value: str) -> str:
+    return f"{item}: {value}"
+
+
+def _feature_table(group: str, values: Sequence[str]) -> Categorical:
+    answers = tuple((_fact_id(group, value),) for value in values)
+    likelihood = np.array([[tumour.shares[group].get(value, 0.0) for value in values] for tumour in tumours()])
+    return Categorical(group, answers, likelihood)
+
+
+def _marker_table(marker: Marker, positive: Array) -> Categorical:
+    return Categorical(marker.name, ((), (_fact_id(marker.name, "positive"),)), np.stack([1 - positive, positive], axis=1))
+
+
+@cache
+def knowledge() -> TabularKnowledge:
+    """The generative model of the wing's cases; what a presentation states are items too, so that it counts as evidence."""
+    tables = [_feature_table(group, values) for group, values in groups().items()]
+    tables += [_marker_table(marker, rate) for marker, rate in zip(markers(), rates().T, strict=True)]
+    return TabularKnowledge([tumour.name for tumour in tumours()], _prior(), tables)
+
+
+def _person(sex: str, age: int) -> str:
+    return f"The patient is a {age}-year-old {_NOUNS[sex, age < 18]}."
+
+
+def _values(tumour: Tumour, rng: np.random.Generator) -> dict[str, str]:
+    """One value per group, drawn from the tumour's shares."""
+    chances = {group: [tumour.shares[group].get(value, 0.0) for value in values] for group, values in groups().items()}
+    return {group: groups()[group][rng.choice(len(chance), p=chance)] for group, chance in chances.items()}
+
+
+def _given(values: Mapping[str, str], rng: np.random.Generator) -> tuple[Fact, ...]:
+    """The facts that the presentation states, worded."""
+    person = _person(values["sex"], int(rng.choice(AGES[values["age"]])))
+    texts = {"sex": person, "age": person}
+    texts |= {group: str(rng.choice(wordings[values[group]])) for group, wordings in _sentences().items()}
+    return tuple(_stated(group, value, texts[group]) for group, value in values.items())
+
+
+def _stated(group: str, value: str, text: str) -> Fact:
+    kind = Kind.HISTORY if group in ("sex", "age", "history") else Kind.PROCEDURE
+    return Fact(_fact_id(group, value), group, text, kind)
+
+
+def _presentation(given: Sequence[Fact]) -> str:
+    """Two lines of fixed phrases: the history, then what the microscope shows."""
+    text = {fact.item: fact.text for fact in given}
+    history = f"{_HISTORY} {text['sex']} {text['specimen']} {text['history']}"
+    return f"{history}\n{_MICROSCOPY} {text['architecture']} {text['detail']}"
+
+
+def _results(tumour: int, rng: np.random.Generator) -> dict[str, str]:
+    """The positive markers of one patient and how each is reported."""
+    positive = rng.random(len(markers())) < rates()[tumour]
+    wordings = rng.random(len(markers()))
+    return {
+        marker.name: marker.positives[int(wordings[place] * len(marker.positives))]
+        for place, marker in enumerate(markers())
+        if positive[place]
+    }
+
+
+def _facts(results: Mapping[str, str], diagnosis: str, evidence: Mapping[str, Answer]) -> tuple[Fact, ...]:
+    findings = {marker: (_fact_id(marker, "positive"),) for marker in results}
+    ratios = knowledge().likelihood_ratios(findings, diagnosis, evidence)
+    return tuple(
+        Fact(_fact_id(marker, "positive"), marker, text, Kind.LABORATORY, grade(float(ratio)))
+        for (marker, text), ratio in zip(results.items(), ratios, strict=True)
+    )
+
+
+def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str, ...]:
+    """The most probable other tumours given the presentation, by the exact posterior."""
+    posterior = knowledge().posterior(evidence)
+    nearest = [place for place in np.argsort(-posterior, kind="stable") if place != diagnosis]
+    return tuple(tumours()[place].name for place in nearest[:DIFFERENTIALS])
+
+
+def _record(presentation: str, results: Mapping[str, str]) -> str:
+    """All there is to know about the patient but the diagnosis."""
+    return "\n".join([presentation, *(results.get(marker.name, marker.negative) for marker in markers())])
+
+
+def _case(seed: int, split: str, index: int) -> Case:
+    rng = np.random.default_rng([seed, tuple(SIZES).index(split), index])
+    place = int(rng.choice(len(tumours()), p=_prior()))
+    tumour = tumours()[place]
+    given = _given(_values(tumour, rng), rng)
+    results = _results(place, rng)
+    evidence = {fact.item: (fact.id,) for fact in given}
+    presentation = _presentation(given)
+    truth = Truth(
+        diagnosis=tumour.name,
+        codes=(tumour.code,),
+        aliases=tumour.synonyms,
+        differentials=_differentials(place, evidence),
+        facts=_facts(results, tumour.name, evidence),
+        record=_record(presentation, results),
+    )
+    return Case(f"pathology-{split}-{seed}-{index}", presentation, truth, given=given, category=tumour.family)
+
+
+def _phrases() -> tuple[str, ...]:
+    persons = (_person(sex, age) for sex in SEXES for ages in AGES.values() for age in ages)
+    stated = chain.from_iterable(wordings for values in _sentences().values() for wordings in values.values())
+    results = chain.from_iterable((marker.name, marker.negative, *marker.positives) for marker in markers())
+    names = (tumour.name for tumour in tumours())
+    return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *results]))
+
+
+def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
+    """A synthetic disease × marker knowledge base (ES-9): no published series stands behind any row.
+
+    Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn from our own
+    `marker_rates.csv` happened to show. One row per tumour and marker.
+    """
+    rng = np.random.default_rng([seed, len(SIZES)])
+    sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
+    positive = rng.binomial(sizes, rates())
+    return tuple(
+        MarkerStatistic(tumour.name, marker.name, float(positive[row, column] / sizes[row, column]), int(sizes[row, column]))
+        for row, tumour in enumerate(tumours())
+        for column, marker in enumerate(markers())
+    )
+
+
+def open_pathology(seed: int = 0) -> FixedSource:
+    """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and a microscopy."""
+    return FixedSource(
+        name="clinic:pathology",
+        train=Lazy(SIZES["train"], partial(_case, seed, "train")),
+        test=Lazy(SIZES["test"], partial(_case, seed, "test")),
+        items=tuple(marker.item for marker in markers()),
+        diagnoses=tuple(tumour.name for tumour in tumours()),
+        phrases=_phrases(),
+        knowledge=knowledge(),
+        notes=(
+            "Synthetic patients, drawn from tables written from general knowledge: a test bench, not medicine.",
+            "Given the tumour, markers are independent of each other and of the presentation, unlike in life.",
+        ),
+    )
