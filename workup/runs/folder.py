@@ -182,9 +182,7 @@ class Run:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(
-                    f"{self.path}: another process is training into this run; wait for it, or stop it"
-                ) from error
+                raise UserError(f"{self.path}: another process is training into this run; wait for it, or stop it") from error
             yield
 
     def close(self) -> None:

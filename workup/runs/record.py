@@ -68,9 +68,7 @@ def to_row(record: Record, opening: str) -> tuple[Any, ...]:
         parts = encode(dict(score.parts)) if score else "{}"
         measures = encode(dict(record.measures))
     except ValueError as error:
-        raise WorkupError(
-            f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number ({error})"
-        ) from error
+        raise WorkupError(f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number ({error})") from error
     correct = None if record.correct is None else int(record.correct)
     total = None if score is None else score.total
     judged = (episode.ending.value, episode.reason, correct, episode.questions, total, scores, parts, measures)
@@ -145,9 +143,7 @@ def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
 def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
     tokens, logprobs = tuple(array("i", row["tokens"])), tuple(array("f", row["logprobs"]))
     turns, start = [], 0
-    for said, kind, content, errors, item, evidence, reply, done, truncated, prompt, length in json.loads(row["turns"])[
-        "rows"
-    ]:
+    for said, kind, content, errors, item, evidence, reply, done, truncated, prompt, length in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
