@@ -72,14 +72,22 @@ async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play
     try:
         while len(turns) < environment.max_turns:
             turn = await _turn(job, environment, doctor, play, opening, turns)
-            turns.append(turn)
             if turn.completion.truncated:
-                return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TOKENS)
+                return _cut_off(job.case, opening, turns, turn)
+            turns.append(turn)
             if turn.observation.done:
                 return Episode(job.case, opening, tuple(turns), Ending.DIAGNOSED)
     except RolloutError as error:
         return Episode(job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__)
     return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TURNS)
+
+
+def _cut_off(case: Case, opening: tuple[Message, ...], past: list[Turn], last: Turn) -> Episode:
+    """The episode whose last completion hit the token limit; a completion without any room for text is no turn."""
+    turns = (*past, last) if last.completion.text else tuple(past)
+    if not turns:
+        raise RolloutError("the opening leaves no room for a single token in the policy's context")
+    return Episode(case, opening, turns, Ending.OUT_OF_TOKENS)
 
 
 async def _turn(
