@@ -1,0 +1,43 @@
+"""Every diagnosis judged once: the same answer to the same case is the same verdict, asked for a single time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from workup.case import Case
+from workup.episode import Ending, Episode
+from workup.errors import RolloutError
+from workup.ports import Judge
+
+
+class Verdicts:
+    """A `Judge` that remembers, so that reward and measures share one verdict, and concurrent equal requests one call."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._asked: dict[tuple[str, str], asyncio.Future[bool]] = {}
+
+    async def same(self, answer: str, case: Case) -> bool:
+        key = case.id, answer
+        if key not in self._asked:
+            self._asked[key] = asyncio.ensure_future(self._judge.same(answer, case))
+        return await self._asked[key]
+
+    async def settle(self, episodes: Sequence[Episode]) -> list[tuple[Episode, bool | None]]:
+        """Every episode with its verdict; None, and the episode FAILED with the reason, where there can be none.
+
+        An episode without a diagnosis is wrong by definition; no judge is asked.
+        """
+        return list(await asyncio.gather(*(self._settle(episode) for episode in episodes)))
+
+    async def _settle(self, episode: Episode) -> tuple[Episode, bool | None]:
+        if episode.ending is Ending.FAILED:
+            return episode, None
+        if not episode.answer:
+            return episode, False
+        try:
+            return episode, await self.same(episode.answer[0], episode.case)
+        except RolloutError as error:
+            return replace(episode, ending=Ending.FAILED, reason=f"judge: {error}"), None
