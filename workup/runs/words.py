@@ -1,0 +1,84 @@
+"""How figures are written wherever people read them: on the terminal, in tables, in the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from workup.statistics import Estimate
+
+# The order in which doctors are told: from the floor to the ceiling.
+DOCTORS = ("random doctor", "untrained", "warm start", "trained", "greedy information gain", "full information")
+ANCHORS = ("random doctor", "greedy information gain", "full information")
+COLUMNS = {
+    "accuracy": "accuracy",
+    "macro_accuracy": "macro",
+    "questions": "questions",
+    "critical": "critical",
+    "noise": "noise",
+}
+NOT_SHARES = ("questions", "return", "cost", "reward", "loss", "kl", "entropy")
+DASH = "–"
+
+
+def in_order(doctors: Iterable[str]) -> list[str]:
+    """Doctors from the floor to the ceiling; those that no one foresaw stand after the trained policy."""
+    place = {doctor: number for number, doctor in enumerate(DOCTORS)}
+    return sorted(doctors, key=lambda doctor: place.get(doctor, place["trained"] + 0.5))
+
+
+def number(metric: str, value: float | None) -> str:
+    """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
+    if value is None or math.isnan(value):
+        return DASH
+    if metric == "questions":
+        return f"{value:.1f}"
+    return f"{value:.2f}" if metric in NOT_SHARES else share(value)
+
+
+def share(value: float) -> str:
+    """A share in [0, 1] with two decimals and no leading zero; differences keep their sign."""
+    text = f"{value:.2f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def plus_minus(metric: str, estimate: Estimate) -> str:
+    """ ".66 ±.03" """
+    if math.isnan(estimate.mean):
+        return DASH
+    half = "" if math.isnan(estimate.half) else f" ±{number(metric, estimate.half)}"
+    return number(metric, estimate.mean) + half
+
+
+def cell(doctor: Mapping[str, object], metric: str) -> str:
+    """One doctor's entry in summary.json for one metric, as text; a dash where it was not measured or says nothing.
+
+    A doctor who learnt everything without asking has no questions to count: nothing was asked, not "0 on average".
+    """
+    found = doctor.get(metric)
+    if not isinstance(found, Mapping) or (metric == "questions" and found.get("high") == 0):
+        return DASH
+    return plus_minus(metric, Estimate.from_json(dict(found)))
+
+
+def equation(reward: float, parts: Mapping[str, float]) -> str:
+    """ "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward, else the parts beside it."""
+    head = f"reward {reward:.2f}"
+    if not parts:
+        return head
+    if adds_up(reward, parts):
+        terms = [f"{'−' if value < 0 else '+'} {name} {abs(value):.2f}" for name, value in parts.items()]
+        return f"{head} = {' '.join(terms).removeprefix('+ ')}"
+    return f"{head}   " + " · ".join(f"{name} {value:.2f}" for name, value in parts.items())
+
+
+def adds_up(reward: float, parts: Mapping[str, float]) -> bool:
+    """Whether the parts are the terms of a sum that is the reward (to three decimals)."""
+    return abs(sum(parts.values()) - reward) < 1e-3 * max(1.0, abs(reward))
+
+
+def duration(seconds: float) -> str:
+    """ "0:42", "12:07", "3:05:00" """
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
