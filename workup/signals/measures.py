@@ -1,0 +1,34 @@
+"""One encounter in numbers: what evaluations average, intervals and plots are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workup.episode import Ending, Episode
+from workup.signals import facts
+
+
+def measure(episode: Episode, correct: bool, costs: Mapping[str, float] | None = None) -> dict[str, float | None]:
+    """Every measure of one episode by name; None where it is undefined, so that averages leave it out.
+
+    - accuracy: 0 or 1, `correct` as the judge saw it
+    - questions: actions other than the diagnosis, malformed ones included
+    - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see `workup.signals.facts`
+    - malformed: share of the turns that held no readable action
+    - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
+    - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
+    """
+    costs = costs or {}
+    malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
+    return {
+        "accuracy": float(correct),
+        "questions": float(episode.questions),
+        "recall": facts.criticality_recall(episode) if facts.scored(episode) else None,
+        "coverage": facts.coverage(episode),
+        "critical": facts.critical_ratio(episode),
+        "noise": facts.noise_ratio(episode),
+        "repeats": facts.repeats(episode),
+        "malformed": malformed / len(episode.turns) if episode.turns else None,
+        **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
+        "cost": sum(costs.get(turn.observation.item, 1.0) for turn in episode.turns if turn.action.kind != "diagnose"),
+    }

@@ -1,0 +1,39 @@
+"""Was the diagnosis right, and the plainest reward made of it (CRAFT's R_naive)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from workup.episode import Batch, Ending, Episode, Score, Scores
+from workup.ports import Judge
+
+Rule = Callable[[Episode, float], Score]  # episode, acc ∈ {0, 1} → score
+
+
+def malformed(episode: Episode) -> bool:
+    """Whether the trajectory fails to produce a valid diagnosis: out of turns or out of tokens.
+
+    A diagnosis in a completion that the token limit cut off was not executed and is none.
+    """
+    return episode.ending is not Ending.DIAGNOSED
+
+
+async def accuracy(episode: Episode, judge: Judge) -> float:
+    """acc(d̂, d*) ∈ {0, 1}; 0 without asking the judge where the trajectory is malformed.
+
+    Raises RolloutError when the judge cannot decide.
+    """
+    return 0.0 if malformed(episode) else float(await judge.same(episode.answer[0], episode.case))
+
+
+def naive(episode: Episode, acc: float, penalty: float) -> Score:
+    """R_naive(τ) = acc(d̂, d*), less `penalty` for a malformed trajectory; no step term."""
+    less = -penalty if malformed(episode) else 0.0
+    return Score.at_end(episode, acc + less, acc=acc, penalty=less)
+
+
+async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:
+    """`rule` applied to every episode of the batch; the judge is asked about all of them at once."""
+    accs = iter(await asyncio.gather(*(accuracy(episode, judge) for group in batch for episode in group)))
+    return [[rule(episode, next(accs)) for episode in group] for group in batch]
