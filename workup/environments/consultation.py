@@ -29,6 +29,7 @@ INSTRUCTIONS = (
 UNREADABLE = "Please write exactly one action."
 UNKNOWN = "Nothing on record: take it as not done or within normal limits."
 WITHHELD = "[name withheld]"
+CONCLUDE = "Give your diagnosis now."
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also bounds the lexical search.
 _LONGEST = 300
@@ -74,7 +75,7 @@ class Consultation:
     @property
     def phrases(self) -> tuple[str, ...]:
         """Everything this environment can say of its own accord, for a tiny policy's vocabulary."""
-        return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD)
+        return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
 
     @property
     def _limit(self) -> str:
@@ -120,6 +121,10 @@ class Consultation:
         request = action.content[0]
         item = self._items.get(request) or self._find(request)
         return self._consult_record(case, request) if item is None else self._consult_item(case, item)
+
+    def record(self, case: Case) -> Observation:
+        """Everything on record in one answer: the oracle context of CR-11, never part of an encounter."""
+        return self._report(case, case.given + case.truth.facts)
 
     def leaks(self, case: Case) -> int:
         """How many of the case's facts name a diagnosis that has to be withheld."""
