@@ -1,0 +1,109 @@
+"""Every method keeps the contract of `ports.Method`: found by its folder, played, scored, credited."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from handmade import SOURCE, Script, play
+
+from workup import methods
+from workup.episode import Episode
+from workup.errors import UserError
+from workup.judges.exact import ExactJudge
+from workup.ports import Imitate, Instruments, Reinforce, alone
+
+DOCTORS = (
+    Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),
+    Script("<diagnose>Flu</diagnose>"),
+    Script("<ask>hobby</ask>", "nonsense", "<ask></ask>", "<ask>hobby</ask> and more"),
+)
+
+
+def groups(environment: object) -> tuple[tuple[Episode, ...], ...]:
+    return tuple(tuple(play(doctor, environment, case) for doctor in DOCTORS) for case in SOURCE.train)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_is_complete_and_runs(name: str) -> None:
+    method = methods.load(name)
+    folder = Path(methods.__file__).parent / name
+    assert (folder / "README.md").read_text().startswith("# ")
+    assert method.paper
+    assert len(method.summary) < 120
+    settings = method.settings()
+    environment = method.environment(SOURCE, settings)
+    assert environment.max_turns == settings.max_turns
+    stages = method.stages(settings)
+    assert len({stage.name for stage in stages}) == len(stages) > 0
+    for stage in stages:
+        if isinstance(stage, Imitate):
+            demonstrations = [stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)]
+            assert all(d.probes or d.imitate for d in demonstrations)
+        else:
+            check_reinforcement(stage, groups(environment))
+
+
+def check_reinforcement(stage: Reinforce, batch: tuple[tuple[Episode, ...], ...]) -> None:
+    scores = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
+    advantages = stage.credit(batch, scores, alone)
+    assert len(scores) == len(advantages) == len(batch)
+    for group, marks, credits in zip(batch, scores, advantages, strict=True):
+        for episode, score, credit in zip(group, marks, credits, strict=True):
+            assert len(score.turns) == len(credit) == len(episode.turns)
+            assert all(map(math.isfinite, [*score.turns, *credit, *score.parts.values()]))
+    right, wrong = scores[1][0].total, scores[1][1].total  # the second case is a pneumonia
+    assert right > wrong > scores[1][2].total
+    assert any(a != 0 for group in advantages for credit in group for a in credit)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_settings_are_described_and_closed(name: str) -> None:
+    model = methods.load(name).settings
+    assert all(field.description for field in model.model_fields.values())
+    assert model.model_config["extra"] == "forbid"
+
+
+def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
+    for name in methods.names():
+        method = methods.load(name)
+        (stage,) = (s for s in method.stages(method.settings()) if isinstance(s, Reinforce))
+        batch = groups(method.environment(SOURCE, method.settings()))
+        there = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
+        back = asyncio.run(stage.reward(batch[::-1], Instruments(ExactJudge())))
+        assert list(there) == list(back)[::-1]
+
+
+def test_names_are_folders_and_unknown_ones_get_a_hint() -> None:
+    assert {"craft", "outcome"} <= set(methods.names())
+    with pytest.raises(UserError, match=r"no method 'crfat'. Did you mean 'craft'\? \(`workup methods` lists all\)"):
+        methods.load("crfat")
+
+
+def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sixth.py").write_text(
+        "from workup.methods.outcome import Outcome\nclass Sixth(Outcome): summary = 'mine'\nmethod = Sixth()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert methods.load("sixth:method").summary == "mine"
+    for wrong, why in (
+        ("sixth:methd", "is no method"),
+        ("seventh:method", "cannot import 'seventh'"),
+        (":method", "cannot import ''"),
+        ("sixth:Sixth", None),
+    ):
+        if why:
+            with pytest.raises(UserError, match=why):
+                methods.load(wrong)
+
+
+def test_scores_name_their_parts() -> None:
+    method = methods.load("craft")
+    batch = groups(method.environment(SOURCE, method.settings()))
+    (stage,) = (s for s in method.stages(method.settings()) if isinstance(s, Reinforce))
+    ((first, *_), *_) = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
+    assert set(first.parts) == {"CR", "acc", "step", "penalty", "aux"}
+    assert replace(first).total == first.total
