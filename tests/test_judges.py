@@ -12,9 +12,7 @@ from workup.judges.exact import ExactJudge
 CASE = Case("1", "", Truth("Crohn's disease", codes=("K50.9", "K50"), aliases=("Regional enteritis", "")))
 
 
-@pytest.mark.parametrize(
-    "answer", ["crohns DISEASE.", "the Crohn’s disease", "regional-enteritis", "K50.9", " k509 ", "K50"]
-)
+@pytest.mark.parametrize("answer", ["crohns DISEASE.", "the Crohn’s disease", "regional-enteritis", "K50.9", " k509 ", "K50"])
 def test_names_aliases_and_codes_of_the_truth_are_right(answer: str) -> None:
     assert asyncio.run(ExactJudge().same(answer, CASE))
 
