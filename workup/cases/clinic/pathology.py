@@ -46,7 +46,7 @@ _STAINS = ("nuclear", "cytoplasmic", "membranous")
 _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **{
         place: (
-            "negative, no staining of the tumour cells.",
+            "negative, no staining of the tumor cells.",
             (
                 f"positive, diffuse {place} staining.",
                 f"positive, strong {place} staining in most cells.",
@@ -56,16 +56,16 @@ _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         for place in _STAINS
     },
     "proliferation": (
-        "low, fewer than half of the tumour cells are labelled.",
-        ("high, more than half of the tumour cells are labelled.", "high, most tumour cells are labelled."),
+        "low, fewer than half of the tumor cells are labelled.",
+        ("high, more than half of the tumor cells are labelled.", "high, most tumor cells are labelled."),
     ),
-    "loss": ("expression is retained.", ("expression is lost in the tumour cells.", "loss of nuclear expression.")),
+    "loss": ("expression is retained.", ("expression is lost in the tumor cells.", "loss of nuclear expression.")),
     "restriction": ("not demonstrated.", ("restricted to kappa.", "restricted to lambda.")),
-    "hybridisation": (
-        "negative, no signal in the tumour cells.",
-        ("positive, nuclear signal in most tumour cells.", "positive, distinct nuclear signal."),
+    "hybridization": (
+        "negative, no signal in the tumor cells.",
+        ("positive, nuclear signal in most tumor cells.", "positive, distinct nuclear signal."),
     ),
-    "gene": ("not detected.", ("detected.", "present in the tumour cells.")),
+    "gene": ("not detected.", ("detected.", "present in the tumor cells.")),
 }
 
 
@@ -106,7 +106,7 @@ class Marker:
 
     @property
     def molecular(self) -> bool:
-        return self.staining in ("gene", "hybridisation")
+        return self.staining in ("gene", "hybridization")
 
     @property
     def item(self) -> Item:
@@ -129,13 +129,13 @@ def _rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _listed(cell: str, separator: str = "; ") -> tuple[str, ...]:
-    return tuple(cell.split(separator)) if cell else ()
+def _listed(cell: str) -> tuple[str, ...]:
+    return tuple(cell.split("|")) if cell else ()
 
 
 def _shares(cell: str) -> dict[str, float]:
-    """'lung 60; lymph node 40' → {'lung': 0.6, 'lymph node': 0.4}."""
-    return {value: float(percent) / 100 for value, percent in (entry.rsplit(" ", 1) for entry in _listed(cell))}
+    """'lung=0.6|lymph node=0.4' → {'lung': 0.6, 'lymph node': 0.4}."""
+    return {value: float(share) for value, share in (entry.split("=") for entry in _listed(cell))}
 
 
 @cache
@@ -143,7 +143,7 @@ def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     """group → value → its wordings, as in `tumour_features.csv`."""
     groups: dict[str, dict[str, tuple[str, ...]]] = {}
     for row in _rows("tumour_features.csv"):
-        groups.setdefault(row["group"], {})[row["value"]] = _listed(row["sentences"], " / ")
+        groups.setdefault(row["group"], {})[row["value"]] = _listed(row["sentences"])
     return groups
 
 
@@ -154,14 +154,14 @@ def groups() -> Mapping[str, tuple[str, ...]]:
 
 
 def _tumour(row: Mapping[str, str]) -> Tumour:
-    men = float(row["men"]) / 100
-    shares = {"sex": {"male": men, "female": 1 - men}, **{group: _shares(row[group]) for group in ("age", *_sentences())}}
+    female = float(row["female"])
+    shares = {"sex": {"male": 1 - female, "female": female}, **{group: _shares(row[group]) for group in ("age", *_sentences())}}
     return Tumour(
         name=row["name"],
         code=row["code"],
         synonyms=_listed(row["synonyms"]),
         organ=row["organ"],
-        sex=row["sex"],
+        sex={0.0: "male", 1.0: "female"}.get(female, ""),
         family=row["family"],
         prevalence=float(row["prevalence"]),
         shares=shares,
