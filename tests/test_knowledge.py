@@ -134,7 +134,7 @@ def test_gain_equals_enumeration(data, world):
     items = [table.item for table in world.tables]
     gains = world.knowledge.gains(evidence, items)
     assert gains == pytest.approx([world.gain(evidence, item) for item in items], abs=1e-4)
-    assert (gains >= 0).all()
+    assert min(gains) >= 0
 
 
 @settings(max_examples=40, deadline=None)
@@ -206,7 +206,7 @@ def test_never_seen_answers_get_the_floor_and_stay_finite():
     knowledge = two()
     never = knowledge.posterior({"fever": (), "rash": ("red",)})
     assert np.isfinite(never).all()
-    assert never.sum() == pytest.approx(1)
+    assert sum(never) == pytest.approx(1)
     assert 0 < never[0] < 10 * FLOOR
     assert knowledge.posterior({"fever": ("of another table",)}) == pytest.approx([0.25, 0.5, 0.25])
     assert knowledge.likelihood_ratio("fever", ("fever",), "asthma", {}) == pytest.approx(6, rel=1e-3)

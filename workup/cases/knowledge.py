@@ -264,11 +264,11 @@ class TabularKnowledge:
         """The part of `evidence` whose items have tables."""
         return {item: answer for item, answer in evidence.items() if item in self._tables}
 
-    def posterior(self, evidence: Evidence) -> Array:
+    def posterior(self, evidence: Evidence) -> list[float]:
         """P(diagnosis | evidence), in the order of `diagnoses`."""
-        return np.asarray(self._weights(self._consistent(evidence)) @ self._of)
+        return _listed(self._weights(self._consistent(evidence)) @ self._of)
 
-    def gains(self, evidence: Evidence, items: Sequence[str]) -> Array:
+    def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
         """Expected information gain about the diagnosis in nats of each item's answer; 0 for what is known already.
 
         Exact, but for multi-label items of more than EXACT_FEATURES features, whose gain is the exact gain of "any or
@@ -285,12 +285,12 @@ class TabularKnowledge:
             if isinstance(table, MultiLabel) and not table.outcomes:
                 gains[place] = self._sampled_gain(table, weights, consistent)
             else:
-                listed[place] = self._listed(table, consistent)
+                listed[place] = self._outcomes(table, consistent)
         if listed:
             gains[list(listed)] = self._exact_gains(weights, list(listed.values()))
-        return gains
+        return _listed(gains)
 
-    def likelihood_ratios(self, findings: Evidence, diagnosis: str, evidence: Evidence) -> Array:
+    def likelihood_ratios(self, findings: Evidence, diagnosis: str, evidence: Evidence) -> list[float]:
         """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding on its own, given `evidence`.
 
         The other diagnoses are weighted by their posterior given the evidence. 1 where there is no other diagnosis, and
@@ -299,17 +299,17 @@ class TabularKnowledge:
         consistent = self._consistent(evidence)
         mine = self._owner == self._index[diagnosis]
         if mine.all() or not findings:
-            return np.ones(len(findings))
+            return [1.0] * len(findings)
         log_joint = self._log_joint(consistent)
         weights = np.stack([_normalised(np.where(side, log_joint, -np.inf)) for side in (mine, ~mine)], axis=1)
         chances = np.stack([self._chance(item, answer, consistent) for item, answer in findings.items()]) @ weights
         ratios = np.maximum(chances[:, 0], FLOOR) / np.maximum(chances[:, 1], FLOOR)
         ratios[[item in evidence for item in findings]] = 1.0
-        return np.asarray(ratios)
+        return _listed(ratios)
 
     def likelihood_ratio(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> float:
         """`likelihood_ratios` of a single finding."""
-        return float(self.likelihood_ratios({item: answer}, diagnosis, evidence)[0])
+        return self.likelihood_ratios({item: answer}, diagnosis, evidence)[0]
 
     def criticality(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> int:
         """ψ(f | d*, o_0) of CR-4, with o_0 as `evidence`."""
@@ -397,7 +397,7 @@ class TabularKnowledge:
         root = self._root[item]
         return any(self._root[other] == root for other in evidence) if self._children[root] else False
 
-    def _listed(self, table: Table, evidence: Evidence) -> Array:
+    def _outcomes(self, table: Table, evidence: Evidence) -> Array:
         """P(answer | profile, evidence) of all listed answers."""
         if not self._touched(table.item, evidence):
             return self._unasked[table.item]
@@ -440,3 +440,7 @@ def _normalised(log: Array) -> Array:
     """exp(log), scaled to sum to 1."""
     values = np.exp(log - log.max())
     return np.asarray(values / values.sum())
+
+
+def _listed(values: Array) -> list[float]:
+    return [float(value) for value in values]

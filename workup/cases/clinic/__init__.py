@@ -1,0 +1,20 @@
+"""The built-in clinic: invented patients whose exact answers are known. A test bench, no medical device."""
+
+from __future__ import annotations
+
+from workup.case import Source
+from workup.cases.clinic.pathology import open_pathology
+from workup.cases.clinic.patients import clinic, open_clinic
+from workup.cases.clinic.tables import SUBSETS
+from workup.errors import unknown
+
+__all__ = ["clinic", "open", "open_clinic", "open_pathology"]
+
+
+def open(rest: str, seed: int = 0) -> Source:
+    """`clinic:xs`, `clinic:s`, `clinic:m`, `clinic:full` or `clinic:pathology`. Raises UserError for any other."""
+    if rest == "pathology":
+        return open_pathology(seed)
+    if rest not in SUBSETS:
+        raise unknown("clinic", rest, (*SUBSETS, "pathology"))
+    return open_clinic(rest, seed)

@@ -271,7 +271,7 @@ def _facts(results: Mapping[str, str], diagnosis: str, evidence: Mapping[str, An
 
 def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str, ...]:
     """The most probable other tumours given the presentation, by the exact posterior."""
-    posterior = knowledge().posterior(evidence)
+    posterior = np.asarray(knowledge().posterior(evidence))
     nearest = [place for place in np.argsort(-posterior, kind="stable") if place != diagnosis]
     return tuple(tumours()[place].name for place in nearest[:DIFFERENTIALS])
 
