@@ -14,11 +14,17 @@ from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from workup.case import Case
-from workup.errors import CaseError, UserError
+from workup.errors import CaseError, UserError, unknown
 
+M = TypeVar("M", bound=BaseModel)
+
+ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
 _BOM = b"\xef\xbb\xbf"
@@ -49,12 +55,26 @@ def existing(place: str) -> Path:
 
 def scan(path: Path) -> Iterator[Line]:
     """Every non-blank line of `path`, in order, holding one line at a time. Raises CaseError."""
+    for line in lines_of(path):
+        if isinstance(line, CaseError):
+            raise line
+        yield line
+
+
+def lines_of(path: Path) -> Iterator[Line | CaseError]:
+    """As `scan`, but a line that cannot be read comes as its error, and the next one follows."""
     with _open(path) as file:
         offset, number = 0, 0
         while raw := file.readline(LINE_LIMIT + 1):
             number += 1
-            if text := _decode(raw, path, number):
-                yield Line(offset, number, text)
+            try:
+                if text := _decode(raw, path, number):
+                    yield Line(offset, number, text)
+            except CaseError as error:
+                yield error
+            while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):  # to the end of a line that is too long
+                offset += len(raw)
+                raw = file.readline(LINE_LIMIT + 1)
             offset += len(raw)
 
 
@@ -115,6 +135,34 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CaseError(f"the file is one JSON object {{…}}, not a {type(value).__name__}.", file=path)
     return value
+
+
+def checked(model: type[M], value: object, *, file: Path, line: int | None = None, within: str = "") -> M:
+    """`value` as a pydantic model. Raises CaseError for the first field that does not fit."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise invalid(error, file=file, line=line, within=within)[0] from error
+
+
+def invalid(error: ValidationError, *, file: Path, line: int | None = None, within: str = "") -> list[CaseError]:
+    """One CaseError per field that does not fit."""
+    return [_invalid(detail, file, line, within) for detail in error.errors(include_url=False)]
+
+
+def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) -> CaseError:
+    field = ".".join(filter(None, [within, *map(str, detail["loc"])]))
+    got = "" if detail["type"] == "missing" else f" (got {str(detail['input'])[:60]!r})"
+    message = detail["msg"].removeprefix("Value error, ")
+    return CaseError(f"{message[:1].lower()}{message[1:]}{got}.", file=file, line=line, field=field or None)
+
+
+def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
+    """Splits `PLACE#VIEW` of a source's spec; the view is "" where none is asked for. Raises UserError for others."""
+    place, _, view = rest.partition("#")
+    if view and view not in views:
+        raise unknown(f"view of {scheme}", view, views, more=f"as in '{scheme}:{place}#{views[0]}'")
+    return place, view
 
 
 def held_out(seed: int, key: str) -> bool:

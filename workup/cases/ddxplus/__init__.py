@@ -17,7 +17,8 @@ from workup.cases.ddxplus.patients import Index, Patient
 from workup.cases.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.ddxplus.release import Release, age_fact, person, read_release, sex_fact
 from workup.cases.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
-from workup.cases.files import Lazy, existing, held_out
+from workup.cases.files import Lazy, existing, held_out, view_of
+from workup.cases.icd import chapter
 from workup.errors import UserError
 
 _PATTERNS = ("*.csv", "*.jsonl", "release_*_patients")  # the last: as the released archives name their content
@@ -28,9 +29,7 @@ _LICENCE = "DDXPlus (Mila), CC BY; its patients are synthetic, made by its autho
 
 def open(rest: str, seed: int) -> Source:
     """Opens `FOLDER`, `FILE`, or either with `#simulated`. Raises UserError, and CaseError for malformed files."""
-    place, _, view = rest.partition("#")
-    if view not in {"", _SIMULATED}:
-        raise UserError(f"no view '#{view}' of DDXPlus. Did you mean 'ddxplus:{place}#{_SIMULATED}'?")
+    place, view = view_of(rest, "ddxplus", [_SIMULATED])
     path = existing(place)
     release = read_release(path if path.is_dir() else path.parent)
     name = f"ddxplus:{rest}"
@@ -134,7 +133,7 @@ def case_of(patient: Patient, id: str, release: Release, criticality: Criticalit
         facts=tuple(Fact(f.id, f.item, f.text, f.kind, weights[f.id]) for f in hidden),
         record="\n".join([presentation, *(fact.text for fact in hidden)]),
     )
-    return Case(id, presentation, truth, given=tuple(given))
+    return Case(id, presentation, truth, given=tuple(given), category=chapter(condition.codes[0] if condition.codes else ""))
 
 
 def _notes(index: Index, train: Lazy, test: Lazy, release: Release) -> list[str]:

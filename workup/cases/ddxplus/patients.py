@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workup.case import Fact
-from workup.cases.ddxplus.release import Release, age_group
+from workup.cases.ddxplus.release import SEPARATOR, Release, age_group
 from workup.cases.files import line_at, parse_object, scan
 from workup.errors import CaseError, unknown
 
@@ -119,28 +119,27 @@ class _Row:
 
     def _known(self, code: object, field: str) -> str:
         """The evidence string itself, once it is sure to name an evidence and one of its values."""
-        try:
-            self.release.find(code if isinstance(code, str) else "")
-        except KeyError as error:
-            raise self._wrong(self._strange(str(code)[:80]), field) from error
-        return str(code)
+        if not isinstance(code, str) or code not in self.release.answers:
+            raise self._wrong(self._strange(str(code)[:80]), field)
+        return code
 
     def _strange(self, code: str) -> str:
-        name, separator, value = code.partition("_@_")
+        name, separator, value = code.partition(SEPARATOR)
         if name not in self.release.evidences:
             return str(unknown("evidence", name, self.release.evidences))
         if not separator:
-            return f"the evidence '{name}' needs a value, as in '{name}_@_…'."
+            return f"the evidence '{name}' needs a value, as in '{name}{SEPARATOR}…'."
         return str(unknown(f"value of '{name}'", value, self.release.evidences[name].answers))
 
     def _evidences(self) -> list[str]:
         return [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
 
     def _facts(self, codes: Sequence[str]) -> tuple[tuple[Fact, ...], int]:
-        found = dict.fromkeys(fact for code in codes if (fact := self.release.find(code)[1]) is not None)
-        positive = {fact.item for fact in found}
+        found = {fact.id: fact for code in codes if (fact := self.release.find(code)[1]) is not None}
+        positive = {fact.item for fact in found.values()}
         parents = {item: self.release.by_item[item].item.parent for item in positive}
-        facts = tuple(fact for fact in found if parents[fact.item] is None or parents[fact.item] in positive)
+        orphaned = {item for item, parent in parents.items() if parent is not None and parent not in positive}
+        facts = tuple(fact for fact in found.values() if fact.item not in orphaned)
         return facts, len(found) - len(facts)
 
     def _differentials(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from workup.cases.knowledge import Answer, Categorical, MultiLabel, Table, Tabul
 
 Array = NDArray[np.float64]
 SEXES = ("F", "M")
-_SHRINKAGE = 2.0  # pseudo-patients per condition, spread as all patients are
+_SHRINKAGE = 1.0  # pseudo-patients per condition, spread as all patients are
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from workup.case import Fact, Item
 from workup.cases.ddxplus import wording
-from workup.cases.files import read_object
+from workup.cases.files import checked, read_object
 from workup.errors import CaseError
 
+M = TypeVar("M", bound=BaseModel)
 SEPARATOR = "_@_"  # between an evidence's code and its value
 # the release's own grouping of ages: the first year of each group, and how the presentation words it
 AGE_GROUPS = (
@@ -88,12 +89,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What can be asked and what can be diagnosed. `evidences` is keyed by code; `names` finds a condition by any name."""
+    """What can be asked and what can be diagnosed.
+
+    `evidences` is keyed by code, `by_item` by item name, `answers` by evidence string ("fievre", "E_55_@_V_89"); `names`
+    finds a condition by any of its names.
+    """
 
     evidences: Mapping[str, Evidence]
     conditions: tuple[Condition, ...]
     names: Mapping[str, int]
     by_item: Mapping[str, Evidence]
+    answers: Mapping[str, tuple[Evidence, Fact | None]]
 
     @property
     def diagnoses(self) -> tuple[str, ...]:
@@ -114,9 +120,7 @@ class Release:
 
     def find(self, code: str) -> tuple[Evidence, Fact | None]:
         """The evidence and the fact that an evidence string states (None for a normal answer). Raises KeyError."""
-        name, _, value = code.partition(SEPARATOR)
-        evidence = self.evidences[name]
-        return evidence, evidence.answers[value]
+        return self.answers[code]
 
 
 def age_group(age: int) -> int:
@@ -145,7 +149,7 @@ def read_release(folder: Path) -> Release:
     path = folder / "release_conditions.json"
     conditions: list[Condition] = []
     names: dict[str, int] = {}
-    for key, raw in _checked(path, _RawCondition).items():
+    for key, raw in _entries(path, _RawCondition).items():
         for code in (*raw.symptoms, *raw.antecedents):
             if code not in evidences:
                 raise CaseError(f"lists the evidence '{code}', which release_evidences.json lacks.", file=path, field=key)
@@ -155,18 +159,18 @@ def read_release(folder: Path) -> Release:
     if repeated:
         raise CaseError(f"two conditions are named '{repeated[0]}'.", file=path, field="cond-name-eng")
     by_item = {evidence.item.name: evidence for evidence in evidences.values()}
-    return Release(evidences, tuple(conditions), names, by_item)
+    answers = {
+        code + (SEPARATOR + value if value else ""): (evidence, fact)
+        for code, evidence in evidences.items()
+        for value, fact in evidence.answers.items()
+    }
+    return Release(evidences, tuple(conditions), names, by_item, answers)
 
 
-def _checked(path: Path, model: type[Any]) -> dict[str, Any]:
+def _entries(path: Path, model: type[M]) -> dict[str, M]:
     if not path.is_file():
         raise CaseError("not found; DDXPlus ships it beside the patients.", file=path)
-    try:
-        return {key: model.model_validate(value) for key, value in read_object(path).items()}
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise CaseError(f"{first['msg']} (got {str(first['input'])[:60]!r}).", file=path, field=field) from error
+    return {key: checked(model, value, file=path, within=key) for key, value in read_object(path).items()}
 
 
 def _condition(key: str, raw: _RawCondition) -> Condition:
@@ -176,7 +180,7 @@ def _condition(key: str, raw: _RawCondition) -> Condition:
 
 
 def _read_evidences(path: Path) -> dict[str, Evidence]:
-    raw = _checked(path, _RawEvidence)
+    raw = _entries(path, _RawEvidence)
     counts = Counter(entry.question_en.strip() for entry in raw.values())
     names = {
         code: entry.question_en.strip() + (f" ({code})" if counts[entry.question_en.strip()] > 1 else "")

@@ -1,0 +1,34 @@
+"""The chapters of ICD-10, as disease families for tables."""
+
+from __future__ import annotations
+
+# a chapter begins at a letter and two digits and ends where the next one begins
+_CHAPTERS = (
+    ("A00", "infectious"),
+    ("C00", "neoplasms"),
+    ("D50", "blood and immune"),
+    ("E00", "endocrine and metabolic"),
+    ("F00", "mental"),
+    ("G00", "nervous system"),
+    ("H00", "eye"),
+    ("H60", "ear"),
+    ("I00", "circulatory"),
+    ("J00", "respiratory"),
+    ("K00", "digestive"),
+    ("L00", "skin"),
+    ("M00", "musculoskeletal"),
+    ("N00", "genitourinary"),
+    ("O00", "pregnancy and birth"),
+    ("P00", "perinatal"),
+    ("Q00", "congenital"),
+    ("R00", "symptoms and signs"),
+    ("S00", "injury and poisoning"),
+    ("U00", "special purposes"),
+    ("V00", "external causes"),
+    ("Z00", "health status"),
+)
+
+
+def chapter(code: str) -> str:
+    """The chapter of an upper-case ICD-10 code, "" where there is no code."""
+    return next((name for start, name in reversed(_CHAPTERS) if code and start <= code), "")

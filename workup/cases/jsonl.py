@@ -1,0 +1,291 @@
+"""Workup's own case format: one case per line, as described by `case.schema.json`; see docs/cases.md.
+
+Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that can be asked and the
+closed list of diagnoses. Without it, the items are those that the facts name, and answers are open.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from workup.case import Case, Fact, FixedSource, Item, Kind, Source, Truth
+from workup.cases.files import (
+    ALL,
+    LINE_LIMIT,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    held_out,
+    invalid,
+    line_at,
+    lines_of,
+    parse_object,
+    read_object,
+    view_of,
+)
+from workup.errors import CaseError, UserError
+
+Name = Annotated[str, Field(min_length=1)]
+_PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class FactLine(_Strict):
+    """One finding. An empty `item` is free text: nobody can ask for it by name."""
+
+    id: Name
+    text: Name
+    item: str = ""
+    kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
+    weight: Annotated[int, Field(ge=0, le=3)] | None = None
+
+
+class TruthLine(_Strict):
+    """What the policy may not see."""
+
+    diagnosis: Name
+    codes: list[str] = []
+    aliases: list[str] = []
+    differentials: list[str] = []
+    facts: list[FactLine] = []
+    record: str = ""
+    references: list[str] = []
+    extra: JsonValue = None
+
+
+class CaseLine(_Strict):
+    """One case. `given` are the findings that the presentation already states; ids are unique within the case."""
+
+    id: Name
+    presentation: Name
+    truth: TruthLine
+    question: str = ""
+    options: list[str] = []
+    given: list[FactLine] = []
+    category: str = ""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> CaseLine:
+        ids = Counter(fact.id for fact in (*self.given, *self.truth.facts))
+        if ids and (most := ids.most_common(1)[0])[1] > 1:
+            raise ValueError(f"two facts have the id '{most[0]}'")
+        return self
+
+
+class ItemLine(_Strict):
+    """Something that can be asked; `question` is its name unless given."""
+
+    name: Name
+    normal: Name
+    question: str = ""
+    kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
+    parent: str | None = None
+    cost: Annotated[float, Field(ge=0)] = 1.0
+
+
+class _Sidecar(_Strict):
+    items: list[ItemLine]
+    diagnoses: list[Name] = []
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one line; `case.schema.json` is this."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Workup case"}
+    return {**head, **{key: value for key, value in CaseLine.model_json_schema().items() if key != "title"}}
+
+
+def open(rest: str, seed: int) -> Source:
+    """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError for the first malformed line."""
+    place, view = view_of(rest, "jsonl", [ALL])
+    path = existing(place)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; jsonl takes one file.")
+    sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test lines
+    seen = _Seen()
+
+    def each(line: Line, case: CaseLine) -> None:
+        sides[view == ALL or held_out(seed, case.id)].append(line.offset)
+        seen.add(case)
+
+    for problem in _problems(path, each):
+        raise problem
+    return _source(f"jsonl:{rest}", path, sides, seen)
+
+
+def validate(path: Path, limit: int = 100) -> list[CaseError]:
+    """The first `limit` problems of a file, each with its line and field; empty if there are none. Reads line by line."""
+    return list(islice(_problems(path, lambda line, case: None), limit))
+
+
+class _Seen:
+    """What the facts of a whole file name, gathered line by line."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Kind] = {}
+        self.texts: dict[str, None] = {}
+
+    def add(self, case: CaseLine) -> None:
+        for fact in (*case.given, *case.truth.facts):
+            if fact.item:
+                self.items.setdefault(fact.item, fact.kind)
+            if len(self.texts) <= _PHRASES:
+                self.texts[fact.text] = None
+
+
+def _problems(path: Path, each: Callable[[Line, CaseLine], None]) -> Iterator[CaseError]:
+    """Every problem in order, repeated ids last; calls `each` with every sound case."""
+    ids, numbers = array("Q"), array("Q")
+    for line in lines_of(path):
+        if isinstance(line, CaseError):
+            yield line
+            continue
+        try:
+            case = CaseLine.model_validate(parse_object(line.text, file=path, line=line.number))
+        except CaseError as error:
+            yield error
+        except ValidationError as error:
+            yield from invalid(error, file=path, line=line.number)
+        else:
+            ids.append(int.from_bytes(blake2b(case.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()))
+            numbers.append(line.number)
+            each(line, case)
+    if not ids:
+        yield CaseError("holds no case.", file=path)
+    yield from _repeated(path, ids, numbers)
+
+
+def _repeated(path: Path, ids: array[int], numbers: array[int]) -> Iterator[CaseError]:
+    """A problem for each id that stands on an earlier line too; ids come as 64-bit digests, so that memory stays flat."""
+    digests = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0, np.uint64)
+    order = np.argsort(digests, kind="stable")
+    again = np.flatnonzero(np.diff(digests[order]) == 0)
+    for first, second in sorted((int(order[i]), int(order[i + 1])) for i in again):
+        problem = f"the id of line {numbers[first]} stands here again; ids must be unique."
+        yield CaseError(problem, file=path, line=numbers[second], field="id")
+
+
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> Source:
+    sidecar = _read_sidecar(path)
+    items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
+    diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
+    texts = tuple(seen.texts) if items and len(seen.texts) <= _PHRASES else ()
+    train, test = (_rows(path, offsets) for offsets in sides)
+    return FixedSource(
+        name=name,
+        train=train,
+        test=test,
+        items=tuple(items),
+        diagnoses=diagnoses,
+        phrases=_phrases(items, diagnoses, texts),
+        notes=() if sidecar else (f"No {_sidecar_path(path).name}: items are those that facts name, answers are open.",),
+    )
+
+
+def _phrases(items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
+    wording = [phrase for item in items for phrase in (item.name, item.normal)]
+    return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
+
+
+def _rows(path: Path, offsets: array[int]) -> Lazy:
+    def make(i: int) -> Case:
+        return _case(checked(CaseLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path))
+
+    return Lazy(len(offsets), make)
+
+
+def _sidecar_path(path: Path) -> Path:
+    return path.with_suffix(".source.json")
+
+
+def _read_sidecar(path: Path) -> _Sidecar | None:
+    beside = _sidecar_path(path)
+    if not beside.is_file():
+        return None
+    sidecar = checked(_Sidecar, read_object(beside), file=beside)
+    names = {item.name for item in sidecar.items}
+    if len(names) < len(sidecar.items):
+        raise CaseError("two items have the same name.", file=beside, field="items")
+    if orphan := next((item for item in sidecar.items if item.parent is not None and item.parent not in names), None):
+        raise CaseError(f"the parent '{orphan.parent}' of '{orphan.name}' is no item.", file=beside, field="items")
+    return sidecar
+
+
+def _named_items(seen: _Seen) -> list[Item]:
+    return [Item(name, name, f"{name}: nothing abnormal.", kind) for name, kind in seen.items.items()]
+
+
+def _item(item: ItemLine) -> Item:
+    return Item(item.name, item.question or item.name, item.normal, item.kind, item.parent, item.cost)
+
+
+def _fact(fact: FactLine) -> Fact:
+    return Fact(fact.id, fact.item, fact.text, fact.kind, fact.weight)
+
+
+def _case(line: CaseLine) -> Case:
+    truth = line.truth
+    hidden = Truth(
+        diagnosis=truth.diagnosis,
+        codes=tuple(truth.codes),
+        aliases=tuple(truth.aliases),
+        differentials=tuple(truth.differentials),
+        facts=tuple(map(_fact, truth.facts)),
+        record=truth.record,
+        references=tuple(truth.references),
+        extra=truth.extra,
+    )
+    given = tuple(map(_fact, line.given))
+    return Case(line.id, line.presentation, hidden, line.question, tuple(line.options), given, line.category)
+
+
+def write(cases: Iterable[Case], path: Path, *, items: Sequence[Item] = (), diagnoses: Sequence[str] = ()) -> int:
+    """Writes cases, and the sidecar if there are items or diagnoses; returns how many cases.
+
+    Raises UserError for a case that the format cannot hold: `truth.extra` that is no JSON value, a line over the limit.
+    """
+    count = 0
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for case in cases:
+            file.write(_line(case) + "\n")
+            count += 1
+    if items or diagnoses:
+        sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
+        _sidecar_path(path).write_text(json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return count
+
+
+def _line(case: Case) -> str:
+    extra, plain = case.truth.extra, asdict(replace(case, truth=replace(case.truth, extra=None)))
+    line = _sparse(plain)
+    try:
+        if extra is not None:
+            line["truth"]["extra"] = json.loads(json.dumps(extra, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        kind = type(extra).__name__
+        raise UserError(f"case '{case.id}' cannot be written: its truth.extra ({kind}) is no JSON value.") from error
+    text = json.dumps(line, ensure_ascii=False)
+    if len(text.encode()) >= LINE_LIMIT:
+        raise UserError(f"case '{case.id}' is longer than a line of {LINE_LIMIT:,} bytes.")
+    return text
+
+
+def _sparse(value: Any) -> Any:
+    """Without what is empty: the defaults of the format."""
+    if isinstance(value, dict):
+        return {key: _sparse(inner) for key, inner in value.items() if inner not in ("", None, ())}
+    return [_sparse(inner) for inner in value] if isinstance(value, tuple) else value

@@ -1,0 +1,118 @@
+"""mediQ (iMedQA): examination questions cut into atomic facts, one JSON object per line.
+
+`mediq:FILE` splits the file like every source; `mediq:FILE#all` has every row in the test split, for evaluation alone.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from pathlib import Path
+
+from pydantic import BaseModel, Field, model_validator
+
+from workup.case import Case, Fact, FixedSource, Source, Truth
+from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, scan, view_of
+from workup.errors import UserError
+
+_NUMBER = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s*")
+# words that carry no finding; a fact is stated by the presentation if all its other words are there
+_FILLERS = (
+    "a an the of and or to in on at by for with from past as is are was were be been being has have had he she it they his "
+    "her hers him their its who whom that this these those there one also ago patient symptom symptoms due because complain "
+    "complains complaint complaints complaining complained present presents presented presenting presentation report reports "
+    "reported state states stated come comes came brought experience experiences experienced experiencing notice noticed"
+)
+_EMPTY = frozenset(_FILLERS.split())
+_WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
+
+
+class _Row(BaseModel):
+    id: int | str
+    question: str
+    context: list[str]
+    options: dict[str, str]
+    answer: str
+    answer_idx: str
+    facts: list[str] = Field(default_factory=list)
+    patient: dict[str, object] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _answered(self) -> _Row:
+        if self.options.get(self.answer_idx) != self.answer:
+            raise ValueError("'answer' is not the option that 'answer_idx' names")
+        return self
+
+
+def open(rest: str, seed: int) -> Source:
+    """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
+    place, view = view_of(rest, "mediq", [ALL])
+    path = existing(place)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'.")
+    sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test rows
+    skipped = 0
+    for line in scan(path):
+        row = checked(_Row, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
+        if row.facts and row.context:
+            sides[view == ALL or held_out(seed, str(row.id))].append(line.offset)
+        else:
+            skipped += 1
+    return _source(f"mediq:{rest}", path, sides, skipped)
+
+
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> Source:
+    if not any(map(len, sides)):
+        raise UserError(f"{path} has no row with facts.")
+    train, test = (_rows(path, offsets) for offsets in sides)
+    notes = (
+        *([f"{skipped} rows without facts or context skipped."] if skipped else []),
+        "The truth is the answer to the row's question, which is a diagnosis in some rows and a drug or a mechanism in others.",
+        "mediQ (iMedQA), CC BY 4.0.",
+    )
+    return FixedSource(name, train, test, notes=notes)
+
+
+def _rows(path: Path, offsets: array[int]) -> Lazy:
+    def make(i: int) -> Case:
+        return _case(checked(_Row, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path))
+
+    return Lazy(len(offsets), make)
+
+
+def _case(row: _Row) -> Case:
+    """The first sentence of the context opens the encounter, as in mediQ; facts that it states are given, not hidden."""
+    presentation = row.context[0].strip()
+    said = _content(presentation)
+    facts = [Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)]
+    truth = Truth(
+        diagnosis=row.answer,
+        facts=tuple(fact for fact in facts if not _content(fact.text) <= said),
+        record="\n".join(row.context),
+    )
+    return Case(
+        id=str(row.id),
+        presentation=presentation,
+        truth=truth,
+        question=row.question.strip(),
+        options=tuple(row.options.values()),
+        given=tuple(fact for fact in facts if _content(fact.text) <= said),
+        category=_specialty(row.patient),
+    )
+
+
+def _atomic(lines: list[str]) -> list[str]:
+    """The facts without their numbers, each once; headings ("Physical examination:") are no facts."""
+    texts = (_NUMBER.sub("", line).strip() for line in lines)
+    return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))
+
+
+def _content(text: str) -> frozenset[str]:
+    """The words that matter, without their commonest endings."""
+    words = (word for word in _WORD.findall(text.lower().replace("'s", "").replace("’s", "")) if word not in _EMPTY)
+    return frozenset(re.sub(r"(?<=...)(?:ing|ed|es|s)$", "", word) for word in words)
+
+
+def _specialty(patient: dict[str, object]) -> str:
+    names = patient.get("specialties")
+    return str(names[0]) if isinstance(names, list) and names else ""
