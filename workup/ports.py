@@ -64,6 +64,11 @@ class Environment(Protocol):
         """Strings that end a completion in this environment's grammar."""
         ...
 
+    @property
+    def phrases(self) -> Sequence[str]:
+        """Everything it can say of its own accord, for a tiny policy's vocabulary."""
+        ...
+
     def open(self, case: Case) -> tuple[Message, ...]: ...
 
     def read(self, text: str) -> Action:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import shutil
+import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object, set_seed
@@ -23,6 +25,8 @@ from workup.episode import Sample
 from workup.errors import UserError
 from workup.ports import Collect, Demonstration, Policy
 from workup.samples import Packed, Writer, pack, tree
+
+T = TypeVar("T")
 
 
 class LivePolicy(Policy, Writer, Protocol):
@@ -88,9 +92,31 @@ class TrlEngine:
         everyone: list[float] = gather_object(list(values))
         return everyone
 
+    def send_to_main(self, value: T) -> list[T]:
+        """Everyone's `value` on the main process, nothing on the others; every process must call it."""
+        everyone: list[T] = gather_object([value]) if self.world > 1 else [value]
+        return everyone if self.is_main else []
+
+    def save(self, folder: Path) -> None:
+        """Writes the policy in the Hugging Face format, adapters merged in; the folder is complete or absent."""
+        model = copy.deepcopy(self.model).merge_and_unload() if isinstance(self.model, PeftModel) else self.model
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        model.save_pretrained(beside)
+        self.policy.tokenizer.save_pretrained(beside)
+        if folder.exists():
+            shutil.rmtree(folder)
+        beside.replace(folder)
+
     def stop(self) -> None:
         """Ends the present stage after the present step, with a checkpoint; later stages do nothing. Safe in a signal handler."""
         self._stopping = True
+
+    def done(self, kind: str) -> int:
+        """How many steps of the coming stage ("imitate" or "reinforce") an earlier session has checkpointed."""
+        found = checkpoints(self.folder / f"{self._stages + 1}-{kind}") if self.resume else []
+        period = self.settings.num_iterations if kind == "reinforce" else 1
+        return updates(found[-1]) // period if found else 0
 
     # --- stages ---
 

@@ -405,4 +405,5 @@ def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float3
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    return ((x >> np.uint64(40)).astype(np.float64) / 2**24).astype(np.float32)
+    found: NDArray[np.float32] = ((x >> np.uint64(40)).astype(np.float64) / 2**24).astype(np.float32)
+    return found

@@ -1,0 +1,102 @@
+"""A run's settings: pydantic models filled from defaults, a YAML file and `key=value` words, with nearest-name hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workup.engines.trl_settings import EngineSettings
+from workup.errors import UserError, unknown
+from workup.models.tiny import TinySettings
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class EvaluationSettings(BaseModel):
+    """How doctors are evaluated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cases: int = Field(400, ge=1, description="test cases, the first of the source's test split")
+    samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
+    temperature: float = Field(1.0, ge=0, description="0 is greedy, which misreports tiny policies")
+    avoid_repeats: bool = Field(False, description="draw again when an action repeats an earlier one")
+    anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
+
+
+class Settings(EngineSettings):
+    """Everything that decides a training run; the resolved values stand in the run folder's config.yaml."""
+
+    method: str
+    cases: str = Field("clinic:s", description="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE or jsonl:FILE")
+    policy: str = Field("tiny", description="'tiny', a model folder, a run folder or a hub id")
+    dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
+    warm_start: bool | None = Field(None, description="imitate demonstrations first; by default the tiny policy only")
+    steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
+    batch: int = Field(16, ge=1, description="cases per update, over all processes")
+    group: int = Field(8, ge=1, description="episodes per case (GRPO's group size)")
+    max_tokens: int = Field(256, ge=1, description="tokens per completion")
+    concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
+    balance: float = Field(0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal")
+    threads: int = Field(1, ge=1, description="torch threads per process; more pays on free cores only")
+    max_failed: float = Field(0.2, ge=0, le=1, description="share of failed episodes in a step that stops the run")
+    tiny: TinySettings = TinySettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
+
+
+def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
+    """Nested settings from a YAML file and `a.b=c` words, the words winning.
+
+    Raises UserError for a word that is no `key=value` and for a file that is missing or no YAML mapping.
+    """
+    for word in words:
+        if "=" not in word or word.startswith("="):
+            raise UserError(f"'{word}' is no setting: write key=value, for example steps=200")
+    try:
+        base = OmegaConf.load(file) if file is not None else OmegaConf.create({})
+        merged = OmegaConf.merge(base, OmegaConf.from_dotlist(list(words)))
+        plain = OmegaConf.to_container(merged, resolve=True)
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such settings file") from None
+    except (OmegaConfBaseException, ValueError, OSError) as error:
+        raise UserError(f"{file or 'settings'}: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # YAML's own errors have no common public base here
+        raise UserError(f"{file or 'settings'}: not readable as YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(plain, dict):
+        raise UserError(f"{file}: holds no mapping of settings")
+    return {str(key): value for key, value in plain.items()}
+
+
+def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
+    """`values` as `model`; an unknown key gets its nearest neighbour, a bad value the reason, in one line (UserError)."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = tuple(str(part) for part in first["loc"])
+        key = ".".join((*([prefix] if prefix else []), *where))
+        if first["type"] == "extra_forbidden":
+            raise unknown("setting", key, _neighbours(model, where, prefix)) from None
+        raise UserError(f"setting '{key}': {first['msg'].lower()}, not {first['input']!r}") from None
+
+
+def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:
+    """The full names of every setting beside the one at `where`."""
+    path = [prefix] if prefix else []
+    inner: Any = model
+    for part in where[:-1]:
+        path.append(part)
+        inner = _model_of(inner.model_fields[part].annotation)
+    return [".".join((*path, name)) for name in inner.model_fields]
+
+
+def _model_of(annotation: Any) -> Any:
+    """The pydantic model in an annotation such as `Lora | None`."""
+    options = getattr(annotation, "__args__", (annotation,))
+    return next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))

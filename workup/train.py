@@ -1,0 +1,291 @@
+"""The one training loop: a method's stages, supervised or reinforcing, and evaluations between them.
+
+Everything a run does follows from its settings and seed, and every phase leaves a mark in the run folder when it is done; so a
+run that was killed at any moment goes on from its last checkpoint and ends as it would have.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from workup.case import Source
+from workup.cases import open_source
+from workup.collect import Collection, Share, Step
+from workup.errors import UserError
+from workup.evaluate import Examination, anchors, examine
+from workup.judges.exact import ExactJudge
+from workup.live import Live
+from workup.methods import load
+from workup.models import warm
+from workup.ports import Demonstration, Environment, Imitate, Method, Reinforce
+from workup.rollout import TokenDoctor
+from workup.runs import Run, versions
+from workup.runs.summary import summarise
+from workup.settings import Settings, build
+
+if TYPE_CHECKING:
+    from workup.engines.trl import TrlEngine
+    from workup.models.local import LocalPolicy
+
+TRAINED = "trained"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings resolved into parts. Making one checks what a user can get wrong, before anything is written."""
+
+    settings: Settings
+    method: Method
+    source: Source
+    environment: Environment
+    options: Any  # the method's own settings
+
+    @classmethod
+    def of(cls, settings: Settings) -> Plan:
+        method = load(settings.method)
+        options = build(method.settings, settings.reward, prefix="reward")
+        source = open_source(settings.cases, seed=settings.seed)
+        if not len(source.train):
+            raise UserError(f"{source.name} holds no training case")
+        return cls(settings, method, source, method.environment(source, options), options)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.yaml holds: every setting, defaults included."""
+        return {**self.settings.model_dump(mode="json"), "reward": self.options.model_dump(mode="json")}
+
+    @property
+    def reinforcement(self) -> Reinforce | None:
+        """The last reinforcement stage: its reward scores the evaluations."""
+        stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce)]
+        return stages[-1] if stages else None
+
+
+def start(settings: Settings, out: Path, live: Live) -> Run:
+    """Trains into the new folder `out` and returns the finished run.
+
+    Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
+    """
+    plan = Plan.of(settings)
+    from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
+
+    state = PartialState(cpu=not cuda())
+    if state.is_main_process:
+        Run.create(out, plan.config, versions({"run": settings.seed}, shlex.join(["workup", *sys.argv[1:]]))).close()
+    state.wait_for_everyone()
+    return _go_on(out, plan, live)
+
+
+def resume(path: Path, live: Live) -> Run:
+    """Goes on with an interrupted run and returns it finished; a finished one is returned as it is."""
+    with Run.open(path) as run:
+        if "method" not in run.config:
+            raise UserError(f"{path} is no training run; type its `workup evaluate` command again")
+        if run.summary:
+            live.note(f"{path} is finished")
+            return run
+        settings = build(Settings, run.config)
+    return _go_on(path, Plan.of(settings), live)
+
+
+def _go_on(path: Path, plan: Plan, live: Live) -> Run:
+    from accelerate import PartialState
+
+    run = Run.open(path)
+    with run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext():
+        Training(run, plan, live).run()
+    return run
+
+
+def cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@contextmanager
+def _interrupting(engine: TrlEngine) -> Iterator[None]:
+    """Ctrl-C asks the engine to save after the present step; a second one stops at once."""
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        engine.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Training:
+    """One run in progress. With several processes each has one; only the main one writes."""
+
+    def __init__(self, disk: Run, plan: Plan, live: Live) -> None:
+        self.disk, self.plan, self.live, self.settings = disk, plan, live, plan.settings
+        self.judge = ExactJudge()
+        self.began = time.monotonic()
+        self.stage = ""
+        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
+        self.policy = self._open_policy()
+        self.engine = self._make_engine()
+
+    def run(self) -> None:
+        """Does every phase that is not done yet, then writes summary and report."""
+        before = self.label = "untrained"
+        steps = 0
+        with _interrupting(self.engine):
+            for stage in self.plan.method.stages(self.plan.options):
+                if isinstance(stage, Imitate):
+                    steps += self._imitate(stage)
+                    before = self.label = stage.name if steps else before
+                else:
+                    self._evaluate(self.label)
+                    steps += self._reinforce(stage)
+                    self.label = TRAINED
+                if self.engine.stopped:
+                    raise KeyboardInterrupt
+        self._evaluate(self.label)
+        if self.engine.is_main:
+            self._finish(steps)
+
+    # --- phases ---
+
+    def _imitate(self, stage: Imitate) -> int:
+        """The supervised warm start: by default for policies that know nothing, that is the tiny one. Returns its steps."""
+        s = self.settings
+        steps = s.sft.steps if (s.policy == "tiny" if s.warm_start is None else s.warm_start) else 0
+        store = warm.Store(self.disk.checkpoints / "warm-start", self._recipe(stage)) if s.policy == "tiny" else None
+        if steps and store is not None and store.load_into(self.policy.model):
+            self.live.note(f"✓ {stage.name}: taken from an identical earlier run")
+            self.engine.imitate((), 0)
+            return steps
+        self._begin(stage.name, "imitate", steps)
+        self.engine.imitate(self._demonstrations(stage), steps)
+        if steps and store is not None and self.engine.is_main and not self.engine.stopped:
+            store.save(self.policy.model, self.policy.tokenizer)
+        return steps
+
+    def _reinforce(self, stage: Reinforce) -> int:
+        self._begin(stage.name, "reinforce", self.settings.steps)
+        share = Share(self.engine.rank, self.engine.world, self.engine.gather)
+        loop = Collection(stage, self.plan.source, self.plan.environment, self.judge, self.settings, share, self._keep)
+        self.engine.reinforce(loop.collect, self.settings.steps)
+        if self.engine.is_main and not self.engine.stopped:
+            self.engine.save(self.disk.policy)
+        return self.settings.steps
+
+    def _evaluate(self, label: str) -> None:
+        """Plays the test cases with the policy as it is now, unless an earlier session has."""
+        if self.engine.is_main:
+            self._examine(TokenDoctor(self.policy), label)
+
+    def _examine(self, doctor: Any, label: str) -> None:
+        examination = self._examination
+        if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
+            return
+        self.policy.refresh()
+        self.live.stage(f"evaluate {label}", examination.total, unit="episode")
+        examine(self.disk, examination, doctor, label, lambda done, _: self.live.step({"step": done}))
+
+    def _finish(self, steps: int) -> None:
+        from workup.report import build as build_report  # matplotlib takes a second to load
+
+        if self.settings.evaluation.anchors:
+            for label, doctor in anchors(self.plan.source, self.plan.environment, self.settings.seed).items():
+                self._examine(doctor, label)
+        seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
+        summary = summarise(self.disk, steps=steps, seconds=seconds)
+        build_report(self.disk)
+        self.live.table(summary)
+        self.live.note(f"report  {self.disk.report}")
+        self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
+
+    # --- parts ---
+
+    @property
+    def _examination(self) -> Examination:
+        stage = self.plan.reinforcement
+        return Examination.of(
+            self.plan.source,
+            self.plan.environment,
+            self.judge,
+            self.settings.evaluation,
+            reward=stage.reward if stage else None,
+            max_tokens=self.settings.max_tokens,
+            seed=self.settings.seed,
+        )
+
+    def _open_policy(self) -> LocalPolicy:
+        import torch
+
+        from workup.models.local import LocalPolicy, load
+        from workup.models.tiny import build as build_tiny
+
+        torch.set_num_threads(self.settings.threads)
+        s = self.settings
+        if s.policy == "tiny":
+            model, tokenizer = build_tiny(self.plan.source, self.plan.environment.phrases, s.tiny, s.seed)
+        else:
+            model, tokenizer = load(s.policy, dtype=s.dtype)
+        return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
+
+    def _make_engine(self) -> TrlEngine:
+        from workup.engines.trl import TrlEngine
+
+        return TrlEngine(self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True)
+
+    def _recipe(self, stage: Imitate) -> str:
+        """What the warm start of a tiny policy depends on."""
+        s, source = self.settings, self.plan.source
+        cases = [source.train[index * len(source.train) // 32] for index in range(min(32, len(source.train)))]
+        tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
+        return repr((stage.name, s.cases, s.seed, s.tiny, s.sft, s.micro_batch, s.threads, self.engine.world, tokenizer, cases))
+
+    def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
+        """This process's share of each batch."""
+        s, index = self.settings, 0
+        while True:
+            mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
+            yield [stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine]
+            index += s.sft.batch
+
+    def _begin(self, name: str, kind: str, total: int) -> None:
+        """Opens a stage in the live view and drops from the folder what its last checkpoint does not know."""
+        self.stage, self.collected, self.last = name, {}, time.monotonic()
+        done = self.engine.done(kind)
+        if self.engine.is_main:
+            self.disk.truncate_after(name, done)
+            if total:
+                self.live.stage(name, total, done=done)
+
+    def _keep(self, step: Step) -> None:
+        """Writes a step's episodes before its update: one that is killed in between is played and written again."""
+        self.collected = step.metrics
+        for records in self.engine.send_to_main(step.records):
+            self.disk.write(records)
+
+    def _on_step(self, step: int, update: Mapping[str, float]) -> None:
+        """Called by the engine after every update."""
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        metrics = {"stage": self.stage, "step": step, "seconds": seconds, **self.collected, **update}
+        if tokens := metrics.get("tokens"):
+            metrics["tokens_per_second"] = tokens / seconds
+        if self.engine.is_main:
+            self.disk.log(metrics)
+            self.live.step(metrics)
