@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script, case, fact, play
 
 from workup.case import FixedSource
+from workup.cases import open_source
 from workup.environments.consultation import CONCLUDE, Consultation
 from workup.environments.doctors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.environments.hybrid import TranscriptDiagnoser, conclude, whole_record
 from workup.environments.teacher import Teaching
-from workup.episode import Ending, Episode
+from workup.episode import Action, Ending, Episode
 from workup.errors import UserError
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
@@ -56,6 +58,34 @@ def test_askers_stop_when_nothing_is_left_to_ask() -> None:
     roomy = Consultation(ITEMS, DISEASES, max_turns=20)
     for doctor in (RandomDoctor(KNOWLEDGE, ITEMS, 20), GreedyDoctor(KNOWLEDGE, ITEMS, 20)):
         assert set(asked(play(doctor, roomy, CASES[0]))) == {item.name for item in ITEMS}
+
+
+def covered(text: str, phrases: Sequence[str]) -> bool:
+    """Whether `text` is nothing but phrases, by cutting off the longest one at the front."""
+    while text:
+        longest = max((phrase for phrase in phrases if text.startswith(phrase)), key=len, default="")
+        if not longest:
+            return False
+        text = text[len(longest) :].lstrip()
+    return True
+
+
+def test_in_the_clinic_anchors_stand_in_order_and_every_word_is_a_phrase() -> None:
+    clinic = open_source("clinic:s")
+    world = Consultation(clinic.items, clinic.diagnoses)
+    patients = [clinic.test[index] for index in range(150)]
+    doctors = (
+        RandomDoctor(clinic.knowledge, clinic.items),
+        GreedyDoctor(clinic.knowledge, clinic.items),
+        FullInformationDoctor(clinic.knowledge, clinic.items),
+    )
+    right = [sum(play(d, world, patient).answer == (patient.truth.diagnosis,) for patient in patients) for d in doctors]
+    assert right[0] + 15 < right[1] <= right[2] + 3
+    for patient in patients[:20]:
+        answers = [world.reply(patient, Action("ask", (item.name,))) for item in clinic.items]
+        said = {message.content for reply in answers for message in reply.messages} | {world.open(patient)[1].content}
+        assert all(covered(text, clinic.phrases) for text in said)
+        assert world.leaks(patient) == 0
 
 
 def test_the_random_doctor_is_random_by_key_and_by_nothing_else() -> None:

@@ -23,8 +23,10 @@ from workup.text import tagged
 class Teaching:
     """`textbook_share` of the demonstrations are textbook records, the others random dialogues; both within [0, 1].
 
-    Each item is drawn with probability `focus` from those positive in the patient, so that evidence is seen, otherwise from
-    all; never twice, and never one that the presentation answers.
+    Each item is drawn with probability `focus` from those the patient's record says something about, so that evidence is seen
+    where most answers are normal, otherwise from all; never twice, and never one that the presentation answers. Where every
+    answer is on record, `focus` changes nothing. It has a price: what was asked then tells something about the patient, so
+    that the posterior learned is a little off the exact one. Never by criticality, which knows the diagnosis.
     """
 
     textbook_share: float = 0.5
