@@ -1,0 +1,32 @@
+"""`python -m bench [NAME …] [--json FILE]`: measures, prints one table, and exits 0 whatever it says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figures import table
+
+NAMES = ("rollout", "step", "memory", "startup")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"nothing called {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    figures = [figure for name in arguments.names or NAMES for figure in import_module(f"bench.{name}").measure()]
+    Console().print(table(figures))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(f) | {"met": f.met} for f in figures], indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What a measurement is, how contestants take turns, and the one table that shows it all."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table: `ours` and `baseline` in `unit`, and whether `ratio` is on the right side of `target`."""
+
+    measure: str
+    ours: float
+    baseline: float
+    unit: str
+    ratio: float
+    target: float
+    at_least: bool
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.target if self.at_least else self.ratio <= self.target
+
+
+def table(figures: Sequence[Figure]) -> Table:
+    shown = Table("measure", title="workup bench")
+    for heading in ("ours", "baseline", "ratio", "target", "met"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for f in figures:
+        target = f"{'≥' if f.at_least else '≤'} {f.target:g}"
+        verdict = "[green]yes[/]" if f.met else "[red]no[/]"
+        shown.add_row(f.measure, f"{f.ours:.3g} {f.unit}", f"{f.baseline:.3g} {f.unit}", f"{f.ratio:.2f}", target, verdict)
+    return shown
+
+
+def race(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Each contestant's median seconds; they take turns (A B C A B C …), so that a slow minute slows them all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for run in contestants.values():
+        run()  # the first time pays for imports, caches and allocations
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            gc.collect()
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in seconds.items()}
