@@ -184,9 +184,13 @@ class TrlEngine:
         """Leaves the model as a sampler wants it, and nothing of the trainer behind."""
         if isinstance(self.model, PeftModel) and "ref" in self.model.peft_config:
             self.model.delete_adapter("ref")
+        for model in (self.model, self.policy.model):
+            # Else the next stage's trainer would not wrap the model again.
+            vars(model).pop("_is_accelerate_prepared", None)
+            vars(model).pop("_original_forward", None)
         self.model.eval()
         self.policy.refresh()
-        gc.collect()
+        gc.collect()  # a data-parallel wrapper lets go of the gradients only when it is collected
 
     def _hooks(self, period: int) -> Hooks:
         return Hooks(self.on_step, lambda: self._stopping, period, self.settings.save_total_limit)

@@ -76,7 +76,7 @@ def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> d
         "use_cpu": cpu,
         "seed": settings.seed,
         "bf16": settings.bf16,
-        "gradient_checkpointing": settings.gradient_checkpointing,
+        "activation_checkpointing": settings.gradient_checkpointing,
         "max_grad_norm": settings.max_grad_norm,
         "logging_steps": period,
         "save_strategy": "steps",

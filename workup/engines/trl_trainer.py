@@ -22,7 +22,8 @@ import torch
 from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from torch import Tensor
-from transformers import PrinterCallback, Trainer, TrainerCallback
+from transformers import PrinterCallback, Trainer
+from transformers.utils import logging
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
@@ -54,23 +55,12 @@ class Hooks:
     keep: int
 
 
-class _Stop(TrainerCallback):  # type: ignore[misc]
-    """Ends the stage with a checkpoint at the next whole step once any process was asked to stop."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self.hooks = hooks
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step % self.hooks.period == 0 and any(gather_object([self.hooks.stopping()])):
-            control.should_save = control.should_training_stop = True
-
-
 class StageTrainer(Trainer):  # type: ignore[misc]
     """What both stages share."""
 
     def __init__(self, *args: Any, hooks: Hooks, **kwargs: Any) -> None:
         self.hooks, self._saving = hooks, False
-        super().__init__(*args, **kwargs, callbacks=[_Stop(hooks)])
+        super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
 
     def parts(self) -> list[Part]:
@@ -126,6 +116,15 @@ class StageTrainer(Trainer):  # type: ignore[misc]
                 raise WorkupError(f"update {self.state.global_step}: {name} is {logs[name]}; lower lr or max_grad_norm")
         step = self.state.global_step // self.hooks.period
         self.hooks.on_step(step, {NAMES.get(name, name): float(logs[name]) for name in KEPT if name in logs})
+        # Logging comes after an update and before saving. Any process's wish to stop is everyone's.
+        if any(gather_object([self.hooks.stopping()])):
+            self.control.should_save = self.control.should_training_stop = True
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Raises where transformers warns; tied weights are saved once, under their first name."""
+        missing = set(load_result.missing_keys) - set(getattr(self.model, "_tied_weights_keys", None) or ())
+        if missing or load_result.unexpected_keys:
+            raise WorkupError(f"the checkpoint does not fit this model: {sorted([*missing, *load_result.unexpected_keys])[:4]}")
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(Path(self.args.output_dir) / "saving") if self._saving else str(self.args.output_dir)
@@ -140,7 +139,7 @@ class StageTrainer(Trainer):  # type: ignore[misc]
         if self.args.should_save:
             shutil.rmtree(self._get_output_dir(trial), ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        super()._save_checkpoint(model, trial)
+        _quietly(super()._save_checkpoint, model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             (folder / "saving" / name).rename(folder / name)
@@ -149,6 +148,17 @@ class StageTrainer(Trainer):  # type: ignore[misc]
                 shutil.rmtree(old)
         self._saving = False
         self.accelerator.wait_for_everyone()
+
+
+def _quietly(save: Callable[..., None], *arguments: Any) -> None:
+    """Calls `save` without the progress bar that transformers shows for every file it writes."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        save(*arguments)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def checkpoints(folder: Path) -> list[Path]:

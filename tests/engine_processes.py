@@ -1,0 +1,47 @@
+"""Trains on this process's share of fixed batches; started by the test with two processes, and called by it with one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import engine_world as world
+import numpy as np
+import torch
+
+from workup.engines.trl import TrlEngine
+from workup.engines.trl_settings import EngineSettings, SupervisedSettings
+from workup.episode import Sample
+from workup.ports import Demonstration
+
+
+def train(folder: Path) -> dict[str, torch.Tensor]:
+    torch.set_num_threads(1)
+    policy = world.Toy(world.model())
+    settings = EngineSettings(
+        lr=1e-3, beta=0.1, entropy=0.02, micro_batch=2, num_iterations=2, sft=SupervisedSettings(lr=1e-3), save_every=2
+    )
+    engine = TrlEngine(policy, settings, folder)
+    # Shares of different sizes: five sequences here, two there.
+    share = {1: slice(None), 2: slice(0, 5) if engine.is_main else slice(5, None)}[engine.world]
+
+    def demonstrations(step: int) -> list[Demonstration]:
+        rng = np.random.default_rng([1, step])
+        return [world.demonstration(rng, k % 3) for k in range(7)][share]
+
+    async def collect(_: Any, step: int) -> list[Sample]:
+        return world.episodes(policy.model, [2, step], 7)[share]
+
+    engine.imitate(map(demonstrations, range(3)), 3)
+    engine.reinforce(collect, 3)
+    if engine.world == 2:
+        assert list(engine.gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
+    return {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    trained = train(target)
+    if torch.distributed.get_rank() == 0:
+        torch.save(trained, target / "weights.pt")

@@ -1,0 +1,543 @@
+"""The engine against equations, plain autograd and itself: split or whole, interrupted or not, one process or two."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import engine_world as world
+import numpy as np
+import pytest
+import torch
+from engine_world import Toy, demonstration, episodes, logprobs
+from transformers import AutoModelForCausalLM, Trainer
+from transformers.trainer_callback import TrainerState
+from trl import GRPOTrainer
+from trl.kernels import ChunkedLogProbFunction
+
+from workup.engines.trl import TrlEngine
+from workup.engines.trl_scoring import Wanted, _score, scoring
+from workup.engines.trl_settings import EngineSettings, LoraSettings, SupervisedSettings
+from workup.engines.trl_trainer import checkpoints, updates
+from workup.episode import Sample
+from workup.errors import UserError, WorkupError
+from workup.ports import Collect, Demonstration, Policy
+from workup.samples import tree
+
+torch.set_num_threads(1)
+
+
+def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
+    """Collects `count` random episodes per step; after the first step their log-probabilities are off by up to `drift`."""
+
+    async def collect(policy: Any, step: int) -> list[Sample]:
+        return episodes(policy.model, [seed, step], count, drift=drift if step else 0.0)
+
+    return collect
+
+
+def demonstrations(seed: int, steps: int, probes: bool = True) -> Iterator[list[Demonstration]]:
+    for step in range(steps):
+        rng = np.random.default_rng([seed, step])
+        yield [demonstration(rng, k % 3 if probes else 0) for k in range(6)]
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def gradients(model: Any) -> dict[str, torch.Tensor]:
+    """Sums up every gradient that backward passes bring, from now on."""
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
+
+    def add(name: str) -> Callable[[torch.Tensor], Any]:
+        return total[name].add_
+
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            p.register_hook(add(name))
+    return total
+
+
+def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: float) -> None:
+    scale = max(value.abs().max().item() for value in b.values())
+    worst = max((a[name] - b[name]).abs().max().item() for name in b)
+    assert scale > 0
+    assert worst <= tolerance * scale, f"{worst} of {scale}"
+
+
+# --- the reinforcement loss ---
+
+
+def clipped(model: Any, reference: Any, samples: Sequence[Sample], s: EngineSettings) -> torch.Tensor:
+    """CR-10 with KL and entropy terms, written down term by term: one sequence at a time, no batch, no padding."""
+    losses, entropies, counts = [], [], []
+    for x in samples:
+        ids = torch.tensor([x.tokens])
+        logp = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        own = torch.tensor(x.mask[1:])
+        entropies.append(-(logp.exp() * logp).sum(-1)[own].sum())
+        now = logp.gather(-1, ids[0, 1:, None])[:, 0]
+        ratio = torch.exp(now - torch.tensor(x.logprobs[1:]))
+        a = torch.tensor(x.advantages[1:])
+        term = torch.minimum(ratio * a, ratio.clamp(1 - s.epsilon, 1 + s.epsilon) * a)
+        with torch.no_grad():
+            gap = logprobs(reference, x.tokens)
+        kl = torch.exp(gap - now) - (gap - now) - 1
+        losses.append(((-term + s.beta * kl) * own).sum())
+        counts.append(int(own.sum()))
+    average = {
+        "grpo": sum(loss / n for loss, n in zip(losses, counts, strict=True)) / len(losses),
+        "bnpo": sum(losses) / sum(counts),
+        "dapo": sum(losses) / sum(counts),
+        "dr_grpo": sum(losses) / (len(losses) * s.max_completion_length),
+    }
+    return average[s.loss_type] - s.entropy * sum(entropies) / sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "micro_batch", "beta", "entropy"),
+    [("grpo", 64, 0.3, 0.2), ("grpo", 2, 0.3, 0.2), ("grpo", 3, 0.0, 0.0), ("bnpo", 3, 0.3, 0.2), ("dapo", 3, 0.3, 0.2),
+     ("dr_grpo", 3, 0.3, 0.2)],
+)  # fmt: skip
+def test_loss_and_gradient_are_the_equation(
+    tmp_path: Path, loss_type: str, micro_batch: int, beta: float, entropy: float
+) -> None:
+    policy = Toy(world.model())
+    reference = world.model()
+    settings = EngineSettings.model_validate(
+        {"loss_type": loss_type, "micro_batch": micro_batch, "beta": beta, "entropy": entropy}
+        | {"lr": 0.05, "max_grad_norm": 0, "max_completion_length": 9}
+    )
+    seen: dict[str, Any] = {}
+
+    async def collect(_: Policy, step: int) -> list[Sample]:
+        # The second step: by then the policy has left its reference, and the ratios are made to leave the clipping range.
+        samples = episodes(policy.model, [1, step], 7, drift=0.5 if step else 0.0)
+        if step == 1:
+            seen["loss"] = clipped(policy.model, reference, samples, settings)
+            grads = torch.autograd.grad(seen["loss"], list(policy.model.parameters()))
+            seen["expected"] = dict(zip((n for n, _ in policy.model.named_parameters()), grads, strict=True))
+            seen["found"] = gradients(policy.model)
+        return samples
+
+    metrics: dict[int, dict[str, float]] = {}
+    TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__).reinforce(collect, 2)
+    assert_close(seen["found"], seen["expected"], 1e-5)
+    if micro_batch == 64:
+        assert metrics[2]["loss"] == pytest.approx(seen["loss"].item(), abs=1e-5)
+        assert 0 < metrics[2]["clip_ratio"] < 1
+        assert metrics[2]["kl"] > 0
+
+
+@pytest.mark.parametrize("loss_type", ["cispo", "sapo"])
+def test_a_split_batch_has_the_gradient_of_the_whole(tmp_path: Path, loss_type: str) -> None:
+    found = []
+    for micro_batch in (2, 64):
+        policy = Toy(world.model())
+        total = gradients(policy.model)
+        settings = EngineSettings(loss_type=loss_type, micro_batch=micro_batch, entropy=0.1)
+        TrlEngine(policy, settings, tmp_path / str(micro_batch)).reinforce(constant(3), 1)
+        found.append(total)
+    assert_close(found[0], found[1], 1e-5)
+
+
+def test_temperature_divides_the_logits(tmp_path: Path) -> None:
+    policy = Toy(world.model())
+
+    async def collect(_: Policy, step: int) -> list[Sample]:
+        made = []
+        for x in episodes(policy.model, [4, step], 5):
+            with torch.no_grad():
+                logits = policy.model(input_ids=torch.tensor([x.tokens])).logits[0, :-1] / 1.7
+            lp = logits.log_softmax(-1).gather(-1, torch.tensor(x.tokens)[1:, None])[:, 0].tolist()
+            known = tuple(v if m else 0.0 for v, m in zip([0.0, *lp], x.mask, strict=True))
+            made.append(Sample(x.tokens, x.mask, known, x.advantages, x.turn_ids))
+        return made
+
+    TrlEngine(policy, EngineSettings(temperature=1.7), tmp_path / "right").reinforce(collect, 1)
+    with pytest.raises(WorkupError, match=r"at temperature 1$"):
+        TrlEngine(policy, EngineSettings(), tmp_path / "wrong").reinforce(collect, 1)
+
+
+def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
+    async def shifted(policy: Any, step: int) -> list[Sample]:
+        made = episodes(policy.model, [5, step], 4)
+        return [Sample(x.tokens, x.mask, (*x.logprobs[1:], 0.0), x.advantages, x.turn_ids) for x in made]
+
+    with pytest.raises(WorkupError, match="log-probabilities differ from the sampler's by"):
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(shifted, 1)
+    assert not checkpoints(tmp_path / "1-reinforce")
+
+
+def test_a_step_without_episodes_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WorkupError, match="step 1: not one episode"):
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(constant(0, count=0), 3)
+
+
+def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+    async def broken(policy: Any, step: int) -> list[Sample]:
+        made = episodes(policy.model, [6, step], 4)
+        return [Sample(x.tokens, x.mask, x.logprobs, tuple(math.inf * a for a in x.mask), x.turn_ids) for x in made]
+
+    with pytest.raises(WorkupError, match="loss is"):
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(broken, 2)
+
+
+def test_several_updates_on_each_batch(tmp_path: Path) -> None:
+    steps, asked, seen = [], [], []
+    policy = Toy(world.model())
+
+    async def collect(_: Policy, step: int) -> list[Sample]:
+        asked.append(step)
+        return episodes(policy.model, [7, step], 5)
+
+    def on_step(step: int, metrics: dict[str, float]) -> None:
+        steps.append(step)
+        seen.append(metrics)
+
+    settings = EngineSettings(num_iterations=3, lr=0.01, lr_schedule="linear", beta=0.1, save_every=2)
+    TrlEngine(policy, settings, tmp_path, on_step=on_step).reinforce(collect, 3)
+    assert asked == [0, 1, 2]
+    assert steps == [1, 2, 3]
+    assert set(seen[0]) == {"loss", "grad_norm", "lr", "kl", "entropy", "clip_ratio"}
+    # Only the first of three updates is on-policy, so that some tokens are clipped.
+    assert seen[0]["clip_ratio"] > 0
+    # Linear to nothing over nine updates, as it stands after each third.
+    assert [m["lr"] for m in seen] == pytest.approx([0.01 * (1 - u / 9) for u in (2, 5, 8)], abs=0.01 / 9)
+    assert [path.name for path in checkpoints(tmp_path / "1-reinforce")] == ["checkpoint-9"]
+    assert policy.refreshed == 4
+
+
+# --- the supervised loss ---
+
+
+def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.Tensor:
+    """Mean over labelled tokens; every probe scored as a prompt of its own."""
+    total, count = torch.zeros(()), 0
+    for made in batch:
+        whole = tree(made, policy)
+        paths = [(whole.trunk, whole.labelled)]
+        for b in whole.branches:
+            paths.append((whole.trunk[: b.at] + b.tokens, (False,) * b.at + (True,) * len(b.tokens)))
+        for tokens, labelled in paths:
+            own = torch.tensor(labelled[1:])
+            total = total - (logprobs(model, tokens) * own).sum()
+            count += int(own.sum())
+    return total / count
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("probes", [True, False])
+@pytest.mark.parametrize("micro_batch", [64, 2])
+def test_packed_demonstrations_are_worth_separate_prompts(tmp_path: Path, attention: str, probes: bool, micro_batch: int) -> None:
+    policy = Toy(world.model(attention=attention))
+    batch = next(demonstrations(1, 1, probes))
+    expected = imitation(policy, policy.model, batch)
+    grads = torch.autograd.grad(expected, list(policy.model.parameters()))
+    total = gradients(policy.model)
+    losses: list[float] = []
+    settings = EngineSettings(micro_batch=micro_batch, max_grad_norm=0)
+    engine = TrlEngine(policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"]))
+    engine.imitate([batch], 1)
+    assert losses == pytest.approx([expected.item()], abs=1e-5)
+    names = [name for name, _ in policy.model.named_parameters()]
+    assert_close(total, dict(zip(names, grads, strict=True)), 1e-5)
+
+
+def test_demonstrations_must_last(tmp_path: Path) -> None:
+    with pytest.raises(WorkupError, match="ran out after 2 of 3"):
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).imitate(demonstrations(0, 2), 3)
+
+
+def test_imitation_learns(tmp_path: Path) -> None:
+    policy = Toy(world.model(scale=1.0))
+    batch = next(demonstrations(2, 1))
+    losses: list[float] = []
+    settings = EngineSettings(sft=SupervisedSettings(lr=0.02, warmup=0))
+    engine = TrlEngine(policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"]))
+    engine.imitate([batch] * 60, 60)
+    assert losses[0] > 3.5
+    assert losses[-1] < 0.5
+
+
+# --- scoring ---
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_kernel_for_large_vocabularies_gives_the_same(temperature: float) -> None:
+    torch.manual_seed(0)
+    weight, targets = torch.randn(50, 8, requires_grad=True), torch.randint(50, (11,))
+    hidden = torch.randn(11, 8, requires_grad=True)
+    found = []
+    for lp, entropy in (
+        _score(hidden, weight, None, Wanted(targets, targets, temperature, entropy=True, differentiable=True)),
+        ChunkedLogProbFunction.apply(hidden, weight, None, targets, temperature, 16, None, 1.0, ("entropy",))[:2],
+    ):
+        found.append([lp, entropy, *torch.autograd.grad(lp.sum() + 0.3 * (entropy**2).sum(), [hidden, weight])])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_model_is_as_before_afterwards(tmp_path: Path) -> None:
+    policy = Toy(world.model())
+    before = set(vars(policy.model))
+    engine = TrlEngine(policy, EngineSettings(), tmp_path)
+    engine.imitate(demonstrations(0, 2), 2)
+    engine.reinforce(constant(0), 2)
+    assert "forward" not in vars(policy.model)
+    assert set(vars(policy.model)) - before <= {"model_tags"}
+    assert policy.model.config.use_cache
+    assert not policy.model.training
+
+
+def test_models_that_rescale_their_logits_are_refused() -> None:
+    model = world.model()
+    model.config.logits_scaling = 8.0
+    with pytest.raises(UserError, match="logits_scaling"), scoring(model):
+        pass
+
+
+# --- checkpoints ---
+
+
+LORA = LoraSettings(r=2, alpha=4)
+CASES = [
+    EngineSettings(save_every=4, lr=0.01, sft=SupervisedSettings(lr=0.01)),
+    EngineSettings(save_every=4, lr=0.01, beta=0.1, entropy=0.01, num_iterations=2, lr_schedule="cosine", warmup=0.2),
+    EngineSettings(save_every=4, lr=0.01, beta=0.1, lora=LORA),
+]
+
+
+def train(settings: EngineSettings, folder: Path, *, halt: int | None = None, resume: bool = False) -> TrlEngine:
+    """Four supervised and eight reinforcement steps; stopped after step `halt` of the latter."""
+    policy = Toy(world.model())
+
+    def on_step(step: int, metrics: dict[str, float]) -> None:
+        if engine._stages == 2 and step == halt:
+            engine.stop()
+
+    engine = TrlEngine(policy, settings, folder, on_step=on_step, resume=resume)
+    engine.imitate(demonstrations(9, 4), 4)
+    engine.reinforce(constant(9), 8)
+    return engine
+
+
+@pytest.mark.parametrize("settings", CASES, ids=["plain", "kl, iterations, cosine", "lora"])
+def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, settings: EngineSettings) -> None:
+    whole = train(settings, tmp_path / "whole")
+    first = train(settings, tmp_path / "parts", halt=3)
+    assert first.stopped
+    assert not whole.stopped
+    assert first.checkpoint is not None
+    assert first.checkpoint.name == f"checkpoint-{3 * settings.num_iterations}"
+    assert not same(weights(first.model), weights(whole.model))
+    second = train(settings, tmp_path / "parts", resume=True)
+    assert same(weights(second.model), weights(whole.model))
+    # Once more: everything is finished already, and only loaded.
+    third = train(settings, tmp_path / "parts", resume=True)
+    assert same(weights(third.model), weights(whole.model))
+    names = sorted(str(path.relative_to(tmp_path / "parts")) for path in (tmp_path / "parts").glob("*/*"))
+    assert names == ["1-imitate/checkpoint-4", f"2-reinforce/checkpoint-{8 * settings.num_iterations}"]
+
+
+def test_a_stage_stopped_in_the_warm_start_goes_on(tmp_path: Path) -> None:
+    settings = CASES[0]
+    whole = train(settings, tmp_path / "whole")
+    policy = Toy(world.model())
+    engine = TrlEngine(policy, settings, tmp_path / "parts", on_step=lambda step, _: engine.stop() if step == 2 else None)
+    engine.imitate(demonstrations(9, 4), 4)
+    engine.reinforce(constant(9), 8)
+    assert engine.stopped
+    assert [path.name for path in (tmp_path / "parts").glob("*/*")] == ["checkpoint-2"]
+    assert same(weights(train(settings, tmp_path / "parts", resume=True).model), weights(whole.model))
+
+
+def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
+    train(CASES[0], tmp_path)
+    with pytest.raises(UserError, match="resume it"):
+        train(CASES[0], tmp_path)
+
+
+def test_a_checkpoint_is_an_ordinary_model_folder(tmp_path: Path) -> None:
+    engine = train(CASES[0], tmp_path)
+    assert engine.checkpoint is not None
+    assert same(weights(AutoModelForCausalLM.from_pretrained(engine.checkpoint, dtype="float32")), weights(engine.model))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    settings = EngineSettings(save_every=1, save_total_limit=1)
+    rng = np.random.default_rng(0)
+    folder, found = tmp_path / "1-reinforce", []
+    for attempt in range(4):
+        child = os.fork()
+        if child == 0:
+            try:
+                TrlEngine(Toy(world.model()), settings, tmp_path, resume=attempt > 0).reinforce(constant(1), 10_000)
+            finally:
+                os._exit(1)
+        wait_for(lambda steps=[0, *found][-1]: newest_step(folder) > steps)
+        time.sleep(rng.random() * 0.1)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        newest = checkpoints(folder)[-1]
+        AutoModelForCausalLM.from_pretrained(newest)
+        for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            torch.load(newest / name, weights_only=False)
+        found.append(TrainerState.load_from_json(str(newest / "trainer_state.json")).global_step)
+        assert newest.name == f"checkpoint-{found[-1]}"
+    assert found == sorted(set(found)), "each life goes on where the one before it was killed"
+
+
+def newest_step(folder: Path) -> int:
+    return updates(checkpoints(folder)[-1]) if checkpoints(folder) else 0
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- adapters and precision ---
+
+
+def test_with_adapters_only_they_are_trained(tmp_path: Path) -> None:
+    policy = Toy(world.model())
+    before = weights(policy.model)
+    engine = TrlEngine(policy, EngineSettings(lora=LORA, beta=0.1, lr=0.01), tmp_path)
+    engine.imitate(demonstrations(0, 2), 2)
+    seen: dict[int, dict[str, float]] = {}
+    engine.on_step = seen.__setitem__
+    engine.reinforce(constant(0), 3)
+    after = weights(policy.model)
+    for name, value in before.items():
+        assert torch.equal(value, after[name.replace("_proj.weight", "_proj.base_layer.weight")])
+    assert any("lora_B" in name and value.any() for name, value in after.items())
+    # The reference is the policy after the warm start, not the bare model.
+    assert seen[1]["kl"] == pytest.approx(0, abs=1e-7)
+    assert seen[3]["kl"] > 0
+    assert engine.checkpoint is not None
+    assert (engine.checkpoint / "adapter_model.safetensors").exists()
+    assert not any(".ref." in name for name in after)
+
+
+def test_half_precision_and_recomputed_activations(tmp_path: Path) -> None:
+    policy = Toy(world.model())
+    seen: dict[int, dict[str, float]] = {}
+    settings = EngineSettings(bf16=True, gradient_checkpointing=True, micro_batch=4)
+    engine = TrlEngine(policy, settings, tmp_path, on_step=seen.__setitem__)
+    engine.imitate(demonstrations(0, 2), 2)
+    engine.reinforce(constant(0), 2)
+    assert all(math.isfinite(m["loss"]) for m in seen.values())
+    assert policy.model.dtype == torch.float32
+
+
+# --- memory, trackers, settings ---
+
+
+def test_nothing_grows_with_the_steps(tmp_path: Path) -> None:
+    counts = []
+
+    async def collect(policy: Any, step: int) -> list[Sample]:
+        if step % 5 == 4:
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+        return episodes(policy.model, [1], 4)
+
+    TrlEngine(Toy(world.model()), EngineSettings(save_every=1000), tmp_path).reinforce(collect, 25)
+    assert counts[-1] - counts[1] < 50, counts
+
+
+def test_metrics_reach_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
+    TrlEngine(Toy(world.model()), EngineSettings(report_to=("tensorboard",)), tmp_path).reinforce(constant(0), 2)
+    events = EventAccumulator(str(tmp_path / "events")).Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
+
+
+def test_settings_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(ValueError, match="learning_rate"):
+        EngineSettings(learning_rate=1e-3)  # type: ignore[call-arg]
+    for model in (EngineSettings, SupervisedSettings, LoraSettings):
+        assert all(field.description for field in model.model_fields.values())
+
+
+# --- several processes ---
+
+
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    script = str(Path(__file__).with_name("engine_processes.py"))
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        script,
+        str(tmp_path / "two"),
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = torch.load(tmp_path / "two" / "weights.pt")
+    import engine_processes
+
+    alone = engine_processes.train(tmp_path / "one")
+    for name, value in alone.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)
+
+
+def test_gather_of_one_process(tmp_path: Path) -> None:
+    engine = TrlEngine(Toy(world.model()), EngineSettings(), tmp_path)
+    assert list(engine.gather([1.0, 2.0])) == [1.0, 2.0]
+    assert (engine.rank, engine.world, engine.is_main) == (0, 1, True)
+
+
+# --- the libraries' side of the contract ---
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(inspect.unwrap(function)).parameters)
+
+
+def test_the_libraries_are_as_this_engine_knows_them() -> None:
+    assert parameters(GRPOTrainer._compute_loss) == ["self", "model", "inputs"]
+    scored = parameters(GRPOTrainer._get_per_token_logps_and_entropies)
+    assert scored[:5] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep"]
+    assert "compute_entropy" in scored
+    assert {"model", "reward_funcs", "args", "train_dataset", "processing_class", "callbacks"} <= set(
+        parameters(GRPOTrainer.__init__)
+    )
+    assert parameters(Trainer.training_step) == ["self", "model", "inputs", "num_items_in_batch"]
+    assert parameters(Trainer._save_checkpoint) == parameters(GRPOTrainer._save_checkpoint) == ["self", "model", "trial"]
+    assert parameters(Trainer._get_output_dir) == ["self", "trial"]
+    assert parameters(Trainer.log) == parameters(GRPOTrainer.log) == ["self", "logs", "start_time"]
+    assert parameters(Trainer.get_train_dataloader) == ["self"]
+    assert parameters(Trainer._load_from_checkpoint)[:2] == ["self", "resume_from_checkpoint"]
+    assert parameters(GRPOTrainer._send_telemetry) == ["self"]
+    assert parameters(ChunkedLogProbFunction.forward)[1:] == [
+        "hidden", "weight", "bias", "targets", "temperature", "chunk_size", "final_logit_softcapping", "logit_scale", "outputs",
+    ]  # fmt: skip
+    loss = inspect.getsource(GRPOTrainer._compute_loss)
+    for used in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "old_per_token_logps",
+                 "ref_per_token_logps", "num_items_in_batch", "self.entropy_coef", "_entropy_bonus_enabled"):  # fmt: skip
+        assert used in loss
