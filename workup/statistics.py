@@ -104,11 +104,21 @@ def paired(
 
     `n` counts those cases; `missing` those that only one of the two has a defined value for.
     """
+    gaps, missing = case_differences(values, clusters, others, other_clusters)
+    estimate = interval(list(gaps.values()), list(gaps), seed=seed, resamples=resamples)
+    return Estimate(estimate.mean, estimate.low, estimate.high, estimate.n, missing)
+
+
+def case_differences(
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    others: Sequence[float | None],
+    other_clusters: Sequence[Hashable],
+) -> tuple[dict[Hashable, float], int]:
+    """Mean of `values` − mean of `others` for every case that both have, and how many cases only one of them has."""
     ours, theirs = _case_means(values, clusters), _case_means(others, other_clusters)
     common = [case for case in ours if case in theirs]
-    missing = len(set(ours) | set(theirs)) - len(common)
-    estimate = interval([ours[case] - theirs[case] for case in common], common, seed=seed, resamples=resamples)
-    return Estimate(estimate.mean, estimate.low, estimate.high, estimate.n, missing)
+    return {case: ours[case] - theirs[case] for case in common}, len(set(ours) | set(theirs)) - len(common)
 
 
 def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple[Floats, Ints]:

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ def versions(seeds: Mapping[str, int], command: str = "") -> dict[str, Any]:
     """
     torch = sys.modules.get("torch")
     return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         **{name: _version(name) for name in _LIBRARIES},
         "commit": _commit(),

@@ -6,30 +6,30 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from workup.episode import Ending
 from workup.runs.folder import Outcome, Run
-from workup.statistics import Estimate, interval, macro, paired
+from workup.statistics import LEVEL, Estimate, case_differences, interval, macro, paired
 
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
 
 
 def value(outcome: Outcome, metric: str) -> float | None:
-    """One episode's value of a metric; None where it is undefined or was not measured.
+    """One episode's value of a metric; None where it is undefined or was not measured, and for a failed episode.
 
-    "accuracy" is the verdict, "questions" and "return" the episode's own (unless a measure of that name says otherwise),
-    and every other metric a measure.
+    "accuracy" is the verdict, "return" the score, and every other metric a measure.
     """
-    if metric in outcome.measures:
-        return outcome.measures[metric]
+    if outcome.ending == Ending.FAILED:
+        return None
     if metric in ("accuracy", "macro_accuracy"):
         return None if outcome.correct is None else float(outcome.correct)
-    if metric == "questions":
-        return float(outcome.questions)
-    return outcome.total if metric == "return" else None
+    if metric == "return":
+        return outcome.total
+    return outcome.measures.get(metric, float(outcome.questions) if metric == "questions" else None)
 
 
 def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
     """A metric over episodes, bootstrapped by case."""
-    values, cases = [value(outcome, metric) for outcome in outcomes], [outcome.case_id for outcome in outcomes]
+    values, cases = _columns(outcomes, metric)
     if metric == "macro_accuracy":
         return macro(values, cases, [outcome.diagnosis for outcome in outcomes], seed=seed)
     return interval(values, cases, seed=seed)
@@ -37,13 +37,23 @@ def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimat
 
 def difference(ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
     """Ours − theirs over the cases that both saw, bootstrapped by case."""
-    pairs = [([value(outcome, metric) for outcome in side], [outcome.case_id for outcome in side]) for side in (ours, theirs)]
-    return paired(*pairs[0], *pairs[1], seed=seed)
+    (values, cases), (others, other_cases) = (_columns(side, metric) for side in (ours, theirs))
+    if metric != "macro_accuracy":
+        return paired(values, cases, others, other_cases, seed=seed)
+    gaps, missing = case_differences(values, cases, others, other_cases)
+    diagnoses = {outcome.case_id: outcome.diagnosis for outcome in ours}
+    found = macro(list(gaps.values()), list(gaps), [diagnoses[str(case)] for case in gaps], seed=seed)
+    return Estimate(found.mean, found.low, found.high, found.n, missing)
+
+
+def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
+    return [value(outcome, metric) for outcome in outcomes], [outcome.case_id for outcome in outcomes]
 
 
 def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     """The headline metrics, then whatever else was measured, then the return if episodes were scored."""
-    extra = dict.fromkeys(name for outcome in outcomes for name in outcome.measures if name not in HEADLINE)
+    told = {*HEADLINE, *(ending.name.lower() for ending in Ending)}  # endings are counted in their own entry
+    extra = dict.fromkeys(name for outcome in outcomes for name in outcome.measures if name not in told)
     scored = any(outcome.total is not None for outcome in outcomes)
     return [*HEADLINE, *extra, *(["return"] if scored else [])]
 
@@ -53,15 +63,16 @@ def summarise(run: Run, *, steps: int, seconds: float) -> dict[str, Any]:
 
     `steps` and `seconds` are the whole run's, over all stages.
     """
-    seed = int(run.config.get("seed", 0))
     head = {"name": run.name, **{key: run.config.get(key) for key in ("method", "cases", "policy", "seed")}}
-    doctors = {doctor: _doctor(run.outcomes(doctor), seed) for doctor in run.doctors()}
-    summary = {**head, "steps": steps, "seconds": round(seconds, 3), "level": 0.95, "doctors": doctors}
+    size = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
+    summary = {**head, **size, "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()}}
     run.write_summary(summary)
     return summary
 
 
-def _doctor(outcomes: Sequence[Outcome], seed: int) -> dict[str, Any]:
+def describe(run: Run, doctor: str) -> dict[str, Any]:
+    """One doctor's entry in summary.json: cases, episodes, endings, and every metric as mean, low, high, n, missing."""
+    outcomes, seed = run.outcomes(doctor), seed_of(run)
     endings = Counter(outcome.ending for outcome in outcomes)
     return {
         "cases": len({outcome.case_id for outcome in outcomes}),
@@ -69,3 +80,8 @@ def _doctor(outcomes: Sequence[Outcome], seed: int) -> dict[str, Any]:
         "endings": dict(endings.most_common()),
         **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
     }
+
+
+def seed_of(run: Run) -> int:
+    """The seed of the run's resampling."""
+    return int(run.config.get("seed") or 0)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from workup.statistics import Estimate
 
 # The order in which doctors are told: from the floor to the ceiling.
-DOCTORS = ("random doctor", "untrained", "warm start", "trained", "greedy information gain", "full information")
-ANCHORS = ("random doctor", "greedy information gain", "full information")
+DOCTORS = ("random doctor", "untrained", "warm start", "trained", "greedy information", "full information")
+ANCHORS = ("random doctor", "greedy information", "full information")
 COLUMNS = {
     "accuracy": "accuracy",
     "macro_accuracy": "macro",
