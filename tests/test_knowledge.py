@@ -1,7 +1,7 @@
 """Exact inference against enumeration of the whole joint table."""
 
 from itertools import combinations, product
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -271,17 +271,16 @@ def test_tables_that_do_not_fit_are_refused():
 def test_it_is_a_knowledge_and_fast():
     rng = np.random.default_rng(0)
     tables = [
-        Categorical(f"item {i}", ((), (f"{i}",)), np.stack([p := rng.uniform(0.01, 0.99, 60), 1 - p], axis=1))
-        for i in range(160)
+        Categorical(f"item {i}", ((), (f"{i}",)), np.stack([p := rng.uniform(0.01, 0.99, 60), 1 - p], axis=1)) for i in range(160)
     ]
     knowledge: Knowledge = TabularKnowledge([f"disease {d}" for d in range(60)], np.ones(60), tables)
     evidence = {f"item {i}": () for i in range(10)}
     items = [f"item {i}" for i in range(160)]
     times = []
     for _ in range(20):
-        start = perf_counter()
+        start = process_time()
         knowledge.gains(evidence, items)
-        times.append(perf_counter() - start)
+        times.append(process_time() - start)
     assert min(times) < 0.01, "2 ms on a free core; ten would mean that a loop over profiles crept in"
     greedy = max(product(knowledge.gains(evidence, items), items))
     assert greedy[0] > 0

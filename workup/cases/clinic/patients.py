@@ -44,7 +44,7 @@ _CHAPTERS = {
 NOTES = (
     "An invented clinic: a test bench, no medical device. Its probabilities are plausible, not measured.",
     "A patient has one disease; given the disease (and its variant), findings are independent but for a few sub-questions.",
-    "Every answer is on record; numbers are drawn from a few representative values.",
+    "What is present is on record, the rest is answered as absent or normal; numbers are a few representative values.",
 )
 
 
@@ -112,7 +112,7 @@ class Clinic:
                 *(
                     Categorical(
                         finding.name,
-                        ((evidence_id(finding.name, "no"),), (evidence_id(finding.name, "yes"),)),
+                        ((), (evidence_id(finding.name, "yes"),)),
                         np.stack([1 - chance, chance], axis=1),
                         finding.parent,
                     )
@@ -134,19 +134,22 @@ class Clinic:
         return profile, min(decade, len(DECADES) - 1), complaint, present
 
     def case(self, id: str, rng: np.random.Generator) -> Case:
-        """One patient's case, every answer on record and weighed by its exact likelihood ratio (CR-4)."""
+        """One patient's case: every finding that is present, weighed by its exact likelihood ratio (CR-4).
+
+        What is absent or normal is no fact but an answer, `Item.normal`: a chart is not a list of all one does not have.
+        """
         place, decade, complaint, present = self.draw(rng)
         profile = self.profiles[place]
         wording = rng.random(len(present))
-        facts = [
-            _fact(finding, bool(yes), float(choice))
-            for finding, yes, choice in zip(self.tables.findings, present, wording, strict=True)
-        ]
+        found = {
+            index: _fact(self.tables.findings[index], float(wording[index])) for index in map(int, np.flatnonzero(present))
+        }
         given = (
             Fact(evidence_id("age", DECADES[decade]), "age", _AGED[profile.sex][decade]),
             Fact(evidence_id("sex", profile.sex), "sex", _SEXED[profile.sex]),
-            facts.pop(complaint),
+            found.pop(complaint),
         )
+        facts = tuple(found.values())
         presentation = f"{given[0].text} {given[2].text}"
         disease = self.tables.diseases[profile.disease]
         truth = Truth(
@@ -160,8 +163,7 @@ class Clinic:
         return Case(id, presentation, truth, given=given, category=disease.family)
 
     def _weighed(self, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> tuple[Fact, ...]:
-        findings = {fact.item: (fact.id,) for fact in facts}
-        ratios = self.knowledge.likelihood_ratios(findings, diagnosis, evidence_of(given))
+        ratios = self.knowledge.likelihood_ratios(evidence_of(facts), diagnosis, evidence_of(given))
         return tuple(
             Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(facts, ratios, strict=True)
         )
@@ -174,14 +176,16 @@ class Clinic:
 
 
 def evidence_of(facts: Sequence[Fact]) -> dict[str, tuple[str, ...]]:
-    """Facts of this clinic as evidence for its knowledge: one fact answers one item."""
-    return {fact.item: (fact.id,) for fact in facts}
+    """Facts as evidence for a `Knowledge`: the ids that each item's answer revealed."""
+    evidence: dict[str, tuple[str, ...]] = {}
+    for fact in facts:
+        evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
+    return evidence
 
 
-def _fact(finding: Finding, present: bool, choice: float) -> Fact:
-    sentences = finding.present if present else finding.absent
-    id = evidence_id(finding.name, "yes" if present else "no")
-    return Fact(id, finding.name, sentences[int(choice * len(sentences))], finding.kind)
+def _fact(finding: Finding, choice: float) -> Fact:
+    sentence = finding.present[int(choice * len(finding.present))]
+    return Fact(evidence_id(finding.name, "yes"), finding.name, sentence, finding.kind)
 
 
 def _record(presentation: str, facts: Sequence[Fact]) -> str:
@@ -227,7 +231,7 @@ def _item(finding: Finding) -> Item:
 def _phrases(tables: Tables) -> tuple[str, ...]:
     names = [*(finding.name for finding in tables.findings), *(disease.name for disease in tables.diseases)]
     aged = [phrase for sex in SEXES for phrase in (*_AGED[sex], _SEXED[sex])]
-    sentences = [sentence for finding in tables.findings for sentence in finding.present + finding.absent]
+    sentences = [sentence for finding in tables.findings for sentence in (*finding.present, finding.absent[0])]
     return tuple(dict.fromkeys([*names, *aged, *sentences]))
 
 

@@ -199,9 +199,12 @@ def _sentences(row: _Row, column: str, values: str) -> tuple[str, ...]:
 
 
 def _finding(row: _Row) -> Finding:
+    kind = KINDS[row.choice("kind", tuple(KINDS))]
+    if kind != Kind.HISTORY and row.text("complaint"):
+        raise row.error("only a symptom or a piece of history can be a complaint", "complaint")
     return Finding(
         name=row.required("name"),
-        kind=KINDS[row.choice("kind", tuple(KINDS))],
+        kind=kind,
         question=row.required("question"),
         present=_sentences(row, "present", "abnormal_values"),
         absent=_sentences(row, "absent", "normal_values"),

@@ -1,0 +1,497 @@
+"""The built-in clinic against its own tables: sampling, knowledge, criticality, texts, and what bad tables are told."""
+
+import csv
+import re
+import tracemalloc
+from collections import Counter
+from itertools import pairwise, permutations
+from math import log
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from workup.case import Case, Fact, Kind, Source, Truth
+from workup.cases import open_source
+from workup.cases.clinic import clinic, open_clinic
+from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients, evidence_of
+from workup.cases.clinic.shapley import MOST_FACTS, shapley
+from workup.cases.clinic.tables import SUBSETS, clinic_tables, read_tables
+from workup.cases.knowledge import Categorical, TabularKnowledge
+from workup.errors import CaseError, UserError
+
+TABLES = clinic_tables()
+SOURCES = {subset: open_clinic(subset) for subset in SUBSETS}
+DRAWN = 12_000
+NAMES = [name for disease in TABLES.diseases for name in (disease.name, *disease.synonyms)]
+NAMED = re.compile(r"\b(" + "|".join(map(re.escape, NAMES)) + r")\b", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Many patients of the second-smallest clinic, as the sampler draws them, before any text is made."""
+    rng = np.random.default_rng(11)
+    return [clinic("s").draw(rng) for _ in range(DRAWN)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the tables
+
+
+def test_sizes_and_families():
+    sizes = {s: (len(TABLES.subset(s).diseases), len(TABLES.subset(s).findings)) for s in SUBSETS}
+    assert (sizes["xs"], sizes["s"], sizes["m"]) == ((6, 16), (12, 30), (24, 60))
+    assert sizes["full"] >= (48, 160)
+    assert len({disease.family for disease in TABLES.diseases}) >= 8
+    assert {finding.kind for finding in TABLES.findings} == set(Kind)
+
+
+def test_each_clinic_contains_the_smaller_ones():
+    for smaller, larger in pairwise(SUBSETS):
+        assert set(TABLES.subset(smaller).diseases) < set(TABLES.subset(larger).diseases)
+        assert set(TABLES.subset(smaller).findings) < set(TABLES.subset(larger).findings)
+
+
+def test_codes_have_the_form_of_icd_10_cm():
+    for disease in TABLES.diseases:
+        assert re.fullmatch(r"[A-TV-Z]\d[0-9A-Z](\.[0-9A-Z]{1,4})?", disease.code), disease.name
+    codes = Counter(disease.code for disease in TABLES.diseases)
+    assert max(codes.values()) == 1
+
+
+def test_promised_kinds_of_findings_are_there():
+    full = clinic("full")
+    names = [finding.name for finding in full.tables.findings]
+    spread = full.present.max(0) - full.present.min(0)
+    hallmarks = [full.present[:, i].max() / full.tables.findings[i].background for i in range(len(names))]
+    assert sum(ratio > 50 for ratio in hallmarks) >= 20
+    assert sum(spread < 1e-9) >= 3, "pure noise: the same in every disease"
+    families = {d.name: d.family for d in full.tables.diseases}
+    fever = {families[d.name] for d in full.tables.diseases if TABLES.given.get((d.name, "", "fever"), 0) > 0.3}
+    assert len(fever) >= 5, "shared across families"
+    assert {"allergic rhinitis", "allergic sinusitis"} <= set(families)
+    assert {d.female for d in full.tables.diseases} >= {0.0, 1.0}
+
+
+def test_pancreatitis_is_two_of_three_where_cholecystitis_is_one_picture():
+    world = clinic("s")
+    names = [finding.name for finding in world.tables.findings]
+    criteria = [names.index(name) for name in ("epigastric pain", "serum lipase", "pancreas CT")]
+    of = {disease.name: index for index, disease in enumerate(world.tables.diseases)}
+
+    def mixture(disease, values):
+        rows = [k for k, profile in enumerate(world.profiles) if profile.disease == of[disease]]
+        return np.average(values(world.present[rows]), weights=world.prior[rows], axis=0)
+
+    def two_or_more(p):
+        return 1 - (1 - p).prod(1) - sum(p[:, i] * np.delete(1 - p, i, 1).prod(1) for i in range(3))
+
+    assert mixture("acute pancreatitis", lambda p: two_or_more(p[:, criteria])) > 0.9
+    assert max(mixture("acute pancreatitis", lambda p: p[:, criteria])) < 0.85
+    assert mixture("acute cholecystitis", lambda p: p[:, names.index("gallbladder ultrasound")]) > 0.89
+
+
+GOOD = {
+    "diseases": [
+        {"name": "red fever", "code": "A00.0", "synonyms": "scarlet pox|pox", "family": "a", "prevalence": "2"}
+        | {"female": "0.5", "age_from": "0", "age_peak": "20", "age_to": "90", "variants": "mild=0.4|bad=0.6", "subset": "s"},
+        {"name": "womb ache", "code": "B00.0", "synonyms": "", "family": "b", "prevalence": "1", "female": "1"}
+        | {"age_from": "15", "age_peak": "20", "age_to": "50", "variants": "", "subset": "xs"},
+    ],
+    "findings": [
+        {"name": "hot skin", "kind": "symptom", "question": "Hot?", "present": "It is hot.|Hot.", "absent": "Not hot."}
+        | {"background": "0.1", "complaint": "1", "cost": "1", "subset": "xs"},
+        {"name": "zinc", "kind": "laboratory", "question": "Zinc?", "unit": "mg", "reference": "1 to 2"}
+        | {"present": "Zinc is {value} {unit} ({reference}).", "absent": "Zinc is {value} {unit}."}
+        | {"normal_values": "1|2", "abnormal_values": "7|8|9", "background": "0.1", "cost": "2", "subset": "s"},
+        {"name": "red spots", "kind": "sign", "question": "Spots?", "present": "Spots.", "absent": "No spots."}
+        | {"background": "0.1", "parent": "hot skin", "sex": "female", "cost": "1", "subset": "s"},
+    ],
+    "likelihoods": [
+        {"disease": "red fever", "finding": "hot skin", "probability": "0.9"},
+        {"disease": "red fever", "variant": "bad", "finding": "zinc", "probability": "0.8"},
+        {"disease": "womb ache", "finding": "hot skin", "probability": "0.4"},
+    ],
+}
+COLUMNS = {name: list(dict.fromkeys(column for row in rows for column in row)) for name, rows in GOOD.items()}
+
+
+def write(folder: Path, file: str, rows):
+    columns = COLUMNS[file.removesuffix(".csv").split("_")[0]]
+    with (folder / file).open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_all(folder: Path, tables):
+    for name, rows in tables.items():
+        write(folder, f"{name}.csv", rows)
+
+
+def test_tables_are_read_from_several_files(tmp_path):
+    write_all(tmp_path, GOOD)
+    more = {**GOOD["findings"][0], "name": "cold skin", "complaint": ""}
+    write(tmp_path, "findings_extra.csv", [more])
+    tables = read_tables(tmp_path)
+    assert [finding.name for finding in tables.findings] == ["hot skin", "zinc", "red spots", "cold skin"]
+    fever, zinc = tables.diseases[0], tables.findings[1]
+    assert fever.variants == (("mild", 0.4), ("bad", 0.6))
+    assert fever.synonyms == ("scarlet pox", "pox")
+    assert zinc.present == ("Zinc is 7 mg (1 to 2).", "Zinc is 8 mg (1 to 2).", "Zinc is 9 mg (1 to 2).")
+    assert [tables.probability("red fever", v, zinc) for v in ("mild", "bad")] == [0.1, 0.8]
+    assert [d.name for d in tables.subset("xs").diseases] == ["womb ache"]
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "change", "message"),
+    [
+        ("diseases", 1, {"name": "RED FEVER"}, "diseases.csv, line 3, field 'name': 'RED FEVER' is already named"),
+        ("diseases", 1, {"synonyms": "pox"}, "'pox' is already named in diseases.csv, line 2"),
+        ("findings", 1, {"name": "womb ache"}, "findings.csv, line 3, field 'name': 'womb ache' is already named"),
+        ("diseases", 0, {"prevalence": "often"}, "line 2, field 'prevalence': 'often' is no number"),
+        ("diseases", 0, {"prevalence": "nan"}, "field 'prevalence'"),
+        ("diseases", 0, {"age_peak": "95"}, "must lie between age_from and age_to"),
+        ("diseases", 0, {"variants": "mild=0.4|bad=0.5"}, "field 'variants': weights must be positive and sum to 1"),
+        ("diseases", 0, {"variants": "mild"}, "'mild' is not name=weight"),
+        ("diseases", 0, {"subset": "xl"}, "'xl' is none of 'xs', 's', 'm', 'full'"),
+        ("diseases", 0, {"female": "1.5"}, "1.5 is not a share between 0 and 1"),
+        ("diseases", 0, {"code": ""}, "field 'code': must not be empty"),
+        ("findings", 0, {"background": "0"}, "field 'background': 0 is not between 0 and 1"),
+        ("findings", 0, {"kind": "smell"}, "'smell' is none of"),
+        ("findings", 0, {"sex": "woman"}, "'woman' is none of"),
+        ("findings", 0, {"present": "It is {heat}."}, "only {value}, {unit} and {reference}"),
+        ("findings", 1, {"abnormal_values": ""}, "field 'present': needs a sentence"),
+        ("findings", 2, {"parent": "hot skn"}, "Did you mean 'hot skin'?"),
+        ("findings", 2, {"subset": "xs", "parent": "zinc"}, "the parent is missing in a smaller clinic"),
+        ("findings", 2, {"complaint": "1"}, "only a symptom or a piece of history can be a complaint"),
+        ("findings", 2, {"complaint": "1", "kind": "symptom"}, "can be neither a complaint nor a parent"),
+        ("findings", 0, {"complaint": ""}, "has no complaint of probability 0.3 or more"),
+        ("likelihoods", 2, {"probability": "0.2"}, "diseases.csv, line 3, field 'name': a female patient has no complaint"),
+        ("likelihoods", 0, {"probability": "1"}, "likelihoods.csv, line 2, field 'probability': 1 is not between"),
+        ("likelihoods", 0, {"disease": "red fevre"}, "no disease 'red fevre'. Did you mean 'red fever'?"),
+        ("likelihoods", 0, {"finding": "hotskin"}, "no finding 'hotskin'. Did you mean 'hot skin'?"),
+        ("likelihoods", 1, {"variant": "worse"}, "no variant 'worse'"),
+        ("likelihoods", 1, {"variant": "", "finding": "hot skin"}, "this probability is already given"),
+    ],
+)
+def test_bad_tables_are_told_where_and_what(tmp_path, table, row, change, message):
+    write_all(tmp_path, GOOD)
+    rows = [line | change if place == row else line for place, line in enumerate(GOOD[table])]
+    write(tmp_path, f"{table}.csv", rows)
+    with pytest.raises(CaseError) as error:
+        read_tables(tmp_path)
+    assert message in str(error.value)
+
+
+def test_a_missing_file_or_column_is_told(tmp_path):
+    with pytest.raises(CaseError, match=r"diseases\.csv: the file is missing"):
+        read_tables(tmp_path)
+    write_all(tmp_path, GOOD)
+    (tmp_path / "likelihoods.csv").write_text("disease,variant,finding\nred fever,,zinc\n")
+    with pytest.raises(CaseError, match=r"likelihoods\.csv, line 2, field 'probability': the column is missing"):
+        read_tables(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- the cases
+
+
+def test_sources_open_by_name():
+    source: Source = open_source("clinic:s", seed=4)
+    assert (source.name, len(source.train), len(source.test)) == ("clinic:s", TRAIN, TEST)
+    assert len(source.items) == 30
+    assert set(source.diagnoses) == {disease.name for disease in TABLES.subset("s").diseases}
+    assert open_source("clinic:pathology").diagnoses
+    for wrong in ("clinic:small", "clinic:"):
+        with pytest.raises(UserError, match="no clinic"):
+            open_source(wrong)
+    with pytest.raises(UserError, match="no clinic"):
+        open_clinic("pathology")
+
+
+@given(st.sampled_from(SUBSETS), st.sampled_from(["train", "test"]), st.integers(0, TEST - 1), st.integers(0, 5))
+@settings(max_examples=40, deadline=None)
+def test_a_case_depends_on_seed_split_and_index_alone(subset, split, index, seed):
+    cases = getattr(open_clinic(subset, seed), split)
+    case = cases[index]
+    assert case == Patients(subset, seed, split, range(TRAIN))[index]
+    assert case == cases[index - len(cases)] == cases[index:][0] == cases[: index + 1][-1]
+    assert case.id.endswith(f":{index}")
+
+
+def test_cases_differ_between_indices_splits_and_seeds():
+    source = open_clinic("s")
+    records = [case.truth.record for case in source.train[:300]]
+    assert len(set(records)) > 295
+    others = [open_clinic("s", 1).train[:300], source.test[:300]]
+    for cases in others:
+        assert sum(a == case.truth.record for a, case in zip(records, cases, strict=True)) < 5
+
+
+def test_ends_of_a_split():
+    cases = SOURCES["xs"].test
+    assert cases[-1] == cases[TEST - 1]
+    assert [case.id for case in cases[TEST - 2 :]] == [cases[TEST - 2].id, cases[TEST - 1].id]
+    with pytest.raises(IndexError):
+        cases[TEST]
+
+
+def test_the_millionth_case_costs_what_the_first_did_and_memory_does_not_grow():
+    cases = SOURCES["s"].train
+    assert cases[TRAIN - 1].truth.facts
+    tracemalloc.start()
+    for index in range(100):
+        cases[index]
+    before = tracemalloc.get_traced_memory()[0]
+    for index in range(100, 800):
+        cases[index]
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 100_000
+    times = []
+    for start in range(0, 500, 50):
+        begun = process_time()
+        for index in range(start, start + 50):
+            cases[index]
+        times.append((process_time() - begun) / 50)
+    assert min(times) < 1e-3, "a thousand cases a second on one core"
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_a_case_is_complete_and_shows_only_what_it_may(subset):
+    source, world = SOURCES[subset], clinic(subset)
+    phrases, items = set(source.phrases), {item.name: item for item in source.items}
+    diseases = {disease.name: disease for disease in world.tables.diseases}
+    for case in source.train[:500]:
+        facts, disease = case.truth.facts, diseases[case.truth.diagnosis]
+        asked = {fact.item for fact in facts} | {case.given[2].item}
+        assert asked == set(items)
+        assert len({fact.id for fact in (*facts, *case.given)}) == len(facts) + 3 == len(items) + 2
+        assert all(fact.kind == items[fact.item].kind and fact.weight in {0, 1, 2, 3} for fact in facts)
+        assert covered(case.presentation, phrases)
+        assert {fact.text for fact in (*facts, *case.given)} <= phrases
+        assert all(fact.text in case.truth.record for fact in facts)
+        assert not NAMED.search(" ".join([case.presentation, case.truth.record]))
+        assert (case.truth.codes, case.category) == ((disease.code,), disease.family)
+        assert case.truth.diagnosis not in case.truth.differentials
+        within_limits(case, disease, world)
+
+
+def test_no_sentence_or_item_names_a_diagnosis():
+    for finding in TABLES.findings:
+        for text in (finding.name, finding.question, *finding.present, *finding.absent):
+            assert not NAMED.search(text), text
+    assert NAMED.search("This looks like Gout.")
+    assert not NAMED.search("This is about gouty toes.")
+
+
+def covered(text: str, phrases: set[str]) -> bool:
+    """Whether the text is phrases joined by spaces or newlines."""
+    ends = [match.start() for match in re.finditer(r"\s|$", text)]
+    return any(text[:end] in phrases and (end == len(text) or covered(text[end + 1 :], phrases)) for end in ends)
+
+
+def within_limits(case, disease, world):
+    age, sex, complaint = (fact.id.split(":")[1] for fact in case.given)
+    assert complaint == "yes"
+    assert disease.female not in {0.0, 1.0} or sex == {0.0: "male", 1.0: "female"}[disease.female]
+    decade = DECADES.index(age)
+    assert int(disease.ages[0] // 10) <= decade <= int(disease.ages[2] // 10)
+    present = {fact.item for fact in case.truth.facts if fact.id.endswith(":yes")} | {case.given[2].item}
+    for finding in world.tables.findings:
+        if finding.name in present:
+            assert finding.sex in ("", sex)
+            assert finding.parent is None or finding.parent in present
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_vocabulary_is_moderate_and_holds_names_and_normal_answers(subset):
+    source = SOURCES[subset]
+    assert len(set(source.phrases)) == len(source.phrases) < 2500
+    names = {item.name for item in source.items} | {item.normal for item in source.items} | set(source.diagnoses)
+    assert names <= set(source.phrases)
+    assert len({item.name for item in source.items}) == len(source.items)
+
+
+# ------------------------------------------------------------------------------------- the sampler against the tables
+
+
+def test_diseases_and_complaints_come_as_often_as_the_tables_say(drawn):
+    world = clinic("s")
+    weights = [finding.complaint for finding in world.tables.findings]
+    expected = world.prior[:, None] * world.present * weights
+    expected = DRAWN * expected / expected.sum()
+    for axis, seen in ((1, [d[0] for d in drawn]), (0, [d[2] for d in drawn])):
+        wanted = expected.sum(axis)
+        counts = np.bincount(seen, minlength=len(wanted))
+        assert (counts[wanted == 0] == 0).all()
+        assert chisquare(counts[wanted > 0], wanted[wanted > 0]).pvalue > 1e-3
+
+
+def test_findings_come_as_often_as_the_tables_say(drawn):
+    """Beside the complaint, which is there by construction; z-scores over all profiles must be standard normal."""
+    world = clinic("s")
+    deviations = []
+    for place in range(len(world.profiles)):
+        mine = [d for d in drawn if d[0] == place]
+        for finding, chance in enumerate(world.present[place]):
+            others = [d[3][finding] for d in mine if d[2] != finding]
+            n, spread = len(others), (chance * (1 - chance) * len(others)) ** 0.5
+            if spread > 2:
+                deviations.append((sum(others) - n * chance) / spread)
+    assert len(deviations) > 300
+    assert np.mean(np.square(deviations)) == pytest.approx(1, abs=0.2)
+    assert max(np.abs(deviations)) < 4.5
+
+
+def test_ages_come_as_often_as_the_tables_say(drawn):
+    world = clinic("s")
+    expected = np.sum([world.ages[d[0]] for d in drawn], axis=0)
+    counts = np.bincount([d[1] for d in drawn], minlength=len(DECADES))
+    assert chisquare(counts, expected * DRAWN / expected.sum()).pvalue > 1e-3
+    assert world.ages.sum(1) == pytest.approx(np.ones(len(world.ages)))
+
+
+def test_subquestions_follow_their_parent():
+    world = clinic("full")
+    names = [finding.name for finding in world.tables.findings]
+    parent, child = names.index("cough"), names.index("productive sputum")
+    rng = np.random.default_rng(3)
+    present = np.array([world.draw(rng)[3] for _ in range(3000)])
+    assert not present[~present[:, parent], child].any()
+    assert 0.2 < present[present[:, parent], child].mean() < 0.7
+
+
+def test_the_posterior_is_calibrated_from_the_presentation_on():
+    """Bayes' answer is right exactly as often as it says, if the knowledge describes the sampler, complaint and all."""
+    world = clinic("s")
+    said, right = {3: [], 8: [], 30: []}, {3: [], 8: [], 30: []}
+    for index in range(1500):
+        case = SOURCES["s"].train[index]
+        facts = (*case.given, *np.random.default_rng(index).permutation(np.array(case.truth.facts, dtype=object)))
+        for known, claims in said.items():
+            posterior = world.knowledge.posterior(evidence_of(facts[:known]))
+            best = int(np.argmax(posterior))
+            claims.append(posterior[best])
+            right[known].append(world.knowledge.diagnoses[best] == case.truth.diagnosis)
+    for known, claims in said.items():
+        error = (np.mean(right[known]) - np.mean(claims)) / (np.std(right[known]) / 1500**0.5)
+        assert abs(error) < 3, known
+
+
+# ------------------------------------------------------------------------------------------ the knowledge by brute force
+
+
+def profile_weights(world, case):
+    """P(profile | presentation), multiplied out from the tables."""
+    age, sex, complaint = (fact.id.split(":")[1] for fact in case.given)
+    finding = next(i for i, f in enumerate(world.tables.findings) if f.name == case.given[2].item)
+    assert complaint == "yes"
+    weights = []
+    for place, profile in enumerate(world.profiles):
+        chance = world.present[place, finding] * world.ages[place, DECADES.index(age)]
+        weights.append(world.prior[place] * chance * (profile.sex == sex))
+    return np.array(weights) / sum(weights)
+
+
+@pytest.mark.parametrize("subset", ["xs", "s", "m"])
+def test_criticality_and_differentials_are_those_of_the_tables(subset):
+    world = clinic(subset)
+    names = [finding.name for finding in world.tables.findings]
+    weighed = Counter()
+    for case in SOURCES[subset].test[:60]:
+        weights = profile_weights(world, case)
+        owner = np.array([profile.disease for profile in world.profiles])
+        posterior = np.bincount(owner, weights)
+        truth = world.knowledge.diagnoses.index(case.truth.diagnosis)
+        assert world.knowledge.posterior(evidence_of(case.given)) == pytest.approx(posterior, abs=1e-4)
+        others = [posterior[world.knowledge.diagnoses.index(name)] for name in case.truth.differentials]
+        assert others == pytest.approx(sorted(np.delete(posterior, truth), reverse=True)[:4], abs=1e-4)
+        for fact in case.truth.facts:
+            chance = world.present[:, names.index(fact.item)]
+            chance = chance if fact.id.endswith(":yes") else 1 - chance
+            mine = owner == truth
+            ratio = np.average(chance[mine], weights=weights[mine]) / np.average(chance[~mine], weights=weights[~mine])
+            if min(abs(ratio / step - 1) for step in (2, 5, 10)) > 0.01:
+                assert fact.weight == sum(ratio >= step for step in (2, 5, 10)), (case.id, fact.id)
+            weighed[fact.weight] += 1
+    assert set(weighed) == {0, 1, 2, 3}
+
+
+def test_anchors_of_clinic_s_stand_apart():
+    """First presentation < ten random questions < ten greedy ones < the whole record: the room that learning has."""
+    source = SOURCES["s"]
+    items = [item.name for item in source.items]
+    right = Counter()
+    for index, case in enumerate(source.test[:400]):
+        stated, record = evidence_of(case.given), evidence_of(case.truth.facts)
+        order = list(record)
+        random = {order[i]: record[order[i]] for i in np.random.default_rng(index).permutation(len(order))[:10]}
+        greedy = dict(stated)
+        for _ in range(10):
+            best = max(zip(source.knowledge.gains(greedy, items), items, strict=True))[1]
+            greedy[best] = record[best]
+        for name, evidence in (("first", {}), ("random", random), ("greedy", greedy), ("full", record)):
+            posterior = source.knowledge.posterior(stated | evidence)
+            right[name] += source.diagnoses[int(np.argmax(posterior))] == case.truth.diagnosis
+    share = {name: count / 400 for name, count in right.items()}
+    assert share["first"] == pytest.approx(0.35, abs=0.08)
+    assert share["random"] == pytest.approx(0.75, abs=0.07)
+    assert share["greedy"] == pytest.approx(0.92, abs=0.05)
+    assert share["full"] == pytest.approx(0.965, abs=0.03)
+
+
+# ---------------------------------------------------------------------------------------------------- Shapley values
+
+
+def value(source, case, facts):
+    posterior = source.knowledge.posterior(evidence_of((*case.given, *facts)))
+    return log(posterior[list(source.diagnoses).index(case.truth.diagnosis)])
+
+
+@given(st.integers(0, 1000), st.sampled_from(["xs", "s", "full"]))
+@settings(max_examples=10, deadline=None)
+def test_shapley_values_are_mean_marginals_over_all_orders(index, subset):
+    source = SOURCES[subset]
+    case = source.test[index]
+    facts = sorted(case.truth.facts, key=lambda fact: -(fact.weight or 0))[:5]
+    expected = dict.fromkeys((fact.id for fact in facts), 0.0)
+    orders = list(permutations(facts))
+    for order in orders:
+        for place, fact in enumerate(order):
+            marginal = value(source, case, order[: place + 1]) - value(source, case, order[:place])
+            expected[fact.id] += marginal / len(orders)
+    values = shapley(source.knowledge, case, facts)
+    assert values == pytest.approx(list(expected.values()), abs=1e-9)
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=5, deadline=None)
+def test_shapley_values_are_efficient(index):
+    source = SOURCES["s"]
+    case = source.test[index]
+    facts = case.truth.facts[:MOST_FACTS]
+    values = shapley(source.knowledge, case, facts)
+    assert sum(values) == pytest.approx(value(source, case, facts) - value(source, case, ()))
+
+
+def test_shapley_values_are_symmetric_and_zero_for_a_dummy():
+    rows = np.array([[0.2, 0.8], [0.7, 0.3]])
+    flat = np.array([[0.4, 0.6], [0.4, 0.6]])
+    tables = [
+        Categorical(name, ((), (f"{name}:yes",)), likelihood)
+        for name, likelihood in (("a", rows), ("twin of a", rows), ("noise", flat))
+    ]
+    knowledge = TabularKnowledge(["gout", "flu"], [1, 1], tables)
+    facts = [Fact(f"{table.item}:yes", table.item, "") for table in tables]
+    case = Case("1", "", Truth("gout", facts=tuple(facts)))
+    first, twin, noise = shapley(knowledge, case, facts)
+    assert first == pytest.approx(twin)
+    assert first > 0.1
+    assert noise == pytest.approx(0, abs=1e-12)
+    assert shapley(knowledge, case, []) == []
+    with pytest.raises(ValueError, match="too many"):
+        shapley(knowledge, case, facts * 4)
