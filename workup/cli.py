@@ -18,7 +18,6 @@ from workup.errors import UserError, WorkupError
 INTERRUPTED = 130
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
@@ -36,7 +35,7 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        status = app(standalone_mode=False)
+        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except typer.Exit as done:
         status = done.exit_code
     except typer.Abort:

@@ -132,14 +132,14 @@ Credit = Callable[[Batch, Scores, Gather], Sequence[Sequence[Sequence[float]]]]
 class Demonstration:
     """A transcript to imitate, as text: the opening, then (completion, observation) pairs.
 
-    Each of `probes` is (how many exchanges come before it, a completion to imitate there instead of the next one): it
-    branches off the transcript, sees the same past, and nothing after sees it. `imitate` False keeps the exchanges as
-    context and trains on the probes alone.
+    Each of `probes` is (how many exchanges come before it, how the completion there begins, how it goes on): it branches off
+    the transcript, sees the same past, nothing after sees it, and only how it goes on is imitated. `imitate` False keeps the
+    exchanges as context and trains on the probes alone.
     """
 
     opening: tuple[Message, ...]
     exchanges: tuple[tuple[str, tuple[Message, ...]], ...]
-    probes: tuple[tuple[int, str], ...] = ()
+    probes: tuple[tuple[int, str, str], ...] = ()
     imitate: bool = True
 
 

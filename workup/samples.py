@@ -54,15 +54,16 @@ def _check(episode: Episode, turn: int, prompted: bool, tokens: int, logprobs: i
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1)."""
+    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1); the first `given` of them are not to be predicted."""
 
     at: int
     tokens: tuple[int, ...]
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A trunk and its branches. `labelled` marks the trunk's tokens to be predicted; a branch's tokens always are."""
+    """A trunk and its branches. `labelled` marks the trunk's tokens to be predicted."""
 
     trunk: tuple[int, ...]
     labelled: tuple[bool, ...]
@@ -103,12 +104,13 @@ def pack(tree: Tree) -> Packed:
     starts = n + np.cumsum(counts) - counts
     at = np.repeat(np.array([branch.at for branch in tree.branches], dtype=np.int64), counts)
     offset = np.arange(n, n + counts.sum()) - np.repeat(starts, counts)
+    given = np.repeat(np.array([branch.given for branch in tree.branches], dtype=np.int64), counts)
     parents = np.where(offset == 0, at - 1, np.arange(n - 1, n - 1 + counts.sum()))
     trunk = np.arange(n)
     tokens = [*tree.trunk, *(token for branch in tree.branches for token in branch.tokens)]
     return Packed(
         tokens=np.array(tokens, dtype=np.int64),
-        labelled=np.concatenate([np.array(tree.labelled, dtype=bool), np.ones(len(at), dtype=bool)]),
+        labelled=np.concatenate([np.array(tree.labelled, dtype=bool), offset >= given]),
         positions=np.concatenate([trunk, at + offset]),
         parents=np.concatenate([trunk - 1, parents]),
         segments=np.concatenate([np.zeros(n, dtype=np.int64), np.repeat(1 + np.arange(len(counts)), counts)]),
@@ -152,5 +154,9 @@ def tree(demonstration: Demonstration, writer: Writer) -> Tree:
         tokens += reply
         labelled += [False] * len(reply)
         ends.append(len(tokens))
-    branches = tuple(Branch(ends[k], writer.encode(completion)) for k, completion in demonstration.probes)
+    branches = tuple(_branch(ends[k], writer.encode(begun), writer.encode(rest)) for k, begun, rest in demonstration.probes)
     return Tree(tuple(tokens), tuple(labelled), branches)
+
+
+def _branch(at: int, begun: tuple[int, ...], rest: tuple[int, ...]) -> Branch:
+    return Branch(at, (*begun, *rest), len(begun))

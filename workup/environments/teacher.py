@@ -52,7 +52,9 @@ class Teaching:
         exchanges = tuple(_exchange(environment, case, item) for item in asked)
         diagnosis = tagged(DIAGNOSE, case.truth.diagnosis)
         if textbook:
-            probes = tuple((before, diagnosis) for before in range(len(exchanges) + 1))
+            # Whether to conclude is not taught here, only what follows from the evidence if one does.
+            begun = f"<{DIAGNOSE}>"
+            probes = tuple((before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1))
             return Demonstration(environment.open(case), exchanges, probes, imitate=False)
         return Demonstration(environment.open(case), (*exchanges, (diagnosis, ())))
 

@@ -19,16 +19,20 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils import logging as hf_logging
 
 from workup.episode import Completion, Message
 from workup.errors import UserError
 from workup.ports import Sampling
+
+hf_logging.disable_progress_bar()  # a run has its own view
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
 PLAIN = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
 JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
+TAIL = 8  # idle slots are looked up by their last tokens before their whole transcripts are compared
 MAYBE = -1
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -77,8 +81,8 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         # Whole rows of a two-dimensional view: several times faster than indexing slots and positions separately.
         store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
         slots = store.view(t.count, t.capacity, *store.shape[1:])
-        # All slots in order need no copy: the usual case, since episodes start together.
-        rows = slots[: len(t.rows), : t.reach] if t.contiguous else slots[:, : t.reach].index_select(0, t.rows)
+        # Neighbouring slots need no copy: the usual case, since episodes start together.
+        rows = slots[t.first : t.first + len(t.rows), : t.reach] if t.contiguous else slots[:, : t.reach].index_select(0, t.rows)
         return rows.transpose(1, 2)
 
     def grow(self, count: int, capacity: int) -> None:
@@ -111,13 +115,12 @@ class Slots:
     def __init__(self, layers: int, device: torch.device) -> None:
         self.count, self.capacity, self.device = 0, 0, device
         self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
-        self.reach, self.contiguous = 0, True
+        self.reach, self.first, self.contiguous = 0, 0, True
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
         self.free: list[int] = []
-        self.idle: dict[int, list[int]] = {}  # slot → the tokens it holds, for slots that no request is using
-        self.index: dict[int, int] = {}  # hash of those tokens → slot
-        self.lengths: dict[int, int] = {}  # length → how many idle slots hold that many tokens
+        self.idle: dict[int, tuple[int, ...]] = {}  # slot → the tokens it holds, for slots that no request is using
+        self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}  # length → the last of those tokens → slots
 
     def reserve(self, slots: int, length: int) -> None:
         """Room for `slots` rows of `length` tokens, and one scratch position that padding is written to."""
@@ -134,12 +137,12 @@ class Slots:
 
     def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
         """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than all of them)."""
-        for length in sorted(self.lengths, reverse=True):
+        for length in sorted(self.index, reverse=True):
             if length < len(prompt):
-                slot = self.index.get(hash(prompt[:length]))
-                if slot is not None and tuple(self.idle[slot]) == prompt[:length]:
-                    self._forget(slot)
-                    return slot, length
+                for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
+                    if self.idle[slot] == prompt[:length]:
+                        self._forget(slot)
+                        return slot, length
         if not self.free and self.count >= limit and self.idle:
             oldest = next(iter(self.idle))
             self._forget(oldest)
@@ -151,26 +154,24 @@ class Slots:
         self.free.remove(slot)
         return slot, 0
 
-    def release(self, slot: int, tokens: list[int]) -> None:
+    def release(self, slot: int, tokens: tuple[int, ...]) -> None:
         """The request is done; `tokens` are those whose keys and values the slot holds."""
         self.idle[slot] = tokens
-        self.index[hash(tuple(tokens))] = slot
-        self.lengths[len(tokens)] = self.lengths.get(len(tokens), 0) + 1
+        self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
 
     def _forget(self, slot: int) -> None:
         tokens = self.idle.pop(slot)
-        key = hash(tuple(tokens))
-        if self.index.get(key) == slot:
-            del self.index[key]
-        self.lengths[len(tokens)] -= 1
-        if not self.lengths[len(tokens)]:
-            del self.lengths[len(tokens)]
+        alike = self.index[len(tokens)]
+        alike[tokens[-TAIL:]].remove(slot)
+        if not alike[tokens[-TAIL:]]:
+            del alike[tokens[-TAIL:]]
+        if not alike:
+            del self.index[len(tokens)]
 
     def clear(self) -> None:
         """Forgets everything: the weights have changed."""
         self.idle.clear()
         self.index.clear()
-        self.lengths.clear()
         self.free = list(range(self.count))
 
 
@@ -324,7 +325,7 @@ class LocalPolicy:
         places = rows[:, None] * slots.capacity + np.where(padding, slots.capacity - 1, positions)
         slots.rows = torch.from_numpy(rows).to(self.device)
         slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
-        slots.reach, slots.contiguous = reach, bool(rows[-1] == len(rows) - 1)
+        slots.reach, slots.first, slots.contiguous = reach, int(rows[0]), bool(rows[-1] - rows[0] == len(rows) - 1)
         mask = torch.arange(reach, device=self.device) <= where[:, None, :, None]
         if self.model.config._attn_implementation == "eager":
             # Eager attention adds its mask: a boolean one would be silently wrong.
@@ -365,7 +366,7 @@ class LocalPolicy:
         ended = request.tokens[-1] in self.eos
         text = self.tokenizer.decode(request.tokens[:-1] if ended else request.tokens)
         stopped = any(s in text for s in request.sampling.stop)
-        held = [*request.prompt, *request.tokens][: request.held]
+        held = (*request.prompt, *request.tokens)[: request.held]
         self.slots.release(request.slot, held)
         request.future.set_result(
             Completion(text, tuple(request.tokens), tuple(request.logprobs), truncated=not (ended or stopped))
