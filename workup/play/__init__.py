@@ -1,0 +1,113 @@
+"""You are the doctor: one case at the keyboard, then what was missed, what it was worth, and what others asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from workup.case import Case, Source
+from workup.environments.consultation import Consultation
+from workup.environments.doctors import GreedyDoctor, RandomDoctor
+from workup.episode import Ending, Episode
+from workup.errors import UserError
+from workup.judges.exact import ExactJudge
+from workup.methods import craft
+from workup.play.person import Person
+from workup.play.review import review
+from workup.ports import Doctor
+from workup.rollout import Job, Play, rollout, seed_key
+from workup.runs import Record
+from workup.signals.facts import scored
+from workup.signals.measures import measure
+from workup.signals.outcome import accuracy
+
+
+def play(
+    source: Source,
+    *,
+    index: int | None = None,
+    seed: int = 0,
+    against: Doctor | None = None,
+    max_turns: int = 10,
+    console: Console | None = None,
+    ask: Callable[[str], str] = input,
+) -> list[Record]:
+    """Let a person play one test case of `source` and show the review; returns everyone's episode, the person's first.
+
+    The case is the `index`-th of the test split, or drawn with `seed`. `against` plays the same case afterwards, sampled at
+    temperature 1, as do the greedy and the random doctor where the source has a model of its cases. `max_turns` is T for
+    everyone, the reward CRAFT's with its defaults. `ask` shows a prompt and returns a line.
+
+    Empty when the person leaves early, by command or at the end of input. Ctrl-C propagates as KeyboardInterrupt. Raises
+    UserError for a source without test cases and for an index outside it.
+    """
+    with suppress(ImportError):
+        import readline  # noqa: F401  its presence gives `input` line editing and history
+    console = console or Console(highlight=False)
+    index = _choose(source, index, seed)
+    case, round_ = source.test[index], _Round(source, craft.Settings(max_turns=max_turns), seed)
+    console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
+    console.print(Text("No medical device: a test bench with simulated or published patients.", style="dim"))
+    person = Person(source, round_.environment, console, ask)
+    try:
+        yours = round_.run(person, case)
+    except EOFError:
+        console.print(Text(f"\nYou left. The same patient again: --case {index}", style="dim"))
+        return []
+    if yours.ending is Ending.OUT_OF_TURNS:
+        person.show(yours.turns[-1].observation)
+    others = {label: round_.run(doctor, case) for label, doctor in round_.rivals(against).items()}
+    records = [round_.judge(label, episode) for label, episode in {"you": yours, **others}.items()]
+    review(console, source, records, round_.settings)
+    return records
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What everyone who plays the case shares: the source, CRAFT's settings (and with them T), and the seed of all draws."""
+
+    source: Source
+    settings: craft.Settings
+    seed: int
+
+    @property
+    def environment(self) -> Consultation:
+        return craft.method.environment(self.source, self.settings)
+
+    def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
+        """Who else plays, by label: the policy, and the anchors where the source has a model of its cases."""
+        doctors = {} if against is None else {"policy": against}
+        knowledge, items = self.source.knowledge, self.source.items
+        if knowledge is not None:
+            doctors["greedy information"] = GreedyDoctor(knowledge, items, self.settings.max_turns)
+            doctors["random doctor"] = RandomDoctor(knowledge, items, self.settings.max_turns, self.seed)
+        return doctors
+
+    def run(self, doctor: Doctor, case: Case) -> Episode:
+        job = Job(case, seed_key("play", self.seed, case.id))
+        # Not asyncio.run: it would swallow the first Ctrl-C while a person is being asked.
+        with closing(asyncio.new_event_loop()) as loop:
+            return loop.run_until_complete(rollout(job, self.environment, doctor, Play()))
+
+    def judge(self, label: str, episode: Episode) -> Record:
+        """The verdict, CRAFT's score where the findings have weights, and the measures."""
+        acc = asyncio.run(accuracy(episode, ExactJudge()))
+        score = craft.score(episode, acc, self.settings) if scored(episode) and episode.turns else None
+        return Record(label, episode, correct=bool(acc), score=score, measures=measure(episode, bool(acc)))
+
+
+def _choose(source: Source, index: int | None, seed: int) -> int:
+    count = len(source.test)
+    if not count:
+        raise UserError(f"{source.name} holds no test case to play; a file needs at least a handful of cases to hold some out")
+    if index is None:
+        return int(np.random.default_rng([seed]).integers(count))
+    if not 0 <= index < count:
+        raise UserError(f"no test case {index} in {source.name}: write --case 0 to {count - 1}")
+    return index
