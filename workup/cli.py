@@ -6,6 +6,7 @@ Everything heavy is imported inside the commands: `workup --help` must answer at
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import traceback
 from pathlib import Path
@@ -73,27 +74,27 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a policy: warm start, reinforcement, evaluation, report."""
-    from workup import live, settings, train
+    from workup import live, settings, training
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
     read = settings.build(settings.Settings, {**settings.read(words or (), config), **given})
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
     with live.show(as_json=as_json) as view:
-        _resumable(lambda: train.start(read, out, view), out)
+        _resumable(lambda: training.start(read, out, view), out)
 
 
 @app.command()
 def resume(run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")], as_json: Json = False) -> None:
     """Go on with an interrupted run."""
-    from workup import live, train
+    from workup import live, training
 
     with live.show(as_json=as_json) as view:
-        _resumable(lambda: train.resume(run, view), run)
+        _resumable(lambda: training.resume(run, view), run)
 
 
 @app.command()
 def evaluate(
-    policy: Annotated[str, typer.Argument(help="a run folder, a model folder, a hub id, or an anchor: random, greedy")],
+    policy: Annotated[str, typer.Argument(help="a run folder, a model folder, a hub id, or an anchor such as 'random doctor'")],
     cases: Annotated[str, typer.Option(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")],
     words: SettingsWords = None,
     out: Out = None,
@@ -102,7 +103,7 @@ def evaluate(
     """Evaluate a policy on cases it has not seen."""
     from workup import evaluation, live, settings
 
-    read = settings.build(evaluation.Settings, {**settings.read(words or ()), "policy": policy, "cases": cases})
+    read = settings.build(settings.PolicySettings, {**settings.read(words or ()), "policy": policy, "cases": cases})
     out = out or _free(f"evaluate-{Path(policy).name}-{cases}")
     with live.show(as_json=as_json) as view:
         evaluation.start(read, out, view)
@@ -144,14 +145,16 @@ def cases(
     from workup.cases import jsonl, look, open_source
 
     if validate:
-        return _validate(source)
+        _validate(source)
+        return
     opened = open_source(source, seed=seed)
     if export is not None:
         jsonl.write(opened.test, export)
-        return print(export)
+        print(export)
+        return
     from rich.console import Console
 
-    return look.show(opened, Console(highlight=False), n=show, seed=seed)
+    look.show(opened, Console(highlight=False), n=show, seed=seed)
 
 
 def _validate(source: str) -> None:
@@ -171,9 +174,21 @@ def play(
     source: Annotated[str, typer.Argument(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")],
     against: Annotated[Path | None, typer.Option(help="a run whose policy gets the same patient")] = None,
     case: Annotated[int | None, typer.Option(help="which test case [default: a random one]")] = None,
+    seed: Annotated[int, typer.Option(help="of the source's split and of the others' draws")] = 0,
 ) -> None:
     """Be the doctor; at the end see what you missed and what others asked."""
-    raise NotImplementedError
+    from workup.cases import open_source
+    from workup.play import play
+
+    opened = open_source(source, seed=seed)
+    rival = None
+    if against is not None:
+        from workup.evaluation import open_policy
+        from workup.settings import PolicySettings
+
+        rival = open_policy(PolicySettings(policy=str(against), cases=source), str(against))
+    index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
+    play(opened, index=index, seed=seed, against=rival)
 
 
 @app.command()

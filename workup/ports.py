@@ -48,9 +48,7 @@ class Doctor(Protocol):
     `opening` and the past turns' observations are all it may see, besides `case.given`, which the opening states anyway.
     """
 
-    async def act(
-        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
-    ) -> Act: ...
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act: ...
 
 
 class Environment(Protocol):

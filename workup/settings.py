@@ -29,6 +29,26 @@ class EvaluationSettings(BaseModel):
     anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
 
 
+class PolicySettings(BaseModel):
+    """What `workup evaluate` may be told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy: str
+    cases: str
+    seed: int = 0
+    dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
+    max_turns: int = Field(10, ge=1, description="actions per episode, the diagnosis included")
+    max_tokens: int = Field(256, ge=1, description="tokens per completion")
+    concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
+    threads: int = Field(1, ge=1, description="torch threads")
+    evaluation: EvaluationSettings = EvaluationSettings()
+    conclude: str | None = Field(
+        None,
+        description="also let another policy, or 'bayes', diagnose from the transcripts (hybrid) and from whole records (oracle)",
+    )
+
+
 class Settings(EngineSettings):
     """Everything that decides a training run; the resolved values stand in the run folder's config.yaml."""
 

@@ -28,14 +28,14 @@ class Verdicts:
     async def settle(self, episodes: Sequence[Episode]) -> list[tuple[Episode, bool | None]]:
         """Every episode with its verdict; None, and the episode FAILED with the reason, where there can be none.
 
-        An episode without a diagnosis is wrong by definition; no judge is asked.
+        An episode that ended without a diagnosis is wrong by definition; no judge is asked.
         """
         return list(await asyncio.gather(*(self._settle(episode) for episode in episodes)))
 
     async def _settle(self, episode: Episode) -> tuple[Episode, bool | None]:
         if episode.ending is Ending.FAILED:
             return episode, None
-        if not episode.answer:
+        if episode.ending is not Ending.DIAGNOSED or not episode.answer:
             return episode, False
         try:
             return episode, await self.same(episode.answer[0], episode.case)

@@ -22,7 +22,7 @@ from workup.case import Source
 from workup.cases import open_source
 from workup.collect import Collection, Share, Step
 from workup.errors import UserError
-from workup.evaluate import Examination, anchors, examine
+from workup.evaluation import Examination, Player, anchors, examine, playing, policy_path
 from workup.judges.exact import ExactJudge
 from workup.live import Live
 from workup.methods import load
@@ -192,22 +192,22 @@ class Training:
     def _evaluate(self, label: str) -> None:
         """Plays the test cases with the policy as it is now, unless an earlier session has."""
         if self.engine.is_main:
-            self._examine(TokenDoctor(self.policy), label)
+            self._examine(playing(TokenDoctor(self.policy)), label)
 
-    def _examine(self, doctor: Any, label: str) -> None:
+    def _examine(self, player: Player, label: str) -> None:
         examination = self._examination
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
         self.live.stage(f"evaluate {label}", examination.total, unit="episode")
-        examine(self.disk, examination, doctor, label, lambda done, _: self.live.step({"step": done}))
+        examine(self.disk, examination, player, label, lambda done, _: self.live.step({"step": done}))
 
     def _finish(self, steps: int) -> None:
         from workup.report import build as build_report  # matplotlib takes a second to load
 
         if self.settings.evaluation.anchors:
             for label, doctor in anchors(self.plan.source, self.plan.environment, self.settings.seed).items():
-                self._examine(doctor, label)
+                self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(self.disk, steps=steps, seconds=seconds)
         build_report(self.disk)
@@ -241,7 +241,7 @@ class Training:
         if s.policy == "tiny":
             model, tokenizer = build_tiny(self.plan.source, self.plan.environment.phrases, s.tiny, s.seed)
         else:
-            model, tokenizer = load(s.policy, dtype=s.dtype)
+            model, tokenizer = load(policy_path(s.policy), dtype=s.dtype)
         return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
 
     def _make_engine(self) -> TrlEngine:

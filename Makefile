@@ -1,0 +1,52 @@
+# The two commands to know: make demo, make test. Both work from a fresh clone; later runs skip the set-up.
+PYTHON ?= python3
+# A laptop without a GPU may take torch from an index that has CPU builds (see docs/install.md):
+#   make demo TORCH_INDEX=https://…
+TORCH_INDEX ?=
+BIN = .venv/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check lint types contracts smoke bench clean help
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.venv/.user: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: workup needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --index-url $(TORCH_INDEX) torch)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev: .venv/.user
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (5 minutes)
+	@rm -rf runs/demo
+	@$(BIN)/workup train craft --cases clinic:s --config demo.yaml --out runs/demo
+
+test: .venv/.dev ## all tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: lint types contracts ## lint, types, import contracts
+
+lint: .venv/.dev
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: .venv/.dev
+	@$(BIN)/mypy
+
+contracts: .venv/.dev
+	@$(BIN)/lint-imports
+
+smoke: .venv/.user ## a minute of the main job, from training to report
+	@rm -rf build/smoke
+	@$(BIN)/workup train craft --cases clinic:xs --out build/smoke steps=40 sft.steps=150 evaluation.cases=100
+	@test -s build/smoke/report.html && test -s build/smoke/summary.json
+
+bench: .venv/.dev ## speed and memory as ratios in one run
+	@$(BIN)/python -m bench
+
+clean: ## remove the environment and what was built
+	rm -rf .venv build
