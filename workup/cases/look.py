@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from rich.console import Console
 from rich.markup import escape
 
 from workup.case import Case, Fact, Source
@@ -90,3 +91,9 @@ def _fact(fact: Fact) -> str:
     mark = "·" if fact.weight is None else str(fact.weight)
     colour = _COLOURS[fact.weight]
     return f"    [{colour}]{mark}[/{colour}] {escape(fact.text)}"
+
+
+def show(source: Source, console: Console, *, n: int = 2, seed: int = 0) -> None:
+    """Prints `lines`."""
+    for line in lines(source, n, seed):
+        console.print(line)

@@ -18,7 +18,7 @@ from workup.cases.files import line_at, parse_object, scan
 from workup.errors import CaseError, unknown
 
 FIELDS = ("AGE", "DIFFERENTIAL_DIAGNOSIS", "SEX", "PATHOLOGY", "EVIDENCES", "INITIAL_EVIDENCE")
-_LITERAL_LIMIT = 200_000  # characters of one Python-style list; released ones stay below 3,000
+_LITERAL_LIMIT = 100_000  # characters of one Python-style list; released ones stay below 3,000
 _OLDEST = 130
 
 
