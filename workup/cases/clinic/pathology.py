@@ -21,32 +21,30 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, evidence_of
+from workup.cases.clinic.tables import SEXES
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge, grade
-
-SIZES = {"train": 1_000_000, "test": 10_000}
-"""How many cases a split offers; they are made when indexed."""
 
 DIFFERENTIALS = 5
 """How many reference differentials a case lists."""
 
-SEXES = ("male", "female")
 AGES: Mapping[str, tuple[int, ...]] = {
     "child": (4, 9, 14),
     "young adult": (22, 28, 35),
     "middle age": (45, 52, 58),
-    "older age": (66, 73, 81),
+    "older age": (66, 73, 79),
 }
 """Age groups and the ages (years) that stand for them, each as likely as the others of its group."""
 
 _NOUNS = {("male", True): "boy", ("female", True): "girl", ("male", False): "man", ("female", False): "woman"}
 _HISTORY, _MICROSCOPY = "Clinical history:", "Microscopy:"
 _STAINS = ("nuclear", "cytoplasmic", "membranous")
-# staining → (negative, the wordings of positive), to be preceded by the marker's name
-_WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+# staining → how a negative and a positive result are worded, to be preceded by the marker's name
+_WORDINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{
         place: (
-            "negative, no staining of the tumor cells.",
+            ("negative, no staining of the tumor cells.", "negative, while the internal control stains."),
             (
                 f"positive, diffuse {place} staining.",
                 f"positive, strong {place} staining in most cells.",
@@ -56,17 +54,24 @@ _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         for place in _STAINS
     },
     "proliferation": (
-        "low, fewer than half of the tumor cells are labelled.",
+        ("low, fewer than half of the tumor cells are labelled.", "low, few tumor cells are labelled."),
         ("high, more than half of the tumor cells are labelled.", "high, most tumor cells are labelled."),
     ),
-    "loss": ("expression is retained.", ("expression is lost in the tumor cells.", "loss of nuclear expression.")),
-    "restriction": ("not demonstrated.", ("restricted to kappa.", "restricted to lambda.")),
+    "loss": (
+        ("expression is retained.", "normal nuclear expression."),
+        ("expression is lost in the tumor cells.", "loss of nuclear expression."),
+    ),
+    "restriction": (
+        ("not demonstrated.", "both light chains are expressed."),
+        ("restricted to kappa.", "restricted to lambda."),
+    ),
     "hybridization": (
-        "negative, no signal in the tumor cells.",
+        ("negative, no signal in the tumor cells.", "negative, while the control shows a signal."),
         ("positive, nuclear signal in most tumor cells.", "positive, distinct nuclear signal."),
     ),
-    "gene": ("not detected.", ("detected.", "present in the tumor cells.")),
+    "gene": (("not detected.", "absent from the tumor cells."), ("detected.", "present in the tumor cells.")),
 }
+_ANSWERS = ("negative", "positive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +101,9 @@ class Marker:
     staining: str
     cost: float
 
-    @property
-    def negative(self) -> str:
-        return f"{self.name}: {_WORDINGS[self.staining][0]}"
-
-    @property
-    def positives(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}: {wording}" for wording in _WORDINGS[self.staining][1])
+    def results(self, positive: bool) -> tuple[str, ...]:
+        """Every way in which a positive or a negative result can be worded."""
+        return tuple(f"{self.name}: {wording}" for wording in _WORDINGS[self.staining][positive])
 
     @property
     def molecular(self) -> bool:
@@ -112,7 +113,7 @@ class Marker:
     def item(self) -> Item:
         method = "Molecular test" if self.molecular else "Immunohistochemistry"
         question = f"{method} for {self.name} ({', '.join(self.synonyms)})"
-        return Item(self.name, question, self.negative, Kind.LABORATORY, cost=self.cost)
+        return Item(self.name, question, self.results(False)[0], Kind.LABORATORY, cost=self.cost)
 
 
 class MarkerStatistic(NamedTuple):
@@ -197,18 +198,15 @@ def _prior() -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def _fact_id(item: str, value: str) -> str:
-    return f"{item}: {value}"
-
-
 def _feature_table(group: str, values: Sequence[str]) -> Categorical:
-    answers = tuple((_fact_id(group, value),) for value in values)
+    answers = tuple((evidence_id(group, value),) for value in values)
     likelihood = np.array([[tumour.shares[group].get(value, 0.0) for value in values] for tumour in tumours()])
     return Categorical(group, answers, likelihood)
 
 
 def _marker_table(marker: Marker, positive: Array) -> Categorical:
-    return Categorical(marker.name, ((), (_fact_id(marker.name, "positive"),)), np.stack([1 - positive, positive], axis=1))
+    answers = tuple((evidence_id(marker.name, answer),) for answer in _ANSWERS)
+    return Categorical(marker.name, answers, np.stack([1 - positive, positive], axis=1))
 
 
 @cache
@@ -239,7 +237,7 @@ def _given(values: Mapping[str, str], rng: np.random.Generator) -> tuple[Fact, .
 
 def _stated(group: str, value: str, text: str) -> Fact:
     kind = Kind.HISTORY if group in ("sex", "age", "history") else Kind.PROCEDURE
-    return Fact(_fact_id(group, value), group, text, kind)
+    return Fact(evidence_id(group, value), group, text, kind)
 
 
 def _presentation(given: Sequence[Fact]) -> str:
@@ -249,23 +247,30 @@ def _presentation(given: Sequence[Fact]) -> str:
     return f"{history}\n{_MICROSCOPY} {text['architecture']} {text['detail']}"
 
 
-def _results(tumour: int, rng: np.random.Generator) -> dict[str, str]:
-    """The positive markers of one patient and how each is reported."""
-    positive = rng.random(len(markers())) < rates()[tumour]
-    wordings = rng.random(len(markers()))
-    return {
-        marker.name: marker.positives[int(wordings[place] * len(marker.positives))]
-        for place, marker in enumerate(markers())
-        if positive[place]
-    }
-
-
-def _facts(results: Mapping[str, str], diagnosis: str, evidence: Mapping[str, Answer]) -> tuple[Fact, ...]:
-    findings = {marker: (_fact_id(marker, "positive"),) for marker in results}
-    ratios = knowledge().likelihood_ratios(findings, diagnosis, evidence)
+@cache
+def _reports() -> tuple[tuple[tuple[Fact, ...], ...], ...]:
+    """[marker][0 negative, 1 positive] → every way to report the result, not weighed yet."""
     return tuple(
-        Fact(_fact_id(marker, "positive"), marker, text, Kind.LABORATORY, grade(float(ratio)))
-        for (marker, text), ratio in zip(results.items(), ratios, strict=True)
+        tuple(
+            tuple(Fact(evidence_id(m.name, answer), m.name, text, Kind.LABORATORY) for text in m.results(answer == "positive"))
+            for answer in _ANSWERS
+        )
+        for m in markers()
+    )
+
+
+def _results(tumour: int, rng: np.random.Generator) -> tuple[Fact, ...]:
+    """Every marker's result in one patient."""
+    positive = rng.random(len(markers())) < rates()[tumour]
+    wording = rng.random(len(markers()))
+    reports = (each[answer] for each, answer in zip(_reports(), positive.tolist(), strict=True))
+    return tuple(each[int(choice * len(each))] for each, choice in zip(reports, wording.tolist(), strict=True))
+
+
+def _weighed(results: Sequence[Fact], diagnosis: str, evidence: Mapping[str, Answer]) -> tuple[Fact, ...]:
+    ratios = knowledge().likelihood_ratios(evidence_of(results), diagnosis, evidence)
+    return tuple(
+        Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(results, ratios, strict=True)
     )
 
 
@@ -276,34 +281,28 @@ def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str,
     return tuple(tumours()[place].name for place in nearest[:DIFFERENTIALS])
 
 
-def _record(presentation: str, results: Mapping[str, str]) -> str:
-    """All there is to know about the patient but the diagnosis."""
-    return "\n".join([presentation, *(results.get(marker.name, marker.negative) for marker in markers())])
-
-
 def _case(seed: int, split: str, index: int) -> Case:
-    rng = np.random.default_rng([seed, tuple(SIZES).index(split), index])
+    rng = np.random.default_rng([seed, SPLITS.index(split), index])
     place = int(rng.choice(len(tumours()), p=_prior()))
     tumour = tumours()[place]
     given = _given(_values(tumour, rng), rng)
     results = _results(place, rng)
-    evidence = {fact.item: (fact.id,) for fact in given}
     presentation = _presentation(given)
     truth = Truth(
         diagnosis=tumour.name,
         codes=(tumour.code,),
         aliases=tumour.synonyms,
-        differentials=_differentials(place, evidence),
-        facts=_facts(results, tumour.name, evidence),
-        record=_record(presentation, results),
+        differentials=_differentials(place, evidence_of(given)),
+        facts=_weighed(results, tumour.name, evidence_of(given)),
+        record="\n".join([presentation, *(fact.text for fact in results)]),
     )
-    return Case(f"pathology-{split}-{seed}-{index}", presentation, truth, given=given, category=tumour.family)
+    return Case(f"clinic:pathology:{seed}:{split}:{index}", presentation, truth, given=given, category=tumour.family)
 
 
 def _phrases() -> tuple[str, ...]:
     persons = (_person(sex, age) for sex in SEXES for ages in AGES.values() for age in ages)
     stated = chain.from_iterable(wordings for values in _sentences().values() for wordings in values.values())
-    results = chain.from_iterable((marker.name, marker.negative, *marker.positives) for marker in markers())
+    results = chain.from_iterable((marker.name, *marker.results(False), *marker.results(True)) for marker in markers())
     names = (tumour.name for tumour in tumours())
     return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *results]))
 
@@ -314,7 +313,7 @@ def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
     Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn from our own
     `marker_rates.csv` happened to show. One row per tumour and marker.
     """
-    rng = np.random.default_rng([seed, len(SIZES)])
+    rng = np.random.default_rng([seed, len(SPLITS)])
     sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
     positive = rng.binomial(sizes, rates())
     return tuple(
@@ -328,8 +327,8 @@ def open_pathology(seed: int = 0) -> FixedSource:
     """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and a microscopy."""
     return FixedSource(
         name="clinic:pathology",
-        train=Lazy(SIZES["train"], partial(_case, seed, "train")),
-        test=Lazy(SIZES["test"], partial(_case, seed, "test")),
+        train=Lazy(TRAIN, partial(_case, seed, "train")),
+        test=Lazy(TEST, partial(_case, seed, "test")),
         items=tuple(marker.item for marker in markers()),
         diagnoses=tuple(tumour.name for tumour in tumours()),
         phrases=_phrases(),
