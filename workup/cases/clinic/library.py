@@ -1,0 +1,340 @@
+"""A library of documents about the clinic's diseases, generated from the same tables as its patients.
+
+Ten documents per disease over the six levels of evidence of MR-6. Figures are the tables' own, rounded to whole per cent;
+what else a text numbers (studies, patients, outcomes of a trial) is drawn at random and stands in no table. Some documents
+mislead: they describe the disease's nearest look-alike under the disease's name. `Document.misleading` says so, the text
+does not. Nothing here is a citation: no study, guideline or patient exists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from workup.case import Kind
+from workup.cases.clinic.graph import WORDINGS, Triple, frequency, possible, relation, treatments, typical, verbalise
+from workup.cases.clinic.patients import clinic
+from workup.cases.clinic.tables import Disease, Finding
+from workup.cases.knowledge import Array
+
+LEVELS = (1, 2, 3, 3, 4, 4, 5, 5, 6, 6)
+"""The evidence levels of a disease's documents, in order: 1 systematic review, 2 randomised trial, 3 cohort study,
+4 case-control study, 5 case report, 6 textbook chapter or expert opinion."""
+
+MISLEADING: Mapping[int, float] = {1: 0.0, 2: 0.05, 3: 0.1, 4: 0.15, 5: 0.3, 6: 0.2}
+"""Level → the share of its documents that mislead: the weaker the evidence, the more of them."""
+
+CONTRAST = 0.2
+"""A document can only mislead with a finding whose probability differs by so much between the two diseases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document; `level` is its evidence level (1 best, 6 weakest), `misleading` is for measurement, never for prompts."""
+
+    id: str
+    title: str
+    text: str
+    level: int
+    disease: str
+    misleading: bool
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What a document is about: it goes under `disease`'s name and describes `described` (its look-alike if it misleads).
+
+    `other` is the disease it is compared with, whose figures are those of `contrast`.
+    """
+
+    subset: str
+    disease: Disease
+    described: Disease
+    other: Disease
+    contrast: Disease
+    findings: tuple[Finding, ...]
+    rng: np.random.Generator
+
+    def one_of(self, *options: str) -> str:
+        return options[self.rng.integers(len(options))]
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high))
+
+
+def _percent(subset: str, disease: Disease, finding: Finding) -> int:
+    return round(100 * frequency(subset, disease, finding))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _figure(draft: _Draft, finding: Finding, who: str) -> str:
+    """'Fever occurred in 72 % of patients.'"""
+    name, share = finding.name, f"{_percent(draft.subset, draft.described, finding)} % of {who}"
+    if relation(finding) == "shown by":
+        return draft.one_of(
+            f"{_capital(name)} gave an abnormal result in {share}.",
+            f"The result of {name} was abnormal in {share}.",
+            f"In {share}, the result of {name} was abnormal.",
+        )
+    return draft.one_of(
+        f"{_capital(name)} occurred in {share}.", f"We recorded {name} in {share}.", f"In {share} there was {name}."
+    )
+
+
+def _comparison(draft: _Draft, finding: Finding) -> str:
+    cases, controls = (_percent(draft.subset, disease, finding) for disease in (draft.described, draft.contrast))
+    what = f"An abnormal result of {finding.name}" if relation(finding) == "shown by" else _capital(finding.name)
+    return draft.one_of(
+        f"{what} occurred in {cases} % of cases and in {controls} % of controls.",
+        f"{what} occurred in {cases} % of cases, against {controls} % of controls.",
+    )
+
+
+def _figures(draft: _Draft, who: str) -> str:
+    return " ".join(_figure(draft, finding, who) for finding in draft.findings)
+
+
+def _statement(draft: _Draft, tie: str, tail: str) -> str:
+    wording = draft.number(0, len(WORDINGS[tie]))
+    return verbalise(Triple(draft.disease.name, tie, tail), wording)
+
+
+def _statements(draft: _Draft, count: int) -> str:
+    return " ".join(_statement(draft, relation(finding), finding.name) for finding in draft.findings[:count])
+
+
+def _treatment(draft: _Draft) -> str:
+    return draft.one_of(*treatments()[draft.described.name])
+
+
+def _treated(draft: _Draft) -> str:
+    return _statement(draft, "treated with", _treatment(draft))
+
+
+def _review(draft: _Draft) -> tuple[str, str]:
+    name, studies, patients = draft.disease.name, draft.number(9, 60), 10 * draft.number(120, 900)
+    opening = draft.one_of(
+        f"We searched four databases for studies of {name} and pooled {studies} of them, with {patients} patients in all.",
+        f"This review covers {studies} studies of {name} with {patients} patients, chosen by two readers independently.",
+    )
+    closing = draft.one_of(
+        "The studies agreed well with each other, and the certainty of the evidence was judged to be high.",
+        "Heterogeneity was low, and leaving out any single study did not change the pooled figures.",
+    )
+    rival = f"The condition most often taken for it was {draft.other.name}."
+    body = [opening, _figures(draft, "all patients"), rival, _statements(draft, 2), _treated(draft), closing]
+    return f"Systematic review and meta-analysis of {name}", " ".join(body)
+
+
+def _trial(draft: _Draft) -> tuple[str, str]:
+    name, treatment, patients = draft.disease.name, _treatment(draft), 2 * draft.number(40, 400)
+    opening = draft.one_of(
+        f"In this trial, {patients} patients with {name} were randomly assigned to {treatment} or to usual care.",
+        f"We assigned {patients} patients with {name} by lot to receive {treatment} or usual care alone.",
+    )
+    worse = draft.number(25, 55)
+    outcome = (
+        f"After {draft.number(2, 27)} weeks, {worse + draft.number(8, 30)} of every hundred patients given {treatment} had "
+        f"recovered, against {worse} of every hundred given usual care."
+    )
+    closing = draft.one_of(
+        "Neither patients nor assessors knew the assignment, and few patients were lost to follow-up.",
+        "Serious adverse events were rare and equally frequent in both groups.",
+    )
+    tied = _statement(draft, "treated with", treatment)
+    body = [opening, "At entry, the groups were alike.", _figures(draft, "participants"), outcome, tied]
+    return f"Randomized controlled trial of {treatment} in {name}", " ".join([*body, _statements(draft, 1), closing])
+
+
+def _cohort(draft: _Draft) -> tuple[str, str]:
+    name, patients, months = draft.disease.name, draft.number(80, 900), draft.number(6, 60)
+    opening = draft.one_of(
+        f"We followed {patients} consecutive patients with {name} for {months} months.",
+        f"This prospective cohort comprises {patients} patients with {name}, seen over {months} months in two hospitals.",
+    )
+    closing = draft.one_of(
+        f"In {draft.number(5, 30)} patients the first impression had been {draft.other.name}, and it was revised later.",
+        f"At first contact, {draft.other.name} was the diagnosis most often made in error.",
+    )
+    body = [opening, "Findings were recorded on a fixed form at the first visit.", _figures(draft, "the cohort")]
+    return f"Cohort study of patients with {name}", " ".join([*body, _statements(draft, 2), _treated(draft), closing])
+
+
+def _case_control(draft: _Draft) -> tuple[str, str]:
+    name, rival, cases = draft.disease.name, draft.other.name, draft.number(40, 300)
+    opening = draft.one_of(
+        f"We compared {cases} patients with {name} (cases) with {cases + draft.number(0, 80)} patients with {rival} (controls).",
+        f"Cases were {cases} patients with {name}; controls were as many patients with {rival}, matched for age and sex.",
+    )
+    closing = draft.one_of(
+        "Since records were read backwards from the diagnosis, some findings may have been looked for more often in cases.",
+        "The two conditions are often mistaken for each other, and recall may differ between the groups.",
+    )
+    compared = " ".join(_comparison(draft, finding) for finding in draft.findings)
+    body = [opening, "Findings were taken from the records of the first visit.", compared, _statements(draft, 2), closing]
+    return f"Case-control study of {name} and {rival}", " ".join(body)
+
+
+def _patient(draft: _Draft) -> tuple[str, str]:
+    """'a 54-year-old woman' and the pronoun."""
+    low, peak, high = draft.disease.ages
+    age = round(draft.rng.triangular(low, peak, high + 1))
+    female = draft.rng.random() < draft.disease.female
+    noun = ("girl" if female else "boy") if age < 18 else ("woman" if female else "man")
+    article = "an" if age in (8, 11, 18) or 80 <= age < 90 else "a"
+    return f"{article} {age}-year-old {noun}", "she" if female else "he"
+
+
+def _met(finding: Finding, pronoun: str) -> str:
+    if finding.kind is Kind.HISTORY:
+        return f"Asked further, {pronoun} also reported {finding.name}."
+    if finding.kind is Kind.EXAMINATION:
+        return f"Examination revealed {finding.name}."
+    return f"The result of {finding.name} was abnormal."
+
+
+def _case_report(draft: _Draft) -> tuple[str, str]:
+    name, (person, pronoun) = draft.disease.name, _patient(draft)
+    told = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
+    opening = (
+        draft.one_of(
+            f"{_capital(person)} came to the emergency department after {draft.number(2, 15)} days of illness.",
+            f"We report on {person} who was referred to us after {draft.number(2, 15)} days of illness.",
+        )
+        .replace("A 8", "An 8")
+        .replace("a 8", "an 8")
+    )
+    complaint = f"The main complaint was {told[0].name}." if told else "The complaints were vague at first."
+    rest = [_met(finding, pronoun) for finding in draft.findings if finding not in told[:1]]
+    turn = draft.one_of(
+        f"We first thought of {draft.other.name}, but the further course spoke against it.",
+        f"The referring doctor had suspected {draft.other.name}, which could not be upheld.",
+    )
+    end = draft.one_of(f"The final diagnosis was {name}.", f"We concluded that this was {name}.")
+    closing = draft.one_of(
+        "A single case proves little, but it may remind others to think of the condition early.",
+        "The patient has been well since and gave consent to this report.",
+    )
+    body = [opening, complaint, *rest, turn, end, _statements(draft, 2), _treated(draft), closing]
+    return f"Case report: {_capital(name)}", " ".join(body)
+
+
+def _chapter(draft: _Draft) -> tuple[str, str]:
+    name, synonyms = draft.disease.name, draft.disease.synonyms
+    opening = draft.one_of(
+        f"{_capital(name)}, also called {synonyms[0]}, is well known to every clinician."
+        if synonyms
+        else f"{_capital(name)} is well known to every clinician.",
+        f"Students should be able to recognize {name} when they meet it.",
+    )
+    rival = draft.one_of(
+        f"The main alternative to keep in mind is {draft.other.name}.",
+        f"Beginners often confuse it with {draft.other.name}.",
+    )
+    closing = draft.one_of(
+        "In the author's experience, a careful history is worth more than a long list of tests.",
+        "This account rests on common teaching and on the author's own practice.",
+    )
+    family = _statement(draft, "belongs to", draft.disease.family)
+    body = [opening, family, _statements(draft, 3), _figures(draft, "patients"), rival, _treated(draft), closing]
+    return f"Textbook chapter: {_capital(name)}", " ".join(body)
+
+
+_WRITERS: Mapping[int, Callable[[_Draft], tuple[str, str]]] = {
+    1: _review,
+    2: _trial,
+    3: _cohort,
+    4: _case_control,
+    5: _case_report,
+    6: _chapter,
+}
+
+
+@cache
+def _pictures(subset: str) -> Array:
+    """How much more probable each finding is than where the tables say nothing, diseases × findings, rows of length 1."""
+    tables = clinic(subset).tables
+    excess = [[max(frequency(subset, d, f) - f.background, 0.0) for f in tables.findings] for d in tables.diseases]
+    return np.asarray(excess / np.linalg.norm(excess, axis=1, keepdims=True))
+
+
+@cache
+def look_alike(subset: str, disease: Disease) -> Disease:
+    """The other disease of the clinic with the most similar picture (cosine), among those that the same patient could have."""
+    diseases = clinic(subset).tables.diseases
+    similarity: Array = _pictures(subset) @ _pictures(subset)[diseases.index(disease)]
+    ranked = [diseases[int(place)] for place in np.argsort(-similarity, kind="stable")]
+    return next(other for other in ranked if other != disease and {other.female, disease.female} != {0.0, 1.0})
+
+
+def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[Finding, ...]:
+    """What is typical of the look-alike, at odds with the disease's own figures, and possible in its patients."""
+    return tuple(
+        finding
+        for finding in typical(subset, rival)
+        if possible(disease, finding) and abs(frequency(subset, disease, finding) - frequency(subset, rival, finding)) >= CONTRAST
+    )
+
+
+def _draft(subset: str, disease: Disease, level: int, rng: np.random.Generator) -> tuple[_Draft, bool]:
+    rival = look_alike(subset, disease)
+    telling = _telling(subset, disease, rival)
+    misleading = bool(rng.random() < MISLEADING[level] and telling)
+    described, contrast = (rival, disease) if misleading else (disease, rival)
+    pool = telling if misleading else typical(subset, disease)
+    chosen = rng.permutation(len(pool))[: rng.integers(3, 6)]
+    findings = tuple(pool[place] for place in chosen)
+    return _Draft(subset, disease, described, rival, contrast, findings, rng), misleading
+
+
+def _document(subset: str, seed: int, index: int) -> Document:
+    place, number = divmod(index, len(LEVELS))
+    disease, level = clinic(subset).tables.diseases[place], LEVELS[number]
+    draft, misleading = _draft(subset, disease, level, np.random.default_rng([seed, index]))
+    title, text = _WRITERS[level](draft)
+    return Document(f"{subset}-{seed}-{index}", title, text, level, disease.name, misleading)
+
+
+class Library(Sequence[Document]):
+    """A clinic's documents, disease by disease, written when they are indexed."""
+
+    def __init__(self, subset: str, seed: int) -> None:
+        self._subset, self._seed = subset, seed
+        self._size = len(clinic(subset).tables.diseases) * len(LEVELS)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._size))]
+        if not -self._size <= index < self._size:
+            raise IndexError(f"document {index} of {self._size}")
+        return _document(self._subset, self._seed, index % self._size)
+
+
+def library(subset: str, seed: int = 0) -> Library:
+    """The library of a clinic ("xs", "s", "m", "full"). Raises UserError for one that does not exist."""
+    return Library(subset, seed)
+
+
+def write_library(documents: Sequence[Document], file: Path) -> int:
+    """Write documents as JSON Lines, one object with the fields of `Document` per line; returns how many there are."""
+    with file.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
+    return len(documents)
