@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from engine_world import Toy, demonstration, episodes, logprobs
-from transformers import AutoModelForCausalLM, Trainer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
 from transformers.trainer_callback import TrainerState
 from trl import GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
@@ -232,7 +232,7 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
         whole = tree(made, policy)
         paths = [(whole.trunk, whole.labelled)]
         for b in whole.branches:
-            paths.append((whole.trunk[: b.at] + b.tokens, (False,) * b.at + (True,) * len(b.tokens)))
+            paths.append((whole.trunk[: b.at] + b.tokens, (False,) * (b.at + b.given) + (True,) * (len(b.tokens) - b.given)))
         for tokens, labelled in paths:
             own = torch.tensor(labelled[1:])
             total = total - (logprobs(model, tokens) * own).sum()
@@ -376,6 +376,17 @@ def test_a_checkpoint_is_an_ordinary_model_folder(tmp_path: Path) -> None:
     engine = train(CASES[0], tmp_path)
     assert engine.checkpoint is not None
     assert same(weights(AutoModelForCausalLM.from_pretrained(engine.checkpoint, dtype="float32")), weights(engine.model))
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
+def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None) -> None:
+    engine = train(EngineSettings(lr=0.01, lora=lora), tmp_path / "run")
+    for _ in range(2):  # the second one replaces the first
+        engine.save(tmp_path / "policy")
+    assert not (tmp_path / "policy.new").exists()
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype="float32")
+    torch.testing.assert_close(logprobs(saved, (5, 6, 7, 8)), logprobs(engine.policy.model, (5, 6, 7, 8)))
+    assert AutoTokenizer.from_pretrained(tmp_path / "policy").pad_token_id == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -68,7 +68,7 @@ def test_advantages_must_be_one_per_turn() -> None:
 def trees(draw: st.DrawFn) -> Tree:
     trunk = draw(tokens)
     labelled = tuple(draw(st.lists(st.booleans(), min_size=len(trunk), max_size=len(trunk))))
-    branches = draw(st.lists(st.builds(Branch, st.integers(1, len(trunk)), tokens), max_size=5))
+    branches = draw(st.lists(st.builds(Branch, st.integers(1, len(trunk)), tokens, st.integers(0, 3)), max_size=5))
     return Tree(trunk, labelled, tuple(branches))
 
 
@@ -89,7 +89,7 @@ def test_packing_keeps_every_root_to_leaf_sequence(whole: Tree) -> None:
         assert tuple(packed.tokens[path(packed, int(end))]) == whole.trunk[: branch.at] + branch.tokens
     assert packed.branched == bool(whole.branches)
     assert tuple(packed.labelled[: len(whole.trunk)]) == whole.labelled
-    assert packed.labelled[len(whole.trunk) :].all()
+    assert list(packed.labelled[len(whole.trunk) :]) == [i >= b.given for b in whole.branches for i in range(len(b.tokens))]
 
 
 @given(trees())
@@ -129,7 +129,7 @@ def said(demonstration: Demonstration) -> tuple[str, str]:
 DEMONSTRATION = Demonstration(
     opening=(Message("system", "S"), Message("user", "U")),
     exchanges=(("ab", (Message("user", "c"),)), ("d", (Message("user", "e"),)), ("fg", ())),
-    probes=((0, "p"), (2, "qr")),
+    probes=((0, "", "p"), (2, "s", "qr")),
 )
 
 
@@ -139,7 +139,7 @@ def test_a_demonstration_is_rendered_turn_by_turn() -> None:
 
 def test_probes_branch_off_where_the_policy_would_speak() -> None:
     whole = tree(DEMONSTRATION, Letters())
-    assert [(b.at, "".join(map(chr, b.tokens))) for b in whole.branches] == [(5, "p"), (16, "qr")]
+    assert [(b.at, "".join(map(chr, b.tokens))) for b in whole.branches] == [(5, "p"), (16, "sqr")]
     packed = pack(whole)
     # The first token of a probe is predicted where the completion it replaces is.
     starts = [int(np.flatnonzero(packed.segments == s)[0]) for s in (1, 2)]

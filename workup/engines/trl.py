@@ -6,7 +6,6 @@ import asyncio
 import copy
 import gc
 import shutil
-import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,7 +19,7 @@ from trl import GRPOConfig
 
 from workup.engines.trl_scoring import scoring
 from workup.engines.trl_settings import EngineSettings, policy_arguments, supervised_arguments
-from workup.engines.trl_trainer import Hook, Hooks, ImitationTrainer, PolicyTrainer, StageTrainer, checkpoints, updates
+from workup.engines.trl_trainer import Hook, Hooks, ImitationTrainer, PolicyTrainer, StageTrainer, checkpoints, quietly, updates
 from workup.episode import Sample
 from workup.errors import UserError
 from workup.ports import Collect, Demonstration, Policy
@@ -98,15 +97,17 @@ class TrlEngine:
         return everyone if self.is_main else []
 
     def save(self, folder: Path) -> None:
-        """Writes the policy in the Hugging Face format, adapters merged in; the folder is complete or absent."""
+        """The main process writes the policy as a complete model folder (adapters merged in); it appears whole."""
+        if not self.is_main:
+            return
         model = copy.deepcopy(self.model).merge_and_unload() if isinstance(self.model, PeftModel) else self.model
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        model.save_pretrained(beside)
-        self.policy.tokenizer.save_pretrained(beside)
+        fresh = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        quietly(model.save_pretrained, fresh)
+        self.policy.tokenizer.save_pretrained(fresh)
         if folder.exists():
             shutil.rmtree(folder)
-        beside.replace(folder)
+        fresh.rename(folder)
 
     def stop(self) -> None:
         """Ends the present stage after the present step, with a checkpoint; later stages do nothing. Safe in a signal handler."""

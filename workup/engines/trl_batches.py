@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, TypeVar
@@ -31,12 +31,12 @@ class Part:
     tokens: int
 
 
-def split(items: Sequence[T], sizes: Sequence[int], limit: int) -> list[list[T]]:
-    """Cuts `items` into the fewest chunks of at most `limit`, nearly equal in number and of similar `sizes` within each."""
+def split(items: Sequence[T], limit: int, key: Callable[[T], Any]) -> list[list[T]]:
+    """Cuts `items`, sorted by `key`, into the fewest chunks of at most `limit`, nearly equal in number."""
     count = -(-len(items) // limit)
-    order = sorted(range(len(items)), key=lambda i: sizes[i])
+    ordered = sorted(items, key=key)
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
-    return [[items[i] for i in order[a:b]] for a, b in pairwise(bounds)]
+    return [ordered[a:b] for a, b in pairwise(bounds)]
 
 
 def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:

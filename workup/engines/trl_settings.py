@@ -55,7 +55,7 @@ class EngineSettings(_Settings):
     max_completion_length: Positive = Field(default=512, description="the constant that loss_type dr_grpo divides by, in tokens")
     max_grad_norm: NonNegative = Field(default=1.0, description="gradients are scaled down to this norm; 0 switches it off")
     micro_batch: Positive = Field(
-        default=128, description="sequences per forward pass and process; changes memory and speed, never the gradient"
+        default=32, description="sequences per forward pass and process; changes memory and speed, never the gradient"
     )
     lora: LoraSettings | None = Field(default=None, description="train adapters instead of the whole model")
     bf16: bool = Field(default=False, description="forward and backward passes in bfloat16 (mixed precision)")

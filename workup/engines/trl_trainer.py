@@ -30,7 +30,7 @@ from trl.trainer.utils import use_adapter
 from workup.engines.trl_batches import BLANK, Part, packed_part, policy_part, split, tree_mask
 from workup.engines.trl_scoring import Wanted
 from workup.episode import Sample
-from workup.errors import WorkupError
+from workup.errors import UserError, WorkupError
 from workup.samples import Packed
 
 CHECKPOINT = "checkpoint-"
@@ -62,6 +62,8 @@ class StageTrainer(Trainer):  # type: ignore[misc]
         self.hooks, self._saving = hooks, False
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
+        if self.is_fsdp_enabled:
+            raise UserError("the sampler needs the whole model on every process: use data parallelism (or LoRA), not FSDP")
 
     def parts(self) -> list[Part]:
         """The micro-batches of the present update, on this process's device."""
@@ -139,7 +141,7 @@ class StageTrainer(Trainer):  # type: ignore[misc]
         if self.args.should_save:
             shutil.rmtree(self._get_output_dir(trial), ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        _quietly(super()._save_checkpoint, model, trial)
+        quietly(super()._save_checkpoint, model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             (folder / "saving" / name).rename(folder / name)
@@ -150,7 +152,7 @@ class StageTrainer(Trainer):  # type: ignore[misc]
         self.accelerator.wait_for_everyone()
 
 
-def _quietly(save: Callable[..., None], *arguments: Any) -> None:
+def quietly(save: Callable[..., None], *arguments: Any) -> None:
     """Calls `save` without the progress bar that transformers shows for every file it writes."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -183,7 +185,8 @@ class ImitationTrainer(StageTrainer):
         rows = next(self.batches, None)
         if not rows:
             raise WorkupError(f"demonstrations ran out after {self.state.global_step} of {self.args.max_steps} updates")
-        chunks = split(rows, [len(row.tokens) for row in rows], self.micro_batch)
+        # Of like shape, to save padding; and a row without branches needs no mask among its like.
+        chunks = split(rows, self.micro_batch, key=lambda row: (row.branched, len(row.tokens)))
         parts = [packed_part(chunk, self.args.device) for chunk in chunks]
         self.labelled = max(1, sum(row[0] for row in self.totals([sum(part.tokens for part in parts)])))
         return parts
@@ -240,7 +243,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             raise WorkupError(f"step {step + 1}: not one episode to train on; all of them failed")
         # TRL's metrics are gathered per micro-batch: every process must have as many, of the same size.
         samples += [BLANK] * (max(row[0] for row in rows) - len(samples))
-        chunks = split(samples, [len(s.tokens) for s in samples], self.micro_batch)
+        chunks = split(samples, self.micro_batch, key=lambda s: len(s.tokens))
         parts = [policy_part(chunk, self.args.device) for chunk in chunks]
         for part in parts:
             part.inputs["num_items_in_batch"] = torch.tensor(float(self._totals["tokens"]), device=self.args.device)
