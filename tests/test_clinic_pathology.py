@@ -144,8 +144,7 @@ def test_tumours_come_as_often_as_their_prevalence_says():
 def test_markers_are_positive_as_often_as_the_table_says(place: int):
     draws, tests = 800, len(markers())
     rng = np.random.default_rng(SEED)
-    results = (fact for _ in range(draws) for fact in pathology._results(place, rng))
-    found = Counter(fact.item for fact in results if fact.id.endswith(":positive"))
+    found = Counter(fact.item for _ in range(draws) for fact in pathology._results(place, rng))
     values = [stats.binomtest(found[m.name], draws, rate).pvalue for m, rate in zip(markers(), rates()[place], strict=True)]
     assert min(values) > 1e-3 / tests
 
@@ -182,9 +181,10 @@ def test_criticality_is_the_likelihood_ratio_in_steps():
         weights = by_hand(case)
         mine = SOURCE.diagnoses.index(case.truth.diagnosis)
         weights[mine] = 0
-        for column, fact in enumerate(case.truth.facts):
-            chance = rates()[:, column] if fact.id.endswith(":positive") else 1 - rates()[:, column]
-            ratio = chance[mine] / (weights @ chance / weights.sum())
+        mixture = weights @ rates() / weights.sum()
+        for fact in case.truth.facts:
+            column = [marker.name for marker in markers()].index(fact.item)
+            ratio = rates()[mine, column] / mixture[column]
             if min(abs(ratio / step - 1) for step in (2, 5, 10)) < 1e-3:
                 close += 1
                 continue
@@ -198,7 +198,7 @@ def test_full_information_identifies_the_tumour_and_the_presentation_alone_does_
     for case in cases:
         evidence = evidence_of(case.given)
         first += SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))] == case.truth.diagnosis
-        evidence |= evidence_of(case.truth.facts)
+        evidence |= {marker.name: () for marker in markers()} | evidence_of(case.truth.facts)
         full += SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))] == case.truth.diagnosis
     assert full / len(cases) > 0.95
     assert 0.4 < first / len(cases) < 0.8
@@ -239,11 +239,14 @@ def test_phrases_are_few_and_distinct():
     assert len(set(SOURCE.phrases)) == len(SOURCE.phrases) < 2000
 
 
-def test_every_marker_is_on_record_and_what_is_given_is_apart():
+def test_facts_are_positive_markers_and_what_is_given_is_apart():
     case = SOURCE.test[0]
     items = {item.name: item for item in SOURCE.items}
     assert all(fact.kind == items[fact.item].kind == Kind.LABORATORY for fact in case.truth.facts)
-    assert [fact.item for fact in case.truth.facts] == list(items)
+    lines = case.truth.record.splitlines()[2:]
+    assert len(lines) == len(items)
+    found = {fact.item: fact.text for fact in case.truth.facts}
+    assert lines == [found.get(name, item.normal) for name, item in items.items()]
     assert not {fact.item for fact in case.given} & set(items)
     assert all(fact.text in case.presentation for fact in case.given)
     assert [fact.item for fact in case.given] == list(groups())

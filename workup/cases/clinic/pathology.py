@@ -40,11 +40,11 @@ AGES: Mapping[str, tuple[int, ...]] = {
 _NOUNS = {("male", True): "boy", ("female", True): "girl", ("male", False): "man", ("female", False): "woman"}
 _HISTORY, _MICROSCOPY = "Clinical history:", "Microscopy:"
 _STAINS = ("nuclear", "cytoplasmic", "membranous")
-# staining → how a negative and a positive result are worded, to be preceded by the marker's name
-_WORDINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+# staining → how a negative result is worded, and every wording of a positive one, to be preceded by the marker's name
+_WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **{
         place: (
-            ("negative, no staining of the tumor cells.", "negative, while the internal control stains."),
+            "negative, no staining of the tumor cells.",
             (
                 f"positive, diffuse {place} staining.",
                 f"positive, strong {place} staining in most cells.",
@@ -54,24 +54,17 @@ _WORDINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         for place in _STAINS
     },
     "proliferation": (
-        ("low, fewer than half of the tumor cells are labelled.", "low, few tumor cells are labelled."),
+        "low, fewer than half of the tumor cells are labelled.",
         ("high, more than half of the tumor cells are labelled.", "high, most tumor cells are labelled."),
     ),
-    "loss": (
-        ("expression is retained.", "normal nuclear expression."),
-        ("expression is lost in the tumor cells.", "loss of nuclear expression."),
-    ),
-    "restriction": (
-        ("not demonstrated.", "both light chains are expressed."),
-        ("restricted to kappa.", "restricted to lambda."),
-    ),
+    "loss": ("expression is retained.", ("expression is lost in the tumor cells.", "loss of nuclear expression.")),
+    "restriction": ("not demonstrated.", ("restricted to kappa.", "restricted to lambda.")),
     "hybridization": (
-        ("negative, no signal in the tumor cells.", "negative, while the control shows a signal."),
+        "negative, no signal in the tumor cells.",
         ("positive, nuclear signal in most tumor cells.", "positive, distinct nuclear signal."),
     ),
-    "gene": (("not detected.", "absent from the tumor cells."), ("detected.", "present in the tumor cells.")),
+    "gene": ("not detected.", ("detected.", "present in the tumor cells.")),
 }
-_ANSWERS = ("negative", "positive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +94,15 @@ class Marker:
     staining: str
     cost: float
 
-    def results(self, positive: bool) -> tuple[str, ...]:
-        """Every way in which a positive or a negative result can be worded."""
-        return tuple(f"{self.name}: {wording}" for wording in _WORDINGS[self.staining][positive])
+    @property
+    def negative(self) -> str:
+        return f"{self.name}: {_WORDINGS[self.staining][0]}"
+
+    @property
+    def positives(self) -> tuple[Fact, ...]:
+        """A positive result in each of its wordings, not weighed."""
+        id, wordings = evidence_id(self.name, "positive"), _WORDINGS[self.staining][1]
+        return tuple(Fact(id, self.name, f"{self.name}: {wording}", Kind.LABORATORY) for wording in wordings)
 
     @property
     def molecular(self) -> bool:
@@ -113,7 +112,7 @@ class Marker:
     def item(self) -> Item:
         method = "Molecular test" if self.molecular else "Immunohistochemistry"
         question = f"{method} for {self.name} ({', '.join(self.synonyms)})"
-        return Item(self.name, question, self.results(False)[0], Kind.LABORATORY, cost=self.cost)
+        return Item(self.name, question, self.negative, Kind.LABORATORY, cost=self.cost)
 
 
 class MarkerStatistic(NamedTuple):
@@ -205,7 +204,7 @@ def _feature_table(group: str, values: Sequence[str]) -> Categorical:
 
 
 def _marker_table(marker: Marker, positive: Array) -> Categorical:
-    answers = tuple((evidence_id(marker.name, answer),) for answer in _ANSWERS)
+    answers: tuple[Answer, ...] = ((), (evidence_id(marker.name, "positive"),))
     return Categorical(marker.name, answers, np.stack([1 - positive, positive], axis=1))
 
 
@@ -247,24 +246,12 @@ def _presentation(given: Sequence[Fact]) -> str:
     return f"{history}\n{_MICROSCOPY} {text['architecture']} {text['detail']}"
 
 
-@cache
-def _reports() -> tuple[tuple[tuple[Fact, ...], ...], ...]:
-    """[marker][0 negative, 1 positive] → every way to report the result, not weighed yet."""
-    return tuple(
-        tuple(
-            tuple(Fact(evidence_id(m.name, answer), m.name, text, Kind.LABORATORY) for text in m.results(answer == "positive"))
-            for answer in _ANSWERS
-        )
-        for m in markers()
-    )
-
-
 def _results(tumour: int, rng: np.random.Generator) -> tuple[Fact, ...]:
-    """Every marker's result in one patient."""
-    positive = rng.random(len(markers())) < rates()[tumour]
+    """The positive results of one patient."""
+    positive = np.flatnonzero(rng.random(len(markers())) < rates()[tumour])
     wording = rng.random(len(markers()))
-    reports = (each[answer] for each, answer in zip(_reports(), positive.tolist(), strict=True))
-    return tuple(each[int(choice * len(each))] for each, choice in zip(reports, wording.tolist(), strict=True))
+    reports = ((markers()[place].positives, wording[place]) for place in map(int, positive))
+    return tuple(facts[int(choice * len(facts))] for facts, choice in reports)
 
 
 def _weighed(results: Sequence[Fact], diagnosis: str, evidence: Mapping[str, Answer]) -> tuple[Fact, ...]:
@@ -281,6 +268,12 @@ def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str,
     return tuple(tumours()[place].name for place in nearest[:DIFFERENTIALS])
 
 
+def _record(presentation: str, results: Sequence[Fact]) -> str:
+    """The whole report but the diagnosis: a pathologist lists the negative markers too."""
+    text = {fact.item: fact.text for fact in results}
+    return "\n".join([presentation, *(text.get(marker.name, marker.negative) for marker in markers())])
+
+
 def _case(seed: int, split: str, index: int) -> Case:
     rng = np.random.default_rng([seed, SPLITS.index(split), index])
     place = int(rng.choice(len(tumours()), p=_prior()))
@@ -294,7 +287,7 @@ def _case(seed: int, split: str, index: int) -> Case:
         aliases=tumour.synonyms,
         differentials=_differentials(place, evidence_of(given)),
         facts=_weighed(results, tumour.name, evidence_of(given)),
-        record="\n".join([presentation, *(fact.text for fact in results)]),
+        record=_record(presentation, results),
     )
     return Case(f"clinic:pathology:{seed}:{split}:{index}", presentation, truth, given=given, category=tumour.family)
 
@@ -302,9 +295,9 @@ def _case(seed: int, split: str, index: int) -> Case:
 def _phrases() -> tuple[str, ...]:
     persons = (_person(sex, age) for sex in SEXES for ages in AGES.values() for age in ages)
     stated = chain.from_iterable(wordings for values in _sentences().values() for wordings in values.values())
-    results = chain.from_iterable((marker.name, *marker.results(False), *marker.results(True)) for marker in markers())
+    reports = chain.from_iterable((m.name, m.negative, *(fact.text for fact in m.positives)) for m in markers())
     names = (tumour.name for tumour in tumours())
-    return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *results]))
+    return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *reports]))
 
 
 def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
