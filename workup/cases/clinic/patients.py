@@ -141,9 +141,7 @@ class Clinic:
         place, decade, complaint, present = self.draw(rng)
         profile = self.profiles[place]
         wording = rng.random(len(present))
-        found = {
-            index: _fact(self.tables.findings[index], float(wording[index])) for index in map(int, np.flatnonzero(present))
-        }
+        found = {index: _fact(self.tables.findings[index], float(wording[index])) for index in map(int, np.flatnonzero(present))}
         given = (
             Fact(evidence_id("age", DECADES[decade]), "age", _AGED[profile.sex][decade]),
             Fact(evidence_id("sex", profile.sex), "sex", _SEXED[profile.sex]),
