@@ -214,6 +214,7 @@ class LocalPolicy:
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
+        self._encoded = lru_cache(maxsize=65_536)(self._encode)
         self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
         self._first = lru_cache(maxsize=4_096)(self._render_first)
 
@@ -221,6 +222,9 @@ class LocalPolicy:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of bare text, without any special tokens added."""
+        return self._encoded(text)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
