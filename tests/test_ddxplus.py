@@ -381,6 +381,25 @@ def test_rates_are_the_shrunken_frequencies_of_the_training_split(folder: Path, 
     assert np.allclose(knowledge.posterior({}), prior / prior.sum())
 
 
+def test_sub_findings_are_counted_among_patients_with_the_finding_above(folder: Path, release: Release) -> None:
+    write_csv(folder / "p.csv", many(200))
+    source = open(str(folder), 0)
+    knowledge = source.knowledge
+    assert knowledge is not None
+    pain, intense = (release.evidences[code].item.name for code in ("E_2", "E_4"))
+    hurt, moderate, everybody = np.zeros(3), np.zeros(3), np.zeros(3)
+    for c in source.train:
+        place, found = release.diagnoses.index(c.truth.diagnosis), {f.id for f in c.truth.facts}
+        everybody[place] += 1
+        hurt[place] += "E_2" in found
+        moderate[place] += "E_4_@_moderate" in found
+    in_pain = (hurt + (hurt.sum() + 1) / (everybody.sum() + 2)) / (everybody + 1)
+    then_moderate = (moderate + (moderate.sum() + 1) / (hurt.sum() + 4)) / (hurt + 1)
+    expected = (everybody + 1) * in_pain * then_moderate
+    told = knowledge.posterior({pain: ("E_2",), intense: ("E_4_@_moderate",)})
+    assert np.allclose(told, expected / expected.sum())
+
+
 def test_criticality_by_hand(folder: Path, release: Release) -> None:
     """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ …, sub-findings among patients with the finding above them."""
     write_csv(folder / "p.csv", many(300))

@@ -35,7 +35,7 @@ def _opener(scheme: str) -> Callable[[str, int], Source] | None:
 
 
 def _no_scheme(spec: str, scheme: str) -> UserError:
-    if Path(spec).expanduser().exists():
+    if spec and Path(spec).expanduser().exists():
         kind = "jsonl" if Path(spec).suffix in {".jsonl", ".json"} else "ddxplus"
         return UserError(f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?")
     schemes = [name for name in _modules() if _opener(name) is not None]

@@ -27,6 +27,7 @@ M = TypeVar("M", bound=BaseModel)
 ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
+_JSON = {list: "list", str: "text", int: "number", float: "number", bool: "truth value", type(None): "null"}
 _BOM = b"\xef\xbb\xbf"
 _HELD_OUT_IN = 5  # one group in five is held out
 
@@ -118,7 +119,7 @@ def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
     """The JSON object in one line. Raises CaseError for anything else."""
     value = parse_json(text, file=file, line=line)
     if not isinstance(value, dict):
-        raise CaseError(f"each line is one JSON object {{…}}, this one is a {type(value).__name__}.", file=file, line=line)
+        raise CaseError(f"each line is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=file, line=line)
     return value
 
 
@@ -133,7 +134,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise CaseError(f"byte {error.start + 1} is not UTF-8.", file=path) from error
     if not isinstance(value, dict):
-        raise CaseError(f"the file is one JSON object {{…}}, not a {type(value).__name__}.", file=path)
+        raise CaseError(f"the file is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=path)
     return value
 
 

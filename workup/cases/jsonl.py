@@ -150,7 +150,9 @@ class _Seen:
 def _problems(path: Path, each: Callable[[Line, CaseLine], None]) -> Iterator[CaseError]:
     """Every problem in order, repeated ids last; calls `each` with every sound case."""
     ids, numbers = array("Q"), array("Q")
+    empty = True
     for line in lines_of(path):
+        empty = False
         if isinstance(line, CaseError):
             yield line
             continue
@@ -164,7 +166,7 @@ def _problems(path: Path, each: Callable[[Line, CaseLine], None]) -> Iterator[Ca
             ids.append(int.from_bytes(blake2b(case.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()))
             numbers.append(line.number)
             each(line, case)
-    if not ids:
+    if empty:
         yield CaseError("holds no case.", file=path)
     yield from _repeated(path, ids, numbers)
 

@@ -15,7 +15,7 @@ from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, scan, view_of
 from workup.errors import UserError
 
-_NUMBER = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s*")
+_NUMBER = re.compile(r"^\s*(?:\d+[.)](?!\d)|[-*•])\s*")
 # words that carry no finding; a fact is stated by the presentation if all its other words are there
 _FILLERS = (
     "a an the of and or to in on at by for with from past as is are was were be been being has have had he she it they his "

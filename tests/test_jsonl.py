@@ -1,0 +1,220 @@
+"""Our own format: what is written comes back, the schema and the reader agree, every malformed file says where."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import workup.cases.jsonl as format_
+from workup.case import Case, Fact, Item, Kind, Truth
+from workup.cases.files import LINE_LIMIT
+from workup.cases.jsonl import CaseLine, open, schema, validate, write
+from workup.errors import CaseError, UserError
+
+SCHEMA = json.loads((Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+text = st.text(max_size=20)
+name = st.text(min_size=1, max_size=12)
+names = st.lists(text, max_size=3).map(tuple)
+kinds = st.sampled_from(list(Kind))
+facts = st.lists(
+    st.builds(Fact, id=name, item=text, text=name, kind=kinds, weight=st.none() | st.integers(0, 3)),
+    max_size=5,
+    unique_by=lambda fact: fact.id,
+).map(tuple)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
+    max_leaves=4,
+)
+truths = st.builds(
+    Truth,
+    diagnosis=name,
+    codes=names,
+    aliases=names,
+    differentials=names,
+    facts=facts,
+    record=text,
+    references=names,
+    extra=values,
+)
+cases = st.builds(Case, id=name, presentation=name, truth=truths, question=text, options=names, category=text)
+files = st.lists(cases, min_size=1, max_size=4, unique_by=lambda case: case.id)
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+LINE = {"id": "1", "presentation": "A man coughs.", "truth": {"diagnosis": "Flu"}}
+
+
+def file(folder: Path, *lines: object) -> Path:
+    path = folder / "c.jsonl"
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@relaxed
+@given(files)
+def test_what_is_written_comes_back(tmp_path: Path, made: list[Case]) -> None:
+    path = tmp_path / "c.jsonl"
+    assert write(made, path) == len(made)
+    assert list(open(f"{path}#all", 0).test) == made
+    assert validate(path) == []
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        VALIDATOR.validate(json.loads(line))
+
+
+@relaxed
+@given(files)
+def test_given_facts_come_back_too(tmp_path: Path, made: list[Case]) -> None:
+    moved = [replace(case, given=case.truth.facts[:2], truth=replace(case.truth, facts=case.truth.facts[2:])) for case in made]
+    write(moved, tmp_path / "c.jsonl")
+    assert list(open(f"{tmp_path / 'c.jsonl'}#all", 0).test) == moved
+
+
+def test_the_shipped_schema_is_the_reader_s() -> None:
+    assert schema() == SCHEMA
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+junk = st.sampled_from([None, 1, -1, 4, 2.5, "", "x", True, [], ["x"], [1], {}, {"id": "a", "text": "b"}, "test"])
+paths = st.sampled_from(
+    [("id",), ("presentation",), ("truth",), ("options",), ("given",), ("category",), ("colour",)]
+    + [("truth", key) for key in ("diagnosis", "codes", "facts", "record", "extra", "colour")]
+    + [("truth", "facts", 0, key) for key in ("id", "item", "text", "kind", "weight", "colour")]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(paths, junk, st.booleans())
+def test_schema_and_reader_accept_the_same_lines(path: tuple[Any, ...], value: object, remove: bool) -> None:
+    line: Any = json.loads(json.dumps(LINE | {"truth": {"diagnosis": "Flu", "facts": [{"id": "f", "item": "i", "text": "t"}]}}))
+    target = line
+    for key in path[:-1]:
+        target = target[key]
+    if remove:
+        target.pop(path[-1], None)
+    else:
+        target[path[-1]] = value
+    try:
+        CaseLine.model_validate(line)
+        accepted = True
+    except ValueError:
+        accepted = False
+    assert accepted == VALIDATOR.is_valid(line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "field", "problem"),
+    [
+        (["[1]"], 1, None, "not a list"),
+        (["3"], 1, None, "not a number"),
+        ([LINE, "{"], 2, None, "not JSON"),
+        ([LINE, '{"id": ' + "[" * 100_000], 2, None, "not JSON"),
+        ([LINE, {**LINE, "id": "2", "colour": 1}], 2, "colour", "not permitted"),
+        ([{"id": "1", "presentation": "x"}], 1, "truth", "required"),
+        ([{**LINE, "truth": {"diagnosis": ""}}], 1, "truth.diagnosis", "at least 1"),
+        ([{**LINE, "given": [{"id": "a", "text": "b", "weight": 4}]}], 1, "given.0.weight", "less than or equal to 3"),
+        ([{**LINE, "given": [{"id": "a", "text": "b", "kind": "guess"}]}], 1, "given.0.kind", "'ask'"),
+        ([{**LINE, "given": [{"id": "a", "text": "b"}] * 2}], 1, None, "two facts have the id 'a'"),
+        ([LINE, "", {**LINE, "id": "2"}, LINE], 4, "id", "the id of line 1 stands here again"),
+        (['{"id": "' + "x" * LINE_LIMIT + '"}', LINE], 1, None, "longer than 1,000,000 bytes"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, lines: list[Any], number: int, field: str | None, problem: str) -> None:
+    path = file(tmp_path, *lines)
+    with pytest.raises(CaseError, match=problem) as caught:
+        open(str(path), 0)
+    assert (caught.value.line, caught.value.field) == (number, field)
+    assert [str(p) for p in validate(path)] == [str(caught.value)]
+
+
+def test_every_problem_is_listed_and_the_reading_goes_on(tmp_path: Path) -> None:
+    path = file(tmp_path, "3", "x" * (3 * LINE_LIMIT), {**LINE, "id": 1, "options": "A"}, LINE, LINE, "{")
+    found = [(problem.line, problem.field) for problem in validate(path)]
+    assert found == [(1, None), (2, None), (3, "id"), (3, "options"), (6, None), (5, "id")]
+    assert len(validate(path, limit=2)) == 2
+
+
+def test_every_repetition_is_listed_in_order(tmp_path: Path) -> None:
+    assert [problem.line for problem in validate(file(tmp_path, *([LINE] * 50)))] == list(range(2, 51))
+
+
+@pytest.mark.parametrize("text", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
+def test_an_empty_file(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "c.jsonl").write_bytes(text)
+    with pytest.raises(CaseError, match="holds no case"):
+        open(str(tmp_path / "c.jsonl"), 0)
+
+
+def test_bad_utf8_is_placed(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_bytes(json.dumps(LINE).encode() + b"\n{\xff}\n")
+    with pytest.raises(CaseError, match="byte 2 of this line is not UTF-8") as caught:
+        open(str(tmp_path / "c.jsonl"), 0)
+    assert caught.value.line == 2
+
+
+def test_windows_files_read_the_same(tmp_path: Path) -> None:
+    lines = [json.dumps({**LINE, "id": str(i)}) for i in range(20)]
+    path = file(tmp_path, *lines)
+    expected = list(open(str(path), 0).train)
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert list(open(str(path), 0).train) == expected
+
+
+def test_items_come_from_the_facts_or_from_the_sidecar(tmp_path: Path) -> None:
+    hidden = (Fact("a", "cough", "Coughs."), Fact("b", "x-ray", "Shadow.", Kind.IMAGING), Fact("c", "", "Is tired."))
+    case = Case("1", "A man.", Truth("Flu", facts=hidden))
+    path = tmp_path / "c.jsonl"
+    write([case], path)
+    named = open(f"{path}#all", 0)
+    assert [(item.name, item.kind) for item in named.items] == [("cough", Kind.HISTORY), ("x-ray", Kind.IMAGING)]
+    assert list(named.diagnoses) == []
+    assert {"cough", "x-ray", "Coughs.", "Shadow."} <= set(named.phrases)
+    assert "No c.source.json" in named.notes[0]
+    items = (Item("cough", "Do you cough?", "No cough."), Item("sputum", "Sputum?", "None.", parent="cough", cost=2.0))
+    write([case], path, items=items, diagnoses=["Flu", "Croup"])
+    told = open(f"{path}#all", 0)
+    assert told.items == items
+    assert told.diagnoses == ("Flu", "Croup")
+    assert {"No cough.", "Croup"} <= set(told.phrases)
+
+
+def test_cases_of_free_text_have_no_items_and_no_phrases(tmp_path: Path) -> None:
+    write([Case("1", "A man.", Truth("Flu", facts=(Fact("c", "", "Is tired."),)))], tmp_path / "c.jsonl")
+    source = open(f"{tmp_path / 'c.jsonl'}#all", 0)
+    assert not source.items
+    assert not source.phrases
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        ([{"name": "a", "normal": "No."}] * 2, "two items have the same name"),
+        ([{"name": "a", "normal": "No.", "parent": "b"}], "the parent 'b' of 'a'"),
+        ([{"name": "a"}], "required"),
+    ],
+)
+def test_a_malformed_sidecar(tmp_path: Path, items: list[Any], problem: str) -> None:
+    path = file(tmp_path, LINE)
+    (tmp_path / "c.source.json").write_text(json.dumps({"items": items}))
+    with pytest.raises(CaseError, match=problem):
+        open(str(path), 0)
+
+
+@dataclass(frozen=True)
+class Board:
+    squares: int = 64
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"truth\.extra \(Board\) is no JSON value"):
+        write([Case("1", "x", Truth("Flu", extra=Board()))], tmp_path / "c.jsonl")
+    with pytest.raises(UserError, match="longer than a line"):
+        write([Case("1", "x" * LINE_LIMIT, Truth("Flu"))], tmp_path / "c.jsonl")

@@ -1,0 +1,156 @@
+"""mediQ: rows to cases, the line between what is given and what is hidden, malformed files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workup.case import Case
+from workup.cases.mediq import open
+from workup.environments.consultation import Consultation
+from workup.errors import CaseError, UserError
+
+REAL = Path(__file__).parents[2] / "shared" / "data" / "mediq_dev.jsonl"
+real = pytest.mark.skipif(not REAL.is_file(), reason="the released file is not here")
+
+
+def row(number: int = 0, **change: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "question": " What is the most likely diagnosis? ",
+        "context": ["A 40-year-old man presents with chest pain and no fever.", "His pulse is 110/min.", "He smokes."],
+        "options": {"A": "Asthma", "B": "Pulmonary embolism"},
+        "answer": "Pulmonary embolism",
+        "answer_idx": "B",
+        "facts": [
+            "1. Patient is a 40-year-old man.",
+            "2. He has chest pains.",
+            "3) He has fever and chest pain at night.",
+            "- Examination:",
+            "  - His pulse is 110/min.",
+            "4. He smokes.",
+            "5. He smokes.",
+        ],
+        "patient": {"specialties": ["Cardiology", "Surgery"]},
+    } | change
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+def only(path: Path) -> Case:
+    return open(f"{path}#all", 0).test[0]
+
+
+def test_one_row_by_hand(tmp_path: Path) -> None:
+    case = only(write(tmp_path / "m.jsonl", row(7)))
+    assert case.id == "7"
+    assert case.presentation == "A 40-year-old man presents with chest pain and no fever."
+    assert [fact.text for fact in case.given] == ["Patient is a 40-year-old man.", "He has chest pains."]
+    assert [fact.text for fact in case.truth.facts] == [
+        "He has fever and chest pain at night.",
+        "His pulse is 110/min.",
+        "He smokes.",
+    ]
+    assert case.truth.diagnosis == "Pulmonary embolism"
+    assert case.truth.aliases == ()
+    assert (case.question, case.options) == ("What is the most likely diagnosis?", ("Asthma", "Pulmonary embolism"))
+    assert case.truth.record.count("\n") == 2
+    assert case.category == "Cardiology"
+
+
+def test_a_fact_may_begin_with_a_number(tmp_path: Path) -> None:
+    case = only(write(tmp_path / "m.jsonl", row(facts=["0.9% saline was given.", "2. 1.5 hours passed.", "3)Gait is slow."])))
+    assert [fact.text for fact in case.truth.facts] == ["0.9% saline was given.", "1.5 hours passed.", "Gait is slow."]
+
+
+def test_what_the_presentation_denies_or_only_half_says_stays_hidden(tmp_path: Path) -> None:
+    facts = ["He has no cough.", "He is 41 years old.", "His chest pain radiates.", "He is a man."]
+    case = only(write(tmp_path / "m.jsonl", row(facts=facts)))
+    assert [fact.text for fact in case.given] == ["He is a man."]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1), min_size=1, max_size=8))
+def test_given_and_hidden_facts_part_all_facts(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    numbered = [f"{i}. x{text}" for i, text in enumerate(texts, start=1)]
+    case = only(write(tmp_path_factory.mktemp("m") / "m.jsonl", row(facts=numbered)))
+    found = [fact.text for fact in (*case.given, *case.truth.facts)]
+    expected = {f"x{text}".strip() for text in texts if not f"x{text}".strip().endswith(":")}
+    assert sorted(found) == sorted(expected)
+    assert len({fact.id for fact in (*case.given, *case.truth.facts)}) == len(found)
+
+
+def test_rows_without_facts_are_skipped_and_counted(tmp_path: Path) -> None:
+    bare = row(1)
+    del bare["facts"]
+    source = open(f"{write(tmp_path / 'm.jsonl', bare, row(2, facts=[]), row(3, context=[]), row(4))}#all", 0)
+    assert [case.id for case in source.test] == ["4"]
+    assert source.notes[0].startswith("3 rows without facts")
+
+
+def test_the_split_is_by_id_and_seed(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", *(row(i) for i in range(400)))
+    source = open(str(path), 0)
+    train, test = {case.id for case in source.train}, {case.id for case in source.test}
+    assert train | test == {str(i) for i in range(400)}
+    assert not train & test
+    assert 50 < len(test) < 110
+    assert test != {case.id for case in open(str(path), 1).test}
+    write(path, *(row(i) for i in reversed(range(400))))
+    assert test == {case.id for case in open(str(path), 0).test}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"answer": "Asthma"}, None, "is not the option"),
+        ({"context": "text"}, "context", "valid list"),
+        ({"facts": [1]}, "facts.0", "valid string"),
+        ({"options": ["A"]}, "options", "valid dictionary"),
+        ({"id": None}, "id", "valid"),
+    ],
+)
+def test_a_malformed_row_names_line_and_field(tmp_path: Path, change: dict[str, Any], field: str | None, problem: str) -> None:
+    path = write(tmp_path / "m.jsonl", row(), row(1, **change))
+    with pytest.raises(CaseError, match=problem) as caught:
+        open(str(path), 0)
+    assert caught.value.line == 2
+    assert (caught.value.field or "").startswith(field or "")
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "no row"), ("[1]\n", "JSON object"), ("{\n", "not JSON")])
+def test_a_file_of_something_else(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "m.jsonl").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        open(str(tmp_path / "m.jsonl"), 0)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        open(str(tmp_path), 0)
+
+
+@real
+def test_the_released_file() -> None:
+    source = open(f"{REAL}#all", 0)
+    assert (len(source.train), len(source.test)) == (0, 1_269)
+    assert source.notes[0] == "3 rows without facts or context skipped."
+    raw = {str(r["id"]): r for r in map(json.loads, REAL.read_text(encoding="utf-8").splitlines())}
+    environment = Consultation(source.items)
+    given_counts = []
+    for case in source.test:
+        assert case.truth.diagnosis == raw[case.id]["answer"] in case.options
+        assert len(case.options) == 4
+        assert not any(re.match(r"\d+[.)] ", fact.text) for fact in case.truth.facts)
+        assert environment.open(case)
+        given_counts.append(len(case.given))
+    assert 1 <= sorted(given_counts)[len(given_counts) // 2] <= 3

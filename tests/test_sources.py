@@ -1,0 +1,195 @@
+"""The opener, lazy reading, and the look at a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from ddxplus_world import patient, write_csv, write_release
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from workup.case import Case, Fact, FixedSource, Truth
+from workup.cases import jsonl, open_source
+from workup.cases.files import Lazy, existing, held_out
+from workup.cases.icd import chapter
+from workup.cases.look import lines, show
+from workup.errors import CaseError, UserError
+
+
+def numbered(count: int) -> list[Case]:
+    return [Case(str(i), f"Patient {i}.", Truth("Flu" if i % 3 else "Croup")) for i in range(count)]
+
+
+# the opener --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("jsnl:x", "no case source 'jsnl'. Did you mean 'jsonl'"),
+        ("files:x", "no case source 'files'"),  # a module here, but no source
+        ("os:x", "no case source 'os'"),
+        ("", "no case source ''"),
+        ("clinic", "SCHEME:REST"),
+        ("jsonl:", "a path is missing"),
+        ("mediq:/no/such/folder/f", "no folder"),
+    ],
+)
+def test_a_spec_that_opens_nothing(spec: str, problem: str) -> None:
+    with pytest.raises(UserError) as caught:
+        open_source(spec)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_alone_gets_its_scheme(tmp_path: Path) -> None:
+    file = tmp_path / "cases.jsonl"
+    file.write_text("{}")
+    with pytest.raises(UserError, match=f"Did you mean 'jsonl:{file}'"):
+        open_source(str(file))
+    with pytest.raises(UserError, match=f"Did you mean 'ddxplus:{tmp_path}'"):
+        open_source(str(tmp_path))
+
+
+def test_a_mistyped_path_gets_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "cases.jsonl").write_text("{}")
+    with pytest.raises(UserError, match=r"no file or folder .*case\.jsonl'\. Did you mean '.*cases\.jsonl'"):
+        open_source(f"jsonl:{tmp_path / 'case.jsonl'}")
+
+
+def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "f").touch()
+    assert existing("~/f") == tmp_path / "f"
+
+
+def test_every_scheme_opens_and_keeps_its_name(tmp_path: Path) -> None:
+    write_release(tmp_path)
+    evidences = (["E_1"], ["E_1", "E_7"], ["E_1", "E_8"], ["E_1", "E_9"])
+    write_csv(tmp_path / "p.csv", [patient(evidences=chosen) for chosen in evidences])
+    jsonl.write(numbered(30), tmp_path / "c.jsonl")
+    for spec in ("clinic:xs", f"ddxplus:{tmp_path / 'p.csv'}#simulated", f"jsonl:{tmp_path / 'c.jsonl'}"):
+        source = open_source(spec, seed=3)
+        assert source.name == spec
+        assert source.train[0] == open_source(spec, seed=3).train[0]
+        assert isinstance(source.test, Sequence)
+
+
+# lazy reading ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 20), st.slices(20), st.integers(-25, 25))
+def test_lazy_cases_index_like_a_list(size: int, part: slice, index: int) -> None:
+    eager = numbered(size)
+    lazy = Lazy(size, eager.__getitem__, keep=2)
+    assert lazy[part] == eager[part]
+    assert list(lazy) == eager
+    assert list(reversed(lazy)) == eager[::-1]
+    if -size <= index < size:
+        assert lazy[index] == eager[index]
+    else:
+        with pytest.raises(IndexError):
+            lazy[index]
+
+
+def test_lazy_cases_are_made_when_indexed_and_kept_for_a_while() -> None:
+    made: list[int] = []
+
+    def make(i: int) -> Case:
+        made.append(i)
+        return numbered(i + 1)[i]
+
+    lazy = Lazy(10**9, make, keep=2)
+    assert [lazy[i].id for i in (5, 5, 6, 7, 5)] == ["5", "5", "6", "7", "5"]
+    assert made == [5, 6, 7, 5]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**63))
+def test_one_in_five_is_held_out(seed: int) -> None:
+    share = sum(held_out(seed, f"key {i}") for i in range(2_000)) / 2_000
+    assert abs(share - 0.2) < 6 * (0.16 / 2_000) ** 0.5
+
+
+def test_held_out_is_the_same_everywhere() -> None:
+    """A frozen answer: a change of the hash would move cases between the splits of published results."""
+    assert [i for i in range(12) if held_out(0, str(i))] == [5, 7]
+
+
+def test_a_file_that_vanished_is_no_empty_case(tmp_path: Path) -> None:
+    jsonl.write(numbered(300), tmp_path / "c.jsonl")
+    source = open_source(f"jsonl:{tmp_path / 'c.jsonl'}#all")
+    (tmp_path / "c.jsonl").unlink()
+    with pytest.raises(CaseError, match="cannot be read"):
+        source.test[0]
+
+
+# families ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "family"),
+    [
+        ("A15", "infectious"),
+        ("B57", "infectious"),
+        ("D49.9", "neoplasms"),
+        ("D86", "blood and immune"),
+        ("H59", "eye"),
+        ("H66.90", "ear"),
+        ("J17", "respiratory"),
+        ("T78.0", "injury and poisoning"),
+        ("Z99.2", "health status"),
+        ("", ""),
+    ],
+)
+def test_icd_chapters(code: str, family: str) -> None:
+    assert chapter(code) == family
+
+
+# the look ----------------------------------------------------------------------------------------------------------------
+
+
+def shown(source: FixedSource, n: int = 2) -> str:
+    console = Console(file=StringIO(), width=300)
+    show(source, console, n=n)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf", "Mn"]), min_size=1, max_size=30))
+def test_hostile_text_is_shown_as_it_is(text: str) -> None:
+    case = Case("x", text, Truth("[bold]Flu[/nothing]", facts=(Fact("f", "", text, weight=3),)), options=(text,))
+    source = FixedSource("[red]", [case], [case], notes=[text])
+    plain = "\n".join(Text.from_markup(line).plain for line in lines(source, 1))
+    assert plain.count(text) >= 4
+    assert "[bold]Flu[/nothing]" in plain
+
+
+def test_the_look_counts_and_shows_whole_cases() -> None:
+    source = FixedSource("list", numbered(90), numbered(5), diagnoses=("Flu", "Croup"))
+    text = shown(source)
+    assert "90 cases to train on, 5 to test on" in text
+    assert "Flu    66.7%" in text
+    assert "Croup  33.3%" in text
+    assert text.count("hidden:") == 2
+    assert "hidden:" not in shown(source, n=0)
+    assert shown(source) == shown(source)
+
+
+def test_the_look_at_a_source_that_only_tests() -> None:
+    assert "2 different" in shown(FixedSource("list", [], numbered(5)))
+
+
+def test_the_look_uses_labels_where_there_are_some(tmp_path: Path) -> None:
+    write_release(tmp_path)
+    finer = [["E_1", *(f"E_{k}" for k in (2, 7, 8, 9) if number >> k & 1)] for number in range(1024)]
+    write_csv(tmp_path / "p.csv", [patient("Croup" if i % 4 else "Flu", e) for i in range(4) for e in finer])
+    text = "\n".join(lines(open_source(f"ddxplus:{tmp_path}"), 1))
+    assert "of training cases, 2 different" in text
+    assert "75.0%" in text
+    assert "criticality" in text
