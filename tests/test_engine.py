@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import math
@@ -24,16 +25,19 @@ from transformers.trainer_callback import TrainerState
 from trl import GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 
+from workup.case import Case, Truth
 from workup.engines.trl import TrlEngine
 from workup.engines.trl_scoring import Wanted, _score, scoring
 from workup.engines.trl_settings import EngineSettings, LoraSettings, SupervisedSettings
 from workup.engines.trl_trainer import checkpoints, updates
-from workup.episode import Sample
+from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
 from workup.errors import UserError, WorkupError
-from workup.ports import Collect, Demonstration, Policy
-from workup.samples import tree
+from workup.models.local import LocalPolicy
+from workup.ports import Collect, Demonstration, Policy, Sampling
+from workup.samples import sample, tree
 
 torch.set_num_threads(1)
+gc.freeze()  # every stage ends with a collection, which need not go through the libraries
 
 
 def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
@@ -181,6 +185,37 @@ def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkupError, match="log-probabilities differ from the sampler's by"):
         TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(shifted, 1)
     assert not checkpoints(tmp_path / "1-reinforce")
+
+
+async def played(policy: LocalPolicy, rng: np.random.Generator) -> Sample:
+    """An episode of three turns with a random environment, by the real sampler."""
+    tokens: list[int] = []
+    turns = []
+    for _ in range(3):
+        prompt = tuple(rng.integers(3, world.VOCABULARY, rng.integers(1, 7)).tolist())
+        tokens += prompt
+        said = await policy.sample(tokens, Sampling(max_tokens=int(rng.integers(1, 5)), key=int(rng.integers(1 << 30))))
+        tokens += said.tokens
+        turns.append(Turn(prompt, said, Action("ask"), Observation()))
+    return sample(Episode(Case("c", "", Truth("d")), (), tuple(turns), Ending.OUT_OF_TURNS), rng.normal(size=3).tolist())
+
+
+@pytest.mark.parametrize("lora", [None, LoraSettings(r=2)], ids=["whole", "lora"])
+def test_sampler_and_trainer_agree_while_the_weights_move(tmp_path: Path, lora: LoraSettings | None) -> None:
+    gaps = []
+
+    async def collect(policy: Any, step: int) -> list[Sample]:
+        made = await asyncio.gather(*(played(policy, np.random.default_rng([step, k])) for k in range(9)))
+        for x in made:
+            with torch.no_grad():
+                now = logprobs(policy.model, x.tokens).numpy()
+            gaps.append(np.abs((now - np.array(x.logprobs[1:]))[list(x.mask[1:])]).max())
+        return list(made)
+
+    policy = LocalPolicy(world.model(), world.tokenizer())
+    TrlEngine(policy, EngineSettings(lr=0.05, lora=lora), tmp_path).reinforce(collect, 4)
+    assert len(gaps) == 36
+    assert max(gaps) < 1e-5
 
 
 def test_a_step_without_episodes_is_an_error(tmp_path: Path) -> None:
