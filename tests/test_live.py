@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from workup.live import JsonLive, PlainLive, Progress, ScreenLive, show, spark
-from workup.runs.words import cell, duration, equation, in_order, number, share
+from workup.runs.words import cell, duration, equation, in_order, number
 
 STEP = {
     "stage": "craft",
@@ -134,7 +134,7 @@ def test_the_table_goes_from_floor_to_ceiling_and_escapes_names() -> None:
     rows = [line.strip() for line in stream.getvalue().splitlines() if "±" in line]
     assert [row.split("  ")[0] for row in rows[:-1]] == ["random doctor", "trained", "[bold]endpoint[/]", "full information"]
     assert rows[0].split()[2:] == [".78", "±.03", ".78", "±.04", "10.0", "±0.0", ".21", "±.01", "–"]
-    assert rows[3].split()[2:] == [".98", "±.03", ".98", "±.04", "–", "–", "–"], "nothing was asked, so nothing is counted"
+    assert rows[3].split()[2:] == [".98", "±.03", ".98", "±.04", "–", "–", "–"], "it asked nothing because it knew"
     assert "n = 100 (50 cases)" in rows[-1]
 
 
@@ -180,7 +180,7 @@ def test_sparks_span_the_blocks(values: list[float], width: int) -> None:
         ("accuracy", 0.664, ".66"),
         ("accuracy", 1.0, "1.00"),
         ("questions", 6.94, "6.9"),
-        ("return", -0.5, "-0.50"),
+        ("return", -0.5, "−0.50"),
         ("noise", None, "–"),
     ],
 )
@@ -189,7 +189,7 @@ def test_numbers(metric: str, value: float | None, text: str) -> None:
 
 
 def test_words() -> None:
-    assert [share(value) for value in (-0.031, 0.0, 0.999)] == ["-.03", ".00", "1.00"]
+    assert [number("noise", value) for value in (-0.031, 0.0, 0.999)] == ["−.03", ".00", "1.00"]
     assert [duration(seconds) for seconds in (-1, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
     assert in_order(["mine", "full information", "trained", "random doctor"]) == [
         "random doctor",
@@ -197,7 +197,8 @@ def test_words() -> None:
         "mine",
         "full information",
     ]
-    assert cell({}, "accuracy") == "–"
+    assert cell("trained", {"questions": estimate(0.0)}, "questions") == "0.0 ±0.0", "a policy that asks nothing is told"
+    assert cell("trained", {}, "accuracy") == "–"
 
 
 def test_an_equation_is_written_only_where_it_holds() -> None:

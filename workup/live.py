@@ -155,7 +155,7 @@ def result_table(summary: Mapping[str, Any]) -> Table:
     for heading in columns:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for doctor in in_order(doctors):
-        cells = [cell(doctors[doctor], metric) for metric in COLUMNS]
+        cells = [cell(doctor, doctors[doctor], metric) for metric in COLUMNS]
         table.add_row(
             escape(doctor), *cells, *([] if size else [f"{doctors[doctor]['episodes']:,}"]), style=STYLES.get(doctor, "")
         )

@@ -7,7 +7,7 @@ episodes (Efron & Tibshirani 1993, ch. 13; Davison & Hinkley 1997, §3.8). Every
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class Estimate:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Estimate:
+    def from_json(cls, value: Mapping[str, Any]) -> Estimate:
         mean, low, high = (math.nan if value[name] is None else float(value[name]) for name in ("mean", "low", "high"))
         return cls(mean, low, high, value["n"], value.get("missing", 0))
 

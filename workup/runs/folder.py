@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from omegaconf import OmegaConf
+from rich.table import Table
 
-from workup.errors import UserError
+from workup.errors import UserError, unknown
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
 from workup.runs.record import Record
 from workup.runs.store import Store, conditions
@@ -165,6 +166,19 @@ class Run:
         where = {"phase": "eval", "doctor": doctor, **{key: row[key] for row in last for key in ("stage", "step")}}
         columns = "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, measures"
         return [_outcome(row) for row in self._store.select(columns, where, "ORDER BY case_id, sample")]
+
+    def compare(self, other: str = "warm start", doctor: str = "trained") -> Table:
+        """`doctor` beside `other` with intervals and paired differences, as a table that terminals and notebooks show.
+
+        Raises UserError for someone who was not evaluated in this run.
+        """
+        from workup.runs.summary import contrast
+
+        evaluated = self.doctors()
+        for name in (other, doctor):
+            if name not in evaluated:
+                raise unknown("evaluated doctor", name, evaluated)
+        return contrast(self, doctor, other)
 
     def truncate_after(self, stage: str, step: int) -> None:
         """Forget everything after `step` of `stage`: what a resumed run will do again.

@@ -6,8 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
 from workup.episode import Ending
 from workup.runs.folder import Outcome, Run
+from workup.runs.words import plus_minus
 from workup.statistics import LEVEL, Estimate, case_differences, interval, macro, paired
 
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
@@ -85,3 +90,15 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
 def seed_of(run: Run) -> int:
     """The seed of the run's resampling."""
     return int(run.config.get("seed") or 0)
+
+
+def contrast(run: Run, doctor: str, other: str) -> Table:
+    """`doctor` beside `other`, with paired differences: a table for a terminal or a notebook."""
+    ours, theirs = run.outcomes(doctor), run.outcomes(other)
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("", other, doctor, "difference"):
+        table.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
+    for metric in metrics_of(ours):
+        sides = [plus_minus(metric, estimate(side, metric, seed_of(run))) for side in (theirs, ours)]
+        table.add_row(metric, *sides, plus_minus(metric, difference(ours, theirs, metric, seed_of(run))))
+    return table

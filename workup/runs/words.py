@@ -31,15 +31,10 @@ def number(metric: str, value: float | None) -> str:
     """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
     if value is None or math.isnan(value):
         return DASH
-    if metric == "questions":
-        return f"{value:.1f}"
-    return f"{value:.2f}" if metric in NOT_SHARES else share(value)
-
-
-def share(value: float) -> str:
-    """A share in [0, 1] with two decimals and no leading zero; differences keep their sign."""
-    text = f"{value:.2f}"
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+    text = f"{value:.1f}" if metric == "questions" else f"{value:.2f}"
+    if metric not in NOT_SHARES and text.lstrip("-").startswith("0."):
+        text = text.replace("0.", ".", 1)
+    return text.replace("-", "−")
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:
@@ -50,26 +45,27 @@ def plus_minus(metric: str, estimate: Estimate) -> str:
     return number(metric, estimate.mean) + half
 
 
-def cell(doctor: Mapping[str, object], metric: str) -> str:
+def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:
     """One doctor's entry in summary.json for one metric, as text; a dash where it was not measured or says nothing.
 
-    A doctor who learnt everything without asking has no questions to count: nothing was asked, not "0 on average".
+    The full-information doctor reads the whole record: what it asked and found says nothing.
     """
-    found = doctor.get(metric)
-    if not isinstance(found, Mapping) or (metric == "questions" and found.get("high") == 0):
+    found = entry.get(metric)
+    blind = doctor == "full information" and metric not in ("accuracy", "macro_accuracy")
+    if not isinstance(found, Mapping) or blind:
         return DASH
-    return plus_minus(metric, Estimate.from_json(dict(found)))
+    return plus_minus(metric, Estimate.from_json(found))
 
 
 def equation(reward: float, parts: Mapping[str, float]) -> str:
     """ "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward, else the parts beside it."""
-    head = f"reward {reward:.2f}"
+    head = f"reward {number('reward', reward)}"
     if not parts:
         return head
     if adds_up(reward, parts):
         terms = [f"{'−' if value < 0 else '+'} {name} {abs(value):.2f}" for name, value in parts.items()]
         return f"{head} = {' '.join(terms).removeprefix('+ ')}"
-    return f"{head}   " + " · ".join(f"{name} {value:.2f}" for name, value in parts.items())
+    return f"{head}   " + " · ".join(f"{name} {number('reward', value)}" for name, value in parts.items())
 
 
 def adds_up(reward: float, parts: Mapping[str, float]) -> bool:

@@ -1,0 +1,400 @@
+"""The report: every figure from the run folder, nothing hidden, nothing that breaks out of its place."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+import example_run
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from workup.case import Case, Fact, Truth
+from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
+from workup.errors import UserError
+from workup.report import build, compare
+from workup.report.curves import Curve, apart
+from workup.report.plotting import smooth, thin
+from workup.report.tables import Ends, signed
+from workup.report.transcripts import groups, side
+from workup.runs import Outcome, Record, Run
+from workup.runs.summary import summarise
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with attributes, text, ids."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self.tags[-1][0] not in ("style", "script"):
+            self.words.append(" ".join(data.split()))
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.tags)
+
+    def table(self, row: str) -> list[str]:
+        """The words after the first occurrence of `row`."""
+        return self.words[self.words.index(row) :]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = example_run.make(tmp_path_factory.mktemp("runs") / "demo", cases=40)
+    summarise(run, steps=400, seconds=125.0)
+    build(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def page(whole: Run) -> Page:
+    return Page(whole.report)
+
+
+def empty(path: Path, **config: object) -> Run:
+    return Run.create(path, {"cases": "jsonl:mine.jsonl", **config}, {})
+
+
+# ---- one page, offline, whole
+
+
+def test_it_is_one_page_that_needs_nothing_else(page: Page) -> None:
+    assert len(page.source) < 1_000_000
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "img", "object"), tag
+        for name, value in attributes.items():
+            if name in ("src", "href", "xlink:href", "action", "data"):
+                assert (value or "").startswith("#"), (tag, name, value)
+    assert not re.search(r"@import|url\(\s*['\"]?(?!#)", page.source)
+    assert set(re.findall(r"https?://[^\s\"'<]+", page.source)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_its_markup_is_sound(page: Page) -> None:
+    ids = Counter(attributes["id"] for _, attributes in page.tags if "id" in attributes)
+    assert {name: count for name, count in ids.items() if count > 1} == {}
+    used = set(re.findall(r"url\(#([^)]*)\)|xlink:href=\"#([^\"]*)\"", page.source))
+    assert {one or other for one, other in used} <= set(ids)
+    assert [a for tag, a in page.tags if tag == "svg" and not (a.get("role") == "img" and a.get("aria-label"))] == []
+    assert page.count("h1") == 1
+    assert page.source.startswith("<!doctype html>")
+
+
+def test_figures_take_their_colours_from_the_page(page: Page) -> None:
+    svgs = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
+    assert len(svgs) == 5
+    assert set(re.findall(r"#[0-9a-f]{6}\b", " ".join(svgs))) == set()
+    names = set(re.findall(r"var\(--([\w-]+)", page.source))
+    assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), "every colour that is used is defined"
+
+
+def test_the_same_folder_makes_the_same_page(whole: Run) -> None:
+    first = whole.report.read_bytes()
+    assert build(whole).read_bytes() == first
+
+
+# ---- every figure comes from the folder
+
+
+def test_the_table_is_what_the_episodes_say(whole: Run, page: Page) -> None:
+    for doctor in whole.doctors():
+        records = list(whole.episodes(phase="eval", doctor=doctor))
+        by_truth: dict[str, list[bool]] = {}
+        for record in records:
+            by_truth.setdefault(record.episode.case.truth.diagnosis, []).append(bool(record.correct))
+        accuracy = fmean(bool(record.correct) for record in records)
+        macro = fmean(fmean(verdicts) for verdicts in by_truth.values())
+        questions = fmean(record.episode.questions for record in records)
+        told = page.table(doctor)
+        start = next(k for k, word in enumerate(told) if word.startswith(f"{len(records)} episodes"))
+        cells = [word.split(" ")[0] for word in told[start + 1 : start + 4]]
+        expected = [f"{accuracy:.2f}".lstrip("0"), f"{macro:.2f}".lstrip("0"), f"{questions:.1f}"]
+        assert cells == ([*expected[:2], "–"] if doctor == "full information" else expected)
+
+
+def test_summary_and_report_agree(whole: Run, page: Page) -> None:
+    trained = whole.summary["doctors"]["trained"]
+    assert set(trained["accuracy"]) == {"mean", "low", "high", "n", "missing"}
+    assert (whole.summary["steps"], whole.summary["seconds"], whole.summary["method"]) == (400, 125.0, "craft")
+    half = (trained["critical"]["high"] - trained["critical"]["low"]) / 2
+    text = f"{trained['critical']['mean']:.2f} ±{half:.2f}".replace("0.", ".")
+    assert text in page.words
+
+
+def test_it_says_what_was_run_and_what_it_is_not(page: Page) -> None:
+    assert "not a medical device" in page.text
+    assert "craft on clinic:s" in page.words
+    assert "workup train craft --cases clinic:s steps=300 --out demo" in page.words
+    assert "100 warm start, 300 craft" in page.words
+    assert "reward.alpha" in page.words
+    assert "their mean over 13 steps" in page.text
+
+
+def test_endings_are_counted(whole: Run, page: Page) -> None:
+    counts = Counter(record.episode.ending for record in whole.episodes(phase="eval", doctor="warm start"))
+    told = next(word for word in page.table("How episodes ended") if "out of turns" in word and "diagnosed" in word)
+    assert told.startswith(f"{counts[Ending.DIAGNOSED]} diagnosed (")
+    assert f"{counts[Ending.OUT_OF_TURNS]} out of turns (" in told
+
+
+# ---- what is missing is said
+
+
+def test_a_run_that_was_killed_before_any_evaluation(tmp_path: Path) -> None:
+    page = Page(build(empty(tmp_path / "run", method="craft")))
+    assert "Nobody has been evaluated in this run yet." in page.words
+    assert "No reinforcement step was logged in this run" in page.text
+    assert "No episode of this run was scored by a reward." in page.words
+    assert page.count("svg") == 0
+
+
+def test_an_evaluation_without_training_or_anchors(tmp_path: Path) -> None:
+    run = empty(tmp_path / "run", policy="endpoint:deepseek")
+    records = [example_run.record(index, "trained", 0, 0) for index in range(30)]
+    failed = replace(records[0].episode, ending=Ending.FAILED, turns=(), reason="the endpoint gave up")
+    run.write(replace(record, doctor="endpoint:deepseek", score=None) for record in records[1:])
+    run.write([replace(records[0], doctor="endpoint:deepseek", episode=failed, correct=None, score=None, measures={})])
+    page = Page(build(run))
+    assert "endpoint:deepseek on jsonl:mine.jsonl" in page.words
+    assert "No anchors:" in page.text
+    assert "1 evaluated episode failed for reasons of the machinery and is left out" in page.text
+    assert "29 diagnosed (96.7 %) · 1 failed (3.3 %)" in page.words
+    assert page.count("svg") == 2, "accuracy by category, and against what was found"
+    assert "right:" in page.words
+
+
+def test_cases_without_category_or_weights(tmp_path: Path) -> None:
+    run = empty(tmp_path / "run")
+    for index in range(8):
+        case = Case(f"c{index}", "Unwell.", Truth("gout" if index % 2 else "flu", facts=(Fact("f", "fever", "A fever."),)))
+        turn = Turn(
+            (),
+            Completion("<ask>fever</ask>"),
+            Action("ask", ("fever",)),
+            Observation((Message("user", "A fever."),), ("f",), "fever"),
+        )
+        run.write([Record("model", Episode(case, (), (turn,), Ending.OUT_OF_TURNS), correct=index > 3, measures={"noise": None})])
+    page = Page(build(run))
+    assert "Accuracy by diagnosis" in page.words
+    assert "the cases name no category" in page.text
+    assert "not scored" in page.words
+    assert "pathognomonic was missed" not in page.text
+
+
+def test_parts_that_do_not_add_up_are_not_stacked(tmp_path: Path) -> None:
+    run = empty(tmp_path / "run", method="craft")
+    for step in (1, 2, 3):
+        run.log({"stage": "grpo", "step": step, "reward": 0.5, "parts": {"CR": 0.4, "acc": 0.6}})
+    page = Page(build(run))
+    assert "do not simply add up" in page.text
+    assert "stacked" not in page.text
+
+
+# ---- text stays text
+
+
+NASTY = "<script>alert(1)</script>&amp;\"'$x_1$"
+
+
+def test_nothing_breaks_out_of_its_place(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {"method": NASTY, "cases": NASTY, "policy": NASTY}, {"command": NASTY, "processor": NASTY})
+    fact = Fact(NASTY, NASTY, NASTY, weight=3)
+    case = Case(NASTY, NASTY, Truth(NASTY, facts=(fact, replace(fact, id="other"))), category=NASTY)
+    turn = Turn((), Completion(NASTY), Action(NASTY, (NASTY,)), Observation((Message("user", NASTY),), (NASTY,), NASTY))
+    for number, doctor in enumerate(("warm start", "trained", NASTY)):
+        episode = Episode(
+            replace(case, id=f"{NASTY}{number % 2}"), (), (turn,), Ending.FAILED if number == 2 else Ending.DIAGNOSED, NASTY
+        )
+        record = Record(
+            doctor, episode, correct=number < 2, score=Score.at_end(episode, 1.0, **{NASTY: 1.0}), measures={NASTY: 1.0}
+        )
+        run.write([record, replace(record, episode=replace(episode, case=replace(case, id="both")))])
+    run.log({"stage": NASTY, "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}, "loss": 1.0})
+    run.log({"stage": "b", "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}})
+    page = Page(build(run))
+    assert page.count("script") == 1, "ours"
+    assert NASTY in page.text
+    for other in (page, Page(_compared(run, tmp_path))):
+        assert "<script>alert" not in other.source
+        assert all("alert" not in str(attributes) or tag == "svg" for tag, attributes in other.tags)
+
+
+def _compared(run: Run, path: Path) -> Path:
+    compare([run, run], path / "c.html", Console(file=StringIO()))
+    return path / "c.html"
+
+
+# ---- transcripts
+
+
+def outcome(case: str, correct: bool | None, sample: int = 0) -> Outcome:
+    return Outcome(case, "gout", "", sample, "diagnosed", correct, 1, None, {}, {})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([True, False, None]), st.sampled_from([True, False, None])), max_size=40),
+    st.integers(0, 12),
+)
+def test_transcripts_are_chosen_by_rule(verdicts: list[tuple[bool | None, bool | None]], most: int) -> None:
+    before = [outcome(f"{k:02}", first) for k, (first, _) in enumerate(verdicts)]
+    after = [outcome(f"{k:02}", last) for k, (_, last) in enumerate(verdicts)]
+    found = groups(before, after, most=most)
+    judged = [pair for pair in verdicts if None not in pair]
+    assert sum(group.size for group in found) == len(judged)
+    shown = [len(group.cases) for group in found]
+    assert sum(shown) == min(most, len(judged))
+    for group in found:
+        assert len(group.cases) in (group.size, *range(max(shown, default=0) - 1, max(shown, default=0) + 1)), "groups take turns"
+        assert group.cases == sorted(group.cases)
+
+
+def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
+    facts = (
+        Fact("a", "fever", "A fever.", weight=1),
+        Fact("b", "crystals", "Crystals.", weight=3),
+        Fact("c", "toe", "A toe.", weight=2),
+    )
+    case = Case("c", "Unwell.", Truth("gout", facts=facts))
+
+    def turn(text: str, kind: str, content: str, reply: str, *evidence: str) -> Turn:
+        return Turn((), Completion(text), Action(kind, (content,)), Observation((Message("user", reply),), evidence, content))
+
+    turns = (
+        turn("<ask> fever </ask>", "ask", "fever", "A  fever.", "a"),
+        turn("<think>hm</think><ask>fever</ask>", "ask", "fever", "Yes, since Monday: a fever.", "a"),
+        turn("rubbish", "malformed", "", "Please write exactly one action."),
+    )
+    shown = side(Record("trained", Episode(case, (), turns, Ending.OUT_OF_TURNS), correct=False, score=Score((0.0, 0.25, -0.5))))
+    assert [(line.label, line.content) for line in shown.lines] == [
+        ("ask", "fever"),
+        ("ask", "<think>hm</think><ask>fever</ask>"),
+        ("malformed", "rubbish"),
+    ]
+    assert [line.repeated for line in shown.lines] == [False, True, False]
+    assert [line.reply for line in shown.lines] == ["", "Yes, since Monday: a fever.", "Please write exactly one action."]
+    assert [line.score for line in shown.lines] == ["", "+0.25", "−0.50"]
+    assert [fact.id for fact in shown.missed] == ["b", "c"], "heaviest first, supportive ones not at all"
+    assert (shown.answer, shown.ending, shown.verdict) == ("", "out of turns", "wrong")
+
+
+def test_the_page_shows_a_dozen_cases_with_both_doctors(page: Page) -> None:
+    body = page.source[page.source.index('id="transcripts"') :]
+    assert body.count('class="side"') == 24
+    assert body.count('class="presentation"') == 12
+    assert "missed:" in body
+
+
+# ---- comparing runs
+
+
+def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: Path) -> None:
+    other = example_run.make(tmp_path / "other", method="outcome", cases=30, seed=1)
+    stream = StringIO()
+    compare([whole, other], tmp_path / "c.html", Console(file=stream, width=100))
+    assert "other − demo, paired over 30 cases" in stream.getvalue()
+    assert f"page  {tmp_path}/c.html" in stream.getvalue()
+    page = Page(tmp_path / "c.html")
+    assert page.count("svg") == 1
+    assert {"demo", "other", "craft on clinic:s", "outcome on clinic:s"} <= set(page.words)
+    common = [
+        {r.episode.case.id: r.correct for r in run.episodes(phase="eval", doctor="trained", sample=0)} for run in (whole, other)
+    ]
+    assert len(common[0].keys() & common[1].keys()) == 30
+    means = [
+        fmean(bool(r.correct) for r in run.episodes(phase="eval", doctor="trained") if r.episode.case.id in common[1])
+        for run in (whole, other)
+    ]
+    told = page.table("other, 30 common cases")
+    assert told[told.index("accuracy") + 3] == signed("accuracy", means[1] - means[0])
+
+
+def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> None:
+    other = empty(tmp_path / "demo", method="craft")
+    with pytest.raises(UserError, match=r"demo: no policy has been evaluated.*workup resume"):
+        compare([whole, other])
+    other.write(replace(example_run.record(index, "trained", 0, 0), score=None) for index in range(100, 110))
+    stream = StringIO()
+    compare([whole, other], tmp_path / "c.html", Console(file=stream, width=200))
+    assert f"{other.path} and {whole.path} were evaluated on different cases" in stream.getvalue(), "same names are told apart"
+    page = Page(tmp_path / "c.html")
+    assert "different sources of cases" in page.text
+    assert f"Without reinforcement steps: {other.path}." in page.text
+
+
+def test_a_run_compares_two_of_its_doctors(whole: Run) -> None:
+    stream = StringIO()
+    Console(file=stream, width=100).print(whole.compare("random doctor"))
+    assert "random doctor" in stream.getvalue()
+    assert "macro_accuracy" in stream.getvalue()
+    with pytest.raises(UserError, match=r"no evaluated doctor 'warm stat'\. Did you mean 'warm start'"):
+        whole.compare("warm stat")
+
+
+def test_an_episode_can_be_shown(whole: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    record = whole.episodes(phase="eval", doctor="trained", ending="diagnosed")[0]
+    record.show()
+    shown = capsys.readouterr().out
+    assert record.episode.case.truth.diagnosis in shown
+    assert all(fact.item in shown for fact in record.episode.case.truth.facts if fact.id in record.episode.discovered)
+    assert "3 pathognomonic" in shown
+
+
+# ---- small parts
+
+
+@given(st.lists(st.none() | st.floats(-10, 10), min_size=1, max_size=30), st.integers(0, 7))
+@settings(deadline=None)
+def test_smoothing_is_a_centred_mean(values: list[float | None], half: int) -> None:
+    expected = [
+        np.mean(near) if (near := [v for v in values[max(0, k - half) : k + half + 1] if v is not None]) else np.nan
+        for k in range(len(values))
+    ]
+    np.testing.assert_allclose(smooth(values, 2 * half + 1), expected, atol=1e-9)
+
+
+@given(st.integers(1, 3000), st.integers(2, 400))
+def test_thinning_keeps_the_ends(count: int, most: int) -> None:
+    index = thin(count, most).tolist()
+    assert (index[0], index[-1]) == (0, count - 1)
+    assert len(index) == min(count, most)
+
+
+@given(st.lists(st.floats(-5, 5), max_size=6).map(sorted), st.floats(0.01, 2))
+def test_labels_are_moved_apart_and_no_further(places: list[float], gap: float) -> None:
+    moved = apart(places, gap)
+    assert all(above - below >= gap - 1e-9 for below, above in pairwise(moved))
+    if all(above - below >= gap for below, above in pairwise(places)):
+        assert moved == pytest.approx(places)
+    assert np.mean(moved or [0]) == pytest.approx(np.mean(places or [0]), abs=1e-9)
+
+
+def test_who_is_compared() -> None:
+    assert Ends.of(["random doctor", "warm start", "trained"]) == Ends("warm start", "trained")
+    assert Ends.of(["untrained", "trained", "hybrid"]) == Ends("untrained", "trained")
+    assert Ends.of(["warm start"]) == Ends(None, "warm start")
+    assert Ends.of(["greedy information"]) == Ends(None, None)
+
+
+def test_stage_borders_are_where_stages_change() -> None:
+    lines = [{"stage": stage} for stage in "aabbb"]
+    assert Curve("", lines).borders == [(2, "b")]

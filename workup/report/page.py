@@ -1,0 +1,187 @@
+"""report.html: one run on one page that opens offline, made from the run folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from workup.episode import Ending
+from workup.report import curves, outcomes, tables, transcripts
+from workup.report.curves import Curve
+from workup.report.tables import Ends, Entries
+from workup.runs import Run
+from workup.runs.files import write_whole
+from workup.runs.transcript import NAMES
+from workup.runs.words import ANCHORS, adds_up, duration
+from workup.statistics import RESAMPLES
+
+CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
+ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
+
+
+def build(run: Run) -> Path:
+    """Write `run`'s report.html and return its path. Raises UserError when the disk refuses."""
+    write_whole(run.report, render("report.html", **_content(run)))
+    return run.report
+
+
+def render(template: str, **content: Any) -> str:
+    """A page from one of our templates; all text is escaped."""
+    return _templates().get_template(template).render(style=_style(), **content)
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("workup.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _style() -> Markup:
+    return Markup(resources.files("workup.report").joinpath("templates/style.css").read_text(encoding="utf-8"))
+
+
+def _content(run: Run) -> dict[str, Any]:
+    entries = tables.entries_of(run)
+    ends = Ends.of(list(entries))
+    lines = list(run.metrics())
+    shown, rows = tables.headline(entries, ends)
+    return {
+        "title": title(run),
+        "facts": list(_facts(run, lines)),
+        "command": run.versions.get("command"),
+        "ends": ends,
+        "rows": rows,
+        "shown": [tables.HEADINGS[metric] for metric in shown],
+        "headings": tables.HEADINGS,
+        "changes": tables.changes(run, ends, CHANGED),
+        "resamples": RESAMPLES,
+        "anchors": [doctor for doctor in entries if doctor in ANCHORS],
+        "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
+        **_training(lines, entries, ends),
+        "parts": tables.reward_parts(run, ends) if ends.names else [],
+        **_evaluations(run, entries, ends, lines),
+        **_transcripts(run, ends),
+        "config": list(flat(run.config)),
+        "versions": [(name, value) for name, value in run.versions.items() if value is not None],
+        "files": list(_files(run)),
+        "workup_version": run.versions.get("workup"),
+    }
+
+
+def title(run: Run) -> str:
+    """ "craft on clinic:s", or the evaluated policy's name instead of a method's."""
+    who = run.config.get("method") or run.config.get("policy") or run.name
+    return f"{who} on {run.config['cases']}" if "cases" in run.config else str(who)
+
+
+def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What stands under the title; what the folder does not know is left out."""
+    versions, config = run.versions, run.config
+    yield "Run", run.name
+    for name in ("policy", "seed"):
+        if config.get(name) is not None:
+            yield name.capitalize(), str(config[name])
+    if lines:
+        stages = dict.fromkeys(line["stage"] for line in lines)
+        yield "Steps", ", ".join(f"{sum(line['stage'] == stage for line in lines):,} {stage}" for stage in stages)
+        yield "Training time", duration(sum(line.get("seconds") or 0 for line in lines))
+    if versions.get("started"):
+        yield "Started", str(versions["started"]).replace("T", " ").replace("+00:00", " UTC")
+    if versions.get("processor"):
+        yield "Machine", _machine(versions)
+
+
+def _machine(versions: Mapping[str, Any]) -> str:
+    threads = f", {versions['threads']} used" if versions.get("threads") else ""
+    accelerator = f", {versions['accelerator']}" if versions.get("accelerator") else ""
+    return f"{versions['processor']} ({versions.get('cpus')} cores{threads}){accelerator}"
+
+
+def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) -> dict[str, Any]:
+    curve = Curve("policy", curves.reinforced(lines))
+    levels = tables.levels_of(entries)
+    additive = bool(curve.lines) and all(adds_up(line["reward"], line.get("parts") or {}) for line in curve.lines)
+    return {
+        "learning": curves.learning(curve, levels, {name: levels[name] for name in ends.names}),
+        "learning_caption": _learning_caption(curve, ends, any(doctor in ANCHORS for doctor in entries)),
+        "parts_figure": curves.parts(curve, additive),
+        "parts_caption": _parts_caption(curve, additive),
+        "health": curves.health(lines),
+    }
+
+
+def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
+    smoothed = f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
+    points = f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with 95 % intervals." if ends.names else ""
+    lines = "Horizontal lines: the anchors on the same test cases." if anchored else "There are no anchors to draw."
+    return " ".join(text for text in (smoothed, points, lines) if text)
+
+
+def _parts_caption(curve: Curve, additive: bool) -> str:
+    how = (
+        "its parts, which add up to it, stacked" if additive else "its parts as the reward names them, which do not simply add up"
+    )
+    return f"The mean reward of the training episodes (dark line) and {how}; all are means over {curve.window} steps."
+
+
+def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kind, names, accuracies = tables.by_category(run, ends.names)
+    heading = {"category": "disease category"}.get(kind, kind)
+    rows = tables.endings(entries)
+    drawn = f"the {outcomes.MOST} commonest of {len(names)}" if len(names) > outcomes.MOST else f"all {len(names)}"
+    instead = " (the cases name no category)" if kind == "diagnosis" else ""
+    return {
+        "endings": rows,
+        "endings_seen": [ending for ending in Ending if any(ending == part[0] for row in rows for part in row.parts)],
+        "ending_class": ENDING_CLASS,
+        "category_figure": outcomes.by_category(names, accuracies),
+        "category_heading": heading,
+        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n counts judged episodes; lines are 95 % intervals.",
+        "scatter": outcomes.against_accuracy(tables.levels_of(entries), Curve("policy", curves.reinforced(lines))),
+    }
+
+
+def _transcripts(run: Run, ends: Ends) -> dict[str, Any]:
+    sides = [run.outcomes(name) for name in ends.names]
+    chosen = transcripts.groups(sides[0], sides[-1], single=len(sides) == 1) if sides else []
+    pairs = list(transcripts.pairs(run, ends, chosen))
+    weights = {fact.weight for pair in pairs for fact in pair.record.episode.case.truth.facts}
+    legend = [(weight, name) for weight, name in NAMES.items() if weight is not None or None in weights]
+    return {"groups": chosen, "pairs": pairs, "legend": legend, "scored": None not in weights}
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as ("reward.alpha", 1.0) pairs."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _files(run: Run) -> Iterator[tuple[str, str]]:
+    """What lies beside the report; SQLite's passing -wal and -shm files are part of the database."""
+    for path in sorted(run.path.iterdir()):
+        if not path.name.startswith(".") and path != run.report and not path.name.endswith(("-wal", "-shm")):
+            inside = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+            yield path.name + ("/" if path.is_dir() else ""), _size(sum(file.stat().st_size for file in inside))
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,220 @@
+"""What the report's tables show, worked out from the run folder alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workup.episode import Ending
+from workup.runs import Outcome, Run
+from workup.runs.summary import describe, difference, estimate, seed_of
+from workup.runs.words import ANCHORS, DASH, NOT_SHARES, cell, in_order, number, plus_minus
+from workup.statistics import Estimate, interval
+
+HEADINGS = {
+    "accuracy": "accuracy",
+    "macro_accuracy": "macro",
+    "questions": "questions",
+    "critical": "critical",
+    "noise": "noise",
+    "coverage": "coverage",
+    "return": "return",
+}
+Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Who is compared: the policy before training (None where it was not evaluated) and after it."""
+
+    before: str | None
+    after: str | None
+
+    @classmethod
+    def of(cls, doctors: Sequence[str]) -> Ends:
+        """ "trained" against "warm start" or "untrained"; in a run without training, whoever was evaluated last."""
+        others = [doctor for doctor in doctors if doctor not in ANCHORS]
+        after = "trained" if "trained" in others else (others[-1] if others else None)
+        return cls(next((name for name in ("warm start", "untrained") if name in others and name != after), None), after)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.before, self.after) if name is not None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, and where its interval lies on a bar from 0 to the column's largest value (in percent; None: no bar)."""
+
+    text: str
+    bar: tuple[float, float, float] | None = None  # low, mean, high
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    role: str  # "anchor", "before", "after" or ""
+    size: str
+    cells: list[Cell]
+
+
+def entries_of(run: Run) -> Entries:
+    """Every evaluated doctor's entry, from the floor to the ceiling."""
+    return {doctor: describe(run, doctor) for doctor in in_order(run.doctors())}
+
+
+def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
+    """One metric of one doctor; None where it was not measured."""
+    found = entry.get(metric)
+    return Estimate.from_json(found) if isinstance(found, Mapping) and "mean" in found else None
+
+
+def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
+    """doctor → metric → estimate, for figures; without questions that nobody asked."""
+    found = {doctor: {metric: level(entry, metric) for metric in HEADINGS} for doctor, entry in entries.items()}
+    return {
+        doctor: {m: value for m, value in metrics.items() if value is not None and cell(doctor, entries[doctor], m) != DASH}
+        for doctor, metrics in found.items()
+    }
+
+
+def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
+    """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
+    levels = levels_of(entries)
+    shown = [metric for metric in HEADINGS if any(metric in metrics for metrics in levels.values())]
+    tops = {metric: _top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics]) for metric in shown}
+    rows = []
+    for doctor, entry in entries.items():
+        cells = [Cell(cell(doctor, entry, metric), _bar(levels[doctor].get(metric), tops[metric])) for metric in shown]
+        size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
+        rows.append(Row(doctor, _role(doctor, ends), size, cells))
+    return shown, rows
+
+
+def _role(doctor: str, ends: Ends) -> str:
+    if doctor in ANCHORS:
+        return "anchor"
+    return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
+
+
+def _top(metric: str, found: Sequence[Estimate]) -> float:
+    return 1.0 if metric not in NOT_SHARES else max(1e-9, *(_high(value) for value in found))
+
+
+def _high(value: Estimate) -> float:
+    return value.mean if math.isnan(value.high) else value.high
+
+
+def _bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
+    if value is None or math.isnan(value.low) or value.low < 0:
+        return None
+    low, mean, high = (round(100 * min(edge / top, 1.0), 1) for edge in (value.low, value.mean, value.high))
+    return low, mean, high
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a metric moved from before to after, paired over the cases that both saw."""
+
+    metric: str
+    before: str
+    after: str
+    by: str
+    interval: str
+    cases: int
+    sure: bool  # whether the interval leaves out 0
+
+
+def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
+    """The paired change of every metric through training; none where there is no before and after."""
+    if ends.before is None or ends.after is None:
+        return []
+    return gaps((run, ends.after), (run, ends.before), metrics)
+
+
+def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str]) -> list[Change]:
+    """Ours − theirs for every metric over their common cases; metrics with fewer than two such cases are left out."""
+    seed = seed_of(ours[0])
+    sides = [run.outcomes(doctor) for run, doctor in (ours, theirs)]
+    common = {outcome.case_id for outcome in sides[0]} & {outcome.case_id for outcome in sides[1]}
+    mine, other = ([outcome for outcome in side if outcome.case_id in common] for side in sides)
+    found = [(metric, difference(mine, other, metric, seed)) for metric in metrics]
+    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap.n > 1]
+
+
+def _change(metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int) -> Change:
+    before, after = (number(metric, estimate(side, metric, seed).mean) for side in (theirs, ours))
+    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}"
+    return Change(metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0)
+
+
+def signed(metric: str, value: float) -> str:
+    """ "+.31", "−.09" """
+    return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of the reward, before and after training."""
+
+    name: str
+    values: list[str]  # mean ± half-width, in the order of Ends.names
+
+
+def reward_parts(run: Run, ends: Ends) -> list[Part]:
+    """The mean of every part over all scored episodes (0 where an episode lacks it), and of the return."""
+    sides = [[outcome for outcome in run.outcomes(name) if outcome.total is not None] for name in ends.names]
+    if not all(sides):
+        return []
+    names = list(dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts))
+    rows = [Part(name, [_mean(side, name, seed_of(run)) for side in sides]) for name in names]
+    return [*rows, Part("return", [plus_minus("return", estimate(side, "return", seed_of(run))) for side in sides])]
+
+
+def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
+    found = interval([outcome.parts.get(name, 0.0) for outcome in side], [outcome.case_id for outcome in side], seed=seed)
+    return plus_minus("return", found)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How one doctor's episodes ended: (ending, count, percent), in the order of `Ending`."""
+
+    doctor: str
+    parts: list[tuple[str, int, float]]
+
+    @property
+    def text(self) -> str:
+        return " · ".join(f"{count:,} {ending} ({percent:g} %)" for ending, count, percent in self.parts)
+
+
+def endings(entries: Entries) -> list[Shares]:
+    return [Shares(doctor, _shares(entry["endings"])) for doctor, entry in entries.items()]
+
+
+def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
+    total = sum(counts.values())
+    return [(ending, counts[ending], round(100 * counts[ending] / total, 1)) for ending in Ending if ending in counts]
+
+
+def by_category(run: Run, names: Sequence[str]) -> tuple[str, list[str], dict[str, list[Estimate]]]:
+    """("category" or "diagnosis", groups by falling number of cases, doctor → accuracy per group).
+
+    Diagnoses stand in where the cases name no category.
+    """
+    outcomes = {name: run.outcomes(name) for name in names}
+    everyone = [outcome for side in outcomes.values() for outcome in side]
+    kind = "category" if any(outcome.category for outcome in everyone) else "diagnosis"
+    counts = Counter({(getattr(outcome, kind), outcome.case_id) for outcome in everyone})
+    groups = [group for group, _ in Counter(group for group, _ in counts).most_common()]
+    return kind, groups, {name: _accuracies(side, kind, groups, seed_of(run)) for name, side in outcomes.items()}
+
+
+def _accuracies(side: Sequence[Outcome], kind: str, groups: Sequence[str], seed: int) -> list[Estimate]:
+    split: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in side:
+        split[getattr(outcome, kind)].append(outcome)
+    return [estimate(split[group], "accuracy", seed) for group in groups]
