@@ -189,7 +189,7 @@ def test_numbers(metric: str, value: float | None, text: str) -> None:
 
 
 def test_words() -> None:
-    assert [number("noise", value) for value in (-0.031, 0.0, 0.999)] == ["−.03", ".00", "1.00"]
+    assert [number("noise", value) for value in (-0.031, -0.001, 0.999)] == ["−.03", ".00", "1.00"]
     assert [duration(seconds) for seconds in (-1, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
     assert in_order(["mine", "full information", "trained", "random doctor"]) == [
         "random doctor",

@@ -124,7 +124,9 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
 
 def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
     smoothed = f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
-    points = f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with 95 % intervals." if ends.names else ""
+    points = (
+        f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with 95\u00a0% intervals." if ends.names else ""
+    )
     lines = "Horizontal lines: the anchors on the same test cases." if anchored else "There are no anchors to draw."
     return " ".join(text for text in (smoothed, points, lines) if text)
 
@@ -133,7 +135,7 @@ def _parts_caption(curve: Curve, additive: bool) -> str:
     how = (
         "its parts, which add up to it, stacked" if additive else "its parts as the reward names them, which do not simply add up"
     )
-    return f"The mean reward of the training episodes (dark line) and {how}; all are means over {curve.window} steps."
+    return f"The mean reward of the training episodes (line) and {how}; all are means over {curve.window} steps."
 
 
 def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping
         "ending_class": ENDING_CLASS,
         "category_figure": outcomes.by_category(names, accuracies),
         "category_heading": heading,
-        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n counts judged episodes; lines are 95 % intervals.",
+        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n counts judged episodes; lines are 95\u00a0% intervals.",
         "scatter": outcomes.against_accuracy(tables.levels_of(entries), Curve("policy", curves.reinforced(lines))),
     }
 

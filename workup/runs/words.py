@@ -32,6 +32,8 @@ def number(metric: str, value: float | None) -> str:
     if value is None or math.isnan(value):
         return DASH
     text = f"{value:.1f}" if metric == "questions" else f"{value:.2f}"
+    if not text.strip("-0."):
+        text = text.removeprefix("-")  # a rounded nothing has no sign
     if metric not in NOT_SHARES and text.lstrip("-").startswith("0."):
         text = text.replace("0.", ".", 1)
     return text.replace("-", "−")
