@@ -32,8 +32,11 @@ PLAIN = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
 JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
+BLOCK = 64  # the cache's length is a multiple of this many tokens
+STRAYS = 4  # slots that lie apart are moved together when they are at most one in so many
 TAIL = 8  # idle slots are looked up by their last tokens before their whole transcripts are compared
 MAYBE = -1
+PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -94,6 +97,13 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         self.keys = self._enlarged(self.keys, count, capacity)
         self.values = self._enlarged(self.values, count, capacity)
 
+    def swap(self, some: list[int], others: list[int]) -> None:
+        """Exchanges what lies at the places `some` with what lies at `others`."""
+        for store in (self.keys, self.values):
+            assert store is not None
+            rows = store.view(self.table.count, self.table.capacity, *store.shape[1:])
+            rows[some + others] = rows[others + some]
+
     def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
         new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
         new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
@@ -109,70 +119,101 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         return -1
 
 
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One transcript's row in the cache: where it lies at present, and while no request uses it, the tokens it holds."""
+
+    place: int
+    tokens: tuple[int, ...] = ()
+
+
 class Slots:
     """The cache's book-keeping: which tokens each slot holds, and where the present forward pass writes."""
 
     def __init__(self, layers: int, device: torch.device) -> None:
-        self.count, self.capacity, self.device = 0, 0, device
+        self.capacity, self.device = 0, device
         self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
         self.reach, self.first, self.contiguous = 0, 0, True
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
-        self.free: list[int] = []
-        self.idle: dict[int, tuple[int, ...]] = {}  # slot → the tokens it holds, for slots that no request is using
-        self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}  # length → the last of those tokens → slots
+        self.all: list[Slot] = []  # by place
+        self.free: list[Slot] = []
+        self.idle: dict[Slot, None] = {}  # those that hold a transcript no request is using, the oldest first
+        self.index: dict[int, dict[tuple[int, ...], list[Slot]]] = {}  # their lengths → last tokens → slots
+
+    @property
+    def count(self) -> int:
+        return len(self.all)
 
     def reserve(self, slots: int, length: int) -> None:
         """Room for `slots` rows of `length` tokens, and one scratch position that padding is written to."""
         if slots <= self.count and length < self.capacity:
             return
         before = self.count, self.capacity
-        if slots > self.count:
-            self.free.extend(range(slots - 1, self.count - 1, -1))
-            self.count = slots
+        new = [Slot(place) for place in range(self.count, slots)]
+        self.all += new
+        self.free += new
         if length >= self.capacity:
-            self.capacity = max(64, 1 << (length + 1).bit_length())
+            self.capacity = BLOCK * (length * 5 // 4 // BLOCK + 1)
         for layer in self.layers:
             layer.grow(*before)
 
-    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
+    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[Slot, int]:
         """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than all of them)."""
         for length in sorted(self.index, reverse=True):
             if length < len(prompt):
                 for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
-                    if self.idle[slot] == prompt[:length]:
+                    if slot.tokens == prompt[:length]:
                         self._forget(slot)
                         return slot, length
-        if not self.free and self.count >= limit and self.idle:
+        if not self.free and self.count >= limit:
             oldest = next(iter(self.idle))
             self._forget(oldest)
             self.free.append(oldest)
         if not self.free:
-            self.reserve(max(8, 2 * self.count), self.capacity - 1)
-        # The lowest free slot keeps a batch contiguous.
-        slot = min(self.free)
+            self.reserve(min(limit, max(8, 2 * self.count)), 0)
+        # The lowest free place keeps a batch contiguous.
+        slot = min(self.free, key=lambda slot: slot.place)
         self.free.remove(slot)
         return slot, 0
 
-    def release(self, slot: int, tokens: tuple[int, ...]) -> None:
+    def release(self, slot: Slot, tokens: tuple[int, ...]) -> None:
         """The request is done; `tokens` are those whose keys and values the slot holds."""
-        self.idle[slot] = tokens
+        if not tokens:
+            self.free.append(slot)
+            return
+        slot.tokens = tokens
+        self.idle[slot] = None
         self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
 
-    def _forget(self, slot: int) -> None:
-        tokens = self.idle.pop(slot)
-        alike = self.index[len(tokens)]
-        alike[tokens[-TAIL:]].remove(slot)
-        if not alike[tokens[-TAIL:]]:
-            del alike[tokens[-TAIL:]]
-        if not alike:
-            del self.index[len(tokens)]
+    def _forget(self, slot: Slot) -> None:
+        del self.idle[slot]
+        length, tail = len(slot.tokens), slot.tokens[-TAIL:]
+        self.index[length][tail].remove(slot)
+        if not self.index[length][tail]:
+            del self.index[length][tail]
+        if not self.index[length]:
+            del self.index[length]
+
+    def close_ranks(self, batch: Sequence[Slot]) -> None:
+        """Moves the few slots of `batch` that lie apart to the front, so that the rest need not be copied at every step."""
+        places = {slot.place for slot in batch}
+        strays = [slot for slot in batch if slot.place >= len(batch)]
+        if max(places) - min(places) < len(batch) or STRAYS * len(strays) > len(batch):
+            return
+        holes = [slot for slot in self.all[: len(batch)] if slot.place not in places]
+        mine, theirs = [slot.place for slot in strays], [slot.place for slot in holes]
+        for layer in self.layers:
+            layer.swap(mine, theirs)
+        for slot, hole in zip(strays, holes, strict=True):
+            slot.place, hole.place = hole.place, slot.place
+            self.all[slot.place], self.all[hole.place] = slot, hole
 
     def clear(self) -> None:
         """Forgets everything: the weights have changed."""
         self.idle.clear()
         self.index.clear()
-        self.free = list(range(self.count))
+        self.free = list(self.all)
 
 
 @dataclass(slots=True, eq=False)
@@ -182,12 +223,23 @@ class Request:
     prompt: tuple[int, ...]
     sampling: Sampling
     future: asyncio.Future[Completion]
-    slot: int = -1
+    endings: Sequence[int]
+    room: int
+    slot: Slot | None = None
     held: int = 0  # how many tokens of the transcript the slot holds
     pending: list[int] = field(default_factory=list)  # tokens not computed yet
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    room: int = 0
+
+    @property
+    def place(self) -> int:
+        """Where in the cache it lies, −1 before it is admitted."""
+        return self.slot.place if self.slot else -1
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The tokens whose keys and values the slot holds."""
+        return (*self.prompt, *self.tokens)[: self.held]
 
 
 class LocalPolicy:
@@ -201,15 +253,15 @@ class LocalPolicy:
         self.model, self.tokenizer, self.max_batch = model, tokenizer, max_batch
         if tokenizer.chat_template is None:
             tokenizer.chat_template = PLAIN
-        config = model.config
-        if any(kind != "full_attention" for kind in (getattr(config, "layer_types", None) or ())):
+        config = model.config.get_text_config()
+        self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
+        if not _attends_to_everything(config, self.context):
             raise UserError(f"model type '{config.model_type}' has sliding or linear attention layers, which the local policy's "
                             "cache does not hold; use a model with full attention")  # fmt: skip
-        self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)
-        self.active: list[Request] = []
+        self.active: dict[Request, None] = {}  # in the order of arrival
         self.worker: asyncio.Task[None] | None = None
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
@@ -241,7 +293,7 @@ class LocalPolicy:
         `ended` tells that the assistant closed its turn itself, so that the closing token is not written twice.
         """
         whole = self._template((Message("user", "x"), Message("assistant", MARK), *messages))
-        ids = self.encode(whole[whole.rindex(MARK) + len(MARK) :])
+        ids = self.encode(whole[whole.index(MARK) + len(MARK) :])
         return ids[1:] if ended and ids and ids[0] in self.eos else ids
 
     def _template(self, messages: Sequence[Message]) -> str:
@@ -260,8 +312,8 @@ class LocalPolicy:
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         loop = asyncio.get_running_loop()
-        request = Request(tuple(prompt), sampling, loop.create_future(), room=room)
-        self.active.append(request)
+        request = Request(tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room)
+        self.active[request] = None
         if self.worker is None or self.worker.done():
             self.worker = loop.create_task(self._serve())
         return await request.future
@@ -274,43 +326,53 @@ class LocalPolicy:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 self._step()
-        except Exception as error:
+        except BaseException as error:
             for request in self.active:
-                if not request.future.done():
+                if isinstance(error, Exception) and not request.future.done():
                     request.future.set_exception(error)
+                request.future.cancel()
             self.active.clear()
             self.slots.clear()
+            if not isinstance(error, Exception):
+                raise
 
     def _step(self) -> None:
-        batch = [r for r in self.active if r.slot >= 0]
-        for request in [r for r in self.active if r.slot < 0][: self.max_batch - len(batch)]:
+        for request in [r for r in self.active if r.future.done()]:
+            self._leave(request)  # its caller was cancelled
+        batch = [r for r in self.active if r.slot]
+        for request in [r for r in self.active if not r.slot][: self.max_batch - len(batch)]:
             self._admit(request)
             batch.append(request)
         # Long prompts go first and alone, so that those which decode are not padded to their length.
-        self._advance([r for r in batch if len(r.pending) > JOIN] or batch)
+        if long := [r for r in batch if len(r.pending) > JOIN]:
+            self._advance(long)
+        elif batch:
+            self.slots.close_ranks([r.slot for r in batch if r.slot])
+            self._advance(batch)
 
     def _admit(self, request: Request) -> None:
-        self.slots.reserve(min(len(self.active), self.max_batch), len(request.prompt) + request.room + JOIN)
+        self.slots.reserve(min(len(self.active), self.max_batch), 0)
         request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
         request.pending = list(request.prompt[request.held :])
+
+    def _leave(self, request: Request) -> None:
+        del self.active[request]
+        if request.slot:
+            self.slots.release(request.slot, request.known)
 
     @torch.no_grad()
     def _advance(self, batch: list[Request]) -> None:
         """One forward pass and one new token for every request of `batch`."""
-        batch.sort(key=lambda r: r.slot)
+        batch.sort(key=lambda r: r.place)
         logits = self._forward(batch)
         tokens, logprobs = draw(logits, [r.sampling for r in batch], [r.held for r in batch])
         self.generated += len(batch)
-        finished = False
         for request, token, logprob in zip(batch, tokens, logprobs, strict=True):
             request.tokens.append(token)
             request.logprobs.append(logprob)
             request.pending = [token]
             if token in self.eos or len(request.tokens) >= request.room or self._stops(request, token):
                 self._finish(request)
-                finished = True
-        if finished:
-            self.active = [r for r in self.active if not r.future.done()]
 
     def _forward(self, batch: list[Request]) -> torch.Tensor:
         """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned in one padded block."""
@@ -324,8 +386,9 @@ class LocalPolicy:
             request.held += n
         padding = np.arange(width) < width - np.array([len(r.pending) for r in batch])[:, None]
         reach = max(r.held for r in batch)
+        slots.reserve(0, reach)
         where = torch.from_numpy(positions).to(self.device)
-        rows = np.array([r.slot for r in batch])
+        rows = np.array([r.place for r in batch])
         places = rows[:, None] * slots.capacity + np.where(padding, slots.capacity - 1, positions)
         slots.rows = torch.from_numpy(rows).to(self.device)
         slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
@@ -346,35 +409,43 @@ class LocalPolicy:
         return out.logits[:, -1]  # type: ignore[no-any-return]
 
     def _stops(self, request: Request, token: int) -> bool:
-        stop = request.sampling.stop
-        if not stop:
-            return False
-        verdict = self._endings(stop)[token]
+        verdict = request.endings[token] if request.endings else 0
         if verdict != MAYBE:
             return bool(verdict)
-        # A stop string may span tokens: look at as many tokens as the longest has characters.
-        tail = self.tokenizer.decode(request.tokens[-(max(map(len, stop)) + 1) :])
+        # A stop string may span tokens: look at as many as the longest has bytes.
+        stop = request.sampling.stop
+        tail = self.tokenizer.decode(request.tokens[-max(len(s.encode()) for s in stop) - 1 :])
         return any(s in tail for s in stop)
 
     def _endings(self, stop: tuple[str, ...]) -> list[int]:
-        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or the text must be compared."""
-        if stop not in self._enders:
-            last = {s[-1] for s in stop}
+        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or the text must be compared.
+
+        Nothing where nothing stops.
+        """
+        if stop and stop not in self._enders:
+            last = {*(s[-1] for s in stop), PARTIAL}
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
             known = [int(any(s in t for s in stop)) or (MAYBE if any(c in t for c in last) else 0) for t in texts]
             # The output layer may be padded beyond the vocabulary.
-            self._enders[stop] = known + [0] * max(0, int(self.model.config.vocab_size) - len(known))
-        return self._enders[stop]
+            self._enders[stop] = known + [0] * max(0, self.model.get_output_embeddings().weight.shape[0] - len(known))
+        return self._enders[stop] if stop else []
 
     def _finish(self, request: Request) -> None:
+        self._leave(request)
         ended = request.tokens[-1] in self.eos
         text = self.tokenizer.decode(request.tokens[:-1] if ended else request.tokens)
         stopped = any(s in text for s in request.sampling.stop)
-        held = (*request.prompt, *request.tokens)[: request.held]
-        self.slots.release(request.slot, held)
         request.future.set_result(
             Completion(text, tuple(request.tokens), tuple(request.logprobs), truncated=not (ended or stopped))
         )
+
+
+def _attends_to_everything(config: Any, context: int) -> bool:
+    """Whether every layer sees the whole past."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return all(kind == "full_attention" for kind in kinds)
+    return (getattr(config, "sliding_window", None) or context) >= context
 
 
 def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -389,20 +460,23 @@ def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequenc
     Each row's random number depends on its own key and position alone, so a draw does not change with the batch around it.
     """
     temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
-    logprobs = torch.log_softmax(logits.float() / temperature[:, None], dim=-1)
+    scaled = logits.float() / temperature[:, None]
     u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
-    cumulative = logprobs.exp().cumsum(-1)
+    cumulative = scaled.softmax(-1).cumsum(-1)
     # Scaled by the total, since rounding may leave it a little below one.
-    choice = (cumulative < (u * cumulative[:, -1])[:, None]).sum(-1).clamp_(max=logits.shape[-1] - 1)
+    choice = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:])
     if any(s.temperature == 0 for s in samplings):
         greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
-        choice = torch.where(greedy, logits.argmax(-1), choice)
-    chosen = logprobs.gather(-1, choice[:, None])[:, 0]
-    return choice.tolist(), chosen.tolist()
+        choice = torch.where(greedy[:, None], scaled.argmax(-1, keepdim=True), choice)
+    chosen = scaled.log_softmax(-1).gather(-1, choice)
+    return choice[:, 0].tolist(), chosen[:, 0].tolist()
 
 
 def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float32]:
-    """Counter-based random numbers in [0, 1), float32: a function of (key, position), by SplitMix64's finaliser."""
+    """Counter-based random numbers in (0, 1], float32: a function of (key, position), by SplitMix64's finaliser.
+
+    Zero is left out, since it would draw a token without probability.
+    """
     with np.errstate(over="ignore"):
         x = np.array([k & (2**64 - 1) for k in keys], dtype=np.uint64) + GOLDEN * (
             np.array(positions, dtype=np.uint64) + np.uint64(1)
@@ -410,5 +484,5 @@ def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float3
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    found: NDArray[np.float32] = ((x >> np.uint64(40)).astype(np.float64) / 2**24).astype(np.float32)
+    found: NDArray[np.float32] = (((x >> np.uint64(40)) + np.uint64(1)).astype(np.float64) / 2**24).astype(np.float32)
     return found
