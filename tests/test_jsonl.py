@@ -218,3 +218,10 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         write([Case("1", "x", Truth("Flu", extra=Board()))], tmp_path / "c.jsonl")
     with pytest.raises(UserError, match="longer than a line"):
         write([Case("1", "x" * LINE_LIMIT, Truth("Flu"))], tmp_path / "c.jsonl")
+
+
+def test_the_documented_example_is_a_case() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    example = page.split("```json\n")[1].split("```")[0]
+    VALIDATOR.validate(json.loads(example))
+    CaseLine.model_validate(json.loads(example))
