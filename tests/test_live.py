@@ -205,4 +205,5 @@ def test_an_equation_is_written_only_where_it_holds() -> None:
     assert equation(0.5, {"a": 0.7, "b": -0.2}) == "reward 0.50 = a 0.70 − b 0.20"
     assert equation(0.5, {"a": -0.2, "b": 0.7}) == "reward 0.50 = − a 0.20 + b 0.70"
     assert equation(0.5, {"CR": 0.4, "acc": 0.6}) == "reward 0.50   CR 0.40 · acc 0.60"
+    assert equation(0.5, {"a": 0.5, "aux": 0.0}) == "reward 0.50 = a 0.50"
     assert equation(0.5, {}) == "reward 0.50"

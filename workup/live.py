@@ -269,7 +269,8 @@ class ScreenLive(_Base):
         whole = progress.done >= progress.total
         head = Text.assemble(("✓ ", "green") if whole else ("■ ", "yellow"), (progress.name, "bold"))
         head.append(f"  {progress.done:,}/{progress.total:,} {progress.unit}s in {duration(progress.elapsed)}")
-        self._console.print(head, *_figures(progress), "", sep="\n")
+        known = list(_figures(progress))
+        self._console.print(head, *known, *([""] if known else []), sep="\n")
 
     def _render(self) -> RenderableType:
         assert self.progress

@@ -47,6 +47,11 @@ class Curve:
         """How many steps the thick lines are averaged over: a twenty-fifth of the run."""
         return max(1, 2 * (len(self.lines) // 50) + 1)
 
+    @property
+    def wide(self) -> int:
+        """The same for what is noisier, two metrics against each other: a tenth of the run."""
+        return max(1, 2 * (len(self.lines) // 20) + 1)
+
     def values(self, metric: str) -> list[float | None]:
         return [_number(line.get(metric)) for line in self.lines]
 

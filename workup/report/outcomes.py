@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from workup.report.curves import SHORT, Curve
+from workup.report.curves import SHORT, Curve, apart
 from workup.report.plotting import COLOURS, Floats, figure, new, smooth, thin
 from workup.statistics import Estimate
 
@@ -56,12 +56,13 @@ def against_accuracy(doctors: Mapping[str, Mapping[str, Estimate]], curve: Curve
     made, axes = new("Accuracy against coverage, noise and critical share", 1, 3, 2.9, sharey=True)
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         _path(ax, curve, name)
-        for doctor, metrics in doctors.items():
-            if _known(metrics, "accuracy", name):
-                _point(ax, metrics[name], metrics["accuracy"], doctor)
+        known = {doctor: metrics for doctor, metrics in doctors.items() if _known(metrics, "accuracy", name)}
+        for doctor, metrics in known.items():
+            _point(ax, metrics[name], metrics["accuracy"], doctor)
         ax.set_xlabel(title)
         ax.grid(visible=True, axis="both")
         ax.margins(0.16, 0.1)
+        _label(ax, {doctor: (metrics[name].mean, metrics["accuracy"].mean) for doctor, metrics in known.items()})
     axes[0].set_ylabel("accuracy")
     return made
 
@@ -73,7 +74,7 @@ def _known(metrics: Mapping[str, Estimate], *names: str) -> bool:
 def _path(ax: Axes, curve: Curve, name: str) -> None:
     if curve.lines:
         index = thin(len(curve.lines), 200)
-        accuracy, other = (smooth(curve.values(metric), curve.window)[index] for metric in ("accuracy", name))
+        accuracy, other = (smooth(curve.values(metric), curve.wide)[index] for metric in ("accuracy", name))
         ax.plot(other, accuracy, color=COLOURS["after"], alpha=0.35, linewidth=2.5)
 
 
@@ -82,5 +83,13 @@ def _point(ax: Axes, x: Estimate, y: Estimate, doctor: str) -> None:
     xerr, yerr = (np.nan_to_num([[value.mean - value.low], [value.high - value.mean]]) for value in (x, y))
     marker: dict[str, Any] = {"fmt": "o", "markersize": 4.5, "color": colour.get(doctor, COLOURS["muted"])}
     ax.errorbar([x.mean], [y.mean], xerr=xerr, yerr=yerr, linewidth=0.9, **marker)
-    place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": COLOURS["ink"]}
-    ax.annotate(SHORT.get(doctor, doctor), (x.mean, y.mean), (5, 4), **place)
+
+
+def _label(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Every point's name to its upper right, names moved apart where they would touch."""
+    ranked = sorted(points.items(), key=lambda pair: pair[1][1])
+    low, high = ax.get_ylim()
+    heights = apart([y for _, (_, y) in ranked], 0.07 * (high - low))
+    for (doctor, (x, _)), height in zip(ranked, heights, strict=True):
+        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": COLOURS["ink"]}
+        ax.annotate(SHORT.get(doctor, doctor), (x, height), (5, 4), **place)

@@ -123,7 +123,9 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
 
 
 def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
-    smoothed = f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
+    smoothed = "Lines: each step's training episodes, not smoothed."
+    if curve.window > 1:
+        smoothed = f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
     points = (
         f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with 95\u00a0% intervals." if ends.names else ""
     )
@@ -135,13 +137,14 @@ def _parts_caption(curve: Curve, additive: bool) -> str:
     how = (
         "its parts, which add up to it, stacked" if additive else "its parts as the reward names them, which do not simply add up"
     )
-    return f"The mean reward of the training episodes (line) and {how}; all are means over {curve.window} steps."
+    smoothed = f"; all are means over {curve.window} steps" if curve.window > 1 else ""
+    return f"The mean reward of the training episodes (line) and {how}{smoothed}."
 
 
 def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kind, names, accuracies = tables.by_category(run, ends.names)
     heading = {"category": "disease category"}.get(kind, kind)
-    rows = tables.endings(entries)
+    rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
     drawn = f"the {outcomes.MOST} commonest of {len(names)}" if len(names) > outcomes.MOST else f"all {len(names)}"
     instead = " (the cases name no category)" if kind == "diagnosis" else ""
     return {
@@ -150,9 +153,16 @@ def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping
         "ending_class": ENDING_CLASS,
         "category_figure": outcomes.by_category(names, accuracies),
         "category_heading": heading,
-        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n counts judged episodes; lines are 95\u00a0% intervals.",
-        "scatter": outcomes.against_accuracy(tables.levels_of(entries), Curve("policy", curves.reinforced(lines))),
+        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n: judged episodes; lines: 95\u00a0% intervals.",
+        "scatter": outcomes.against_accuracy(tables.levels_of(entries), curve),
+        "scatter_caption": _scatter_caption(curve),
     }
+
+
+def _scatter_caption(curve: Curve) -> str:
+    points = "Each doctor's mean with its interval in both directions."
+    path = f" The line is the policy's path through training, means over {curve.wide} steps." if curve.lines else ""
+    return f"{points}{path} Episodes that found nothing have no noise and no critical share."
 
 
 def _transcripts(run: Run, ends: Ends) -> dict[str, Any]:

@@ -47,9 +47,11 @@ class Ends:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, and where its interval lies on a bar from 0 to the column's largest value (in percent; None: no bar)."""
+    """A figure, how many values it rests on where some were undefined, and where its interval lies on a bar from 0 to the
+    column's largest value (in percent; None: no bar)."""
 
     text: str
+    note: str = ""
     bar: tuple[float, float, float] | None = None  # low, mean, high
 
 
@@ -88,10 +90,15 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     tops = {metric: _top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics]) for metric in shown}
     rows = []
     for doctor, entry in entries.items():
-        cells = [Cell(cell(doctor, entry, metric), _bar(levels[doctor].get(metric), tops[metric])) for metric in shown]
+        cells = [_cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric]) for metric in shown]
         size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
         rows.append(Row(doctor, _role(doctor, ends), size, cells))
     return shown, rows
+
+
+def _cell(doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float) -> Cell:
+    note = f"of {found.n:,}" if found is not None and found.missing else ""
+    return Cell(cell(doctor, entry, metric), note, _bar(found, top))
 
 
 def _role(doctor: str, ends: Ends) -> str:
