@@ -17,9 +17,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
+from workup.engines.trl_policy import PolicyTrainer
 from workup.engines.trl_scoring import scoring
 from workup.engines.trl_settings import EngineSettings, policy_arguments, supervised_arguments
-from workup.engines.trl_trainer import Hook, Hooks, ImitationTrainer, PolicyTrainer, StageTrainer, checkpoints, quietly, updates
+from workup.engines.trl_trainer import Hook, Hooks, ImitationTrainer, StageTrainer, checkpoints, quietly, updates
 from workup.episode import Sample
 from workup.errors import UserError
 from workup.ports import Collect, Demonstration, Policy
