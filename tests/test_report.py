@@ -201,6 +201,16 @@ def test_cases_without_category_or_weights(tmp_path: Path) -> None:
     assert "pathognomonic was missed" not in page.text
 
 
+def test_figures_that_rest_on_few_episodes_say_so(tmp_path: Path) -> None:
+    run = empty(tmp_path / "run", method="craft")
+    for doctor in ("warm start", "trained"):
+        records = [replace(example_run.record(index, doctor, 0, 0), measures={"noise": None}) for index in range(9)]
+        run.write([replace(records[0], measures={"noise": 0.5}), *records[1:]])
+    page = Page(build(run))
+    assert "of 1" in page.words
+    assert "(fewer than two: critical, noise)" in page.text
+
+
 def test_parts_that_do_not_add_up_are_not_stacked(tmp_path: Path) -> None:
     run = empty(tmp_path / "run", method="craft")
     for step in (1, 2, 3):

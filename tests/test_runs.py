@@ -29,9 +29,9 @@ text = st.text(st.characters(codec="utf-8"), max_size=12)
 numbers = st.floats(-1e6, 1e6)
 singles = st.floats(-1e6, 1e6, width=32)
 messages = st.lists(st.builds(Message, st.sampled_from(["system", "user"]), text), max_size=3).map(tuple)
-facts = st.lists(
-    st.builds(Fact, text, text, text, st.sampled_from(list(Kind)), st.none() | st.integers(0, 3)), max_size=3
-).map(tuple)
+facts = st.lists(st.builds(Fact, text, text, text, st.sampled_from(list(Kind)), st.none() | st.integers(0, 3)), max_size=3).map(
+    tuple
+)
 truths = st.builds(
     Truth,
     text,
@@ -68,10 +68,7 @@ def records(draw: st.DrawFn, case: st.SearchStrategy[Case] = cases) -> Record:
         draw(st.integers(0, 9)),
         draw(st.integers(0, 9)),
         draw(st.none() | st.booleans()),
-        draw(
-            st.none()
-            | st.builds(Score, st.lists(numbers, max_size=3).map(tuple), st.dictionaries(text, numbers, max_size=2))
-        ),
+        draw(st.none() | st.builds(Score, st.lists(numbers, max_size=3).map(tuple), st.dictionaries(text, numbers, max_size=2))),
         draw(st.dictionaries(text, st.none() | numbers, max_size=2)),
         draw(st.just(()) | st.lists(singles, min_size=tokens, max_size=tokens).map(tuple)),
     )
@@ -208,6 +205,7 @@ def fill(run: Run) -> None:
     ("stage", "step", "kept"),
     [
         ("late", 3, ["warm start"] * 3 + ["craft"] * 3 + ["late"] * 3),
+        ("craft", 3, ["warm start"] * 3 + ["craft"] * 3 + ["late"] * 3),
         ("craft", 2, ["warm start"] * 3 + ["craft"] * 2),
         ("craft", 0, ["warm start"] * 3),
         ("warm start", 0, []),
@@ -365,6 +363,23 @@ def test_a_read_only_database_is_one_clear_line(run: Run) -> None:
     run._store._connection = sqlite3.connect(f"file:{run.path}/episodes.sqlite?mode=ro", uri=True, isolation_level=None)
     with pytest.raises(UserError, match="read-only; choose a writable folder with --out"):
         run.write([simple(2)])
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder that not even root may write")
+def test_a_read_only_place_is_one_clear_line() -> None:
+    with pytest.raises(UserError, match=r"cannot write /sys/run: the folder is read-only; choose a writable one with --out"):
+        Run.create("/sys/run", CONFIG, {})
+
+
+def test_a_finished_run_can_be_read_where_nothing_can_be_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write([simple()])
+    run.close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Run.open(run.path) as sealed:
+        assert len(sealed.episodes()) == 1
+        assert {path.name for path in run.path.iterdir()} == {"config.yaml", "versions.json", "episodes.sqlite"}
+        with pytest.raises(UserError, match="read-only"):
+            sealed.write([simple(2)])
 
 
 def test_a_damaged_database_is_one_clear_line(run: Run) -> None:

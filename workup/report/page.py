@@ -57,6 +57,7 @@ def _content(run: Run) -> dict[str, Any]:
     ends = Ends.of(list(entries))
     lines = list(run.metrics())
     shown, rows = tables.headline(entries, ends)
+    changes = tables.changes(run, ends, CHANGED)
     return {
         "title": title(run),
         "facts": list(_facts(run, lines)),
@@ -65,7 +66,8 @@ def _content(run: Run) -> dict[str, Any]:
         "rows": rows,
         "shown": [tables.HEADINGS[metric] for metric in shown],
         "headings": tables.HEADINGS,
-        "changes": tables.changes(run, ends, CHANGED),
+        "changes": changes,
+        "uncompared": [tables.HEADINGS[name] for name in CHANGED if name not in {change.metric for change in changes}],
         "resamples": RESAMPLES,
         "anchors": [doctor for doctor in entries if doctor in ANCHORS],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),

@@ -181,9 +181,10 @@ class Run:
         return contrast(self, doctor, other)
 
     def truncate_after(self, stage: str, step: int) -> None:
-        """Forget everything after `step` of `stage`: what a resumed run will do again.
+        """Forget the steps of `stage` after `step`, and whatever was logged after these: what a resumed run will do again.
 
-        Steps are counted from 1 within a stage; step 0 keeps only the stages before. Anchors' episodes (stage "") stay.
+        Steps are counted from 1 within a stage. Where no such step was logged, later stages stay: they have checkpoints of
+        their own. Episodes of stages that logged no step are forgotten too, but for those outside any stage (stage "").
         """
         end, stages = _kept(self._metrics.lines(), stage, step)
         self._metrics.cut(end)
@@ -240,12 +241,12 @@ def _outcome(row: sqlite3.Row) -> Outcome:
 
 
 def _kept(lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int) -> tuple[int, set[str]]:
-    """How many bytes of the metrics lie at or before `step` of `stage`, and which stages they name (and "" and `stage`)."""
-    end, stages, reached = 0, {"", stage}, False
+    """How many bytes of the metrics lie before the first step of `stage` after `step`, and the stages named there, with ""
+    and `stage`."""
+    end, stages = 0, {"", stage}
     for offset, line in lines:
-        here = line["stage"] == stage
-        if (reached and not here) or (here and line["step"] > step):
+        if line["stage"] == stage and line["step"] > step:
             break
-        end, reached = offset, reached or here
+        end = offset
         stages.add(line["stage"])
     return end, stages
