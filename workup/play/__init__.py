@@ -44,7 +44,7 @@ def play(
     temperature 1, as do the greedy and the random doctor where the source has a model of its cases. `max_turns` is T for
     everyone, the reward CRAFT's with its defaults. `ask` shows a prompt and returns a line.
 
-    Empty when the person leaves early, by command or at the end of input. Ctrl-C propagates as KeyboardInterrupt. Raises
+    Empty when the person leaves early, by command or at the end of input; Ctrl-C goes on as KeyboardInterrupt. Raises
     UserError for a source without test cases and for an index outside it.
     """
     with suppress(ImportError):
@@ -57,8 +57,10 @@ def play(
     person = Person(source, round_.environment, console, ask)
     try:
         yours = round_.run(person, case)
-    except EOFError:
+    except (EOFError, KeyboardInterrupt) as left:
         console.print(Text(f"\nYou left. The same patient again: --case {index}", style="dim"))
+        if isinstance(left, KeyboardInterrupt):
+            raise
         return []
     if yours.ending is Ending.OUT_OF_TURNS:
         person.show(yours.turns[-1].observation)
@@ -96,9 +98,11 @@ class _Round:
             return loop.run_until_complete(rollout(job, self.environment, doctor, Play()))
 
     def judge(self, label: str, episode: Episode) -> Record:
-        """The verdict, CRAFT's score where the findings have weights, and the measures."""
+        """The verdict, CRAFT's score where the findings have weights, and the measures; none of a failed episode."""
+        if episode.ending is Ending.FAILED:
+            return Record(label, episode)
         acc = asyncio.run(accuracy(episode, ExactJudge()))
-        score = craft.score(episode, acc, self.settings) if scored(episode) and episode.turns else None
+        score = craft.score(episode, acc, self.settings) if scored(episode) else None
         return Record(label, episode, correct=bool(acc), score=score, measures=measure(episode, bool(acc)))
 
 

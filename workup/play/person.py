@@ -137,8 +137,8 @@ class Person:
                 self._say(f"You asked that in turn {number}. No turn was used.")
                 self.show(turn.observation)
                 return None
-        item = self._by_name.get(reply.item)
-        text = tagged(kind or (item.kind if item else Kind.HISTORY).value, neutralise(request))
+        item = self._by_name.get(reply.item, Item(request, request, ""))
+        text = tagged(kind or item.kind.value, neutralise(item.name))
         if self.environment.read(text).kind != MALFORMED:
             return text
         self._say("Say in words what you want to know. No turn was used.")
@@ -203,7 +203,7 @@ class Person:
         entries = []
         for item in items:
             beside = "" if brief or item.question == item.name else f"  {item.question}"
-            entries.append((self._numbers[item.name], Text(item.name) + Text(beside, style="dim")))
+            entries.append((self._numbers[item.name], Text(printable(item.name)) + Text(printable(beside), style="dim")))
         self._print(entries)
 
     def _list_diagnoses(self, known: Sequence[str], wanted: str) -> None:
@@ -212,25 +212,32 @@ class Person:
             return
         found = _matching(wanted, known, str)
         self._heading(f"Diagnoses ({len(found)}{f' of {len(known)}' if wanted else ''})")
-        self._print([(known.index(name) + 1, Text(name)) for name in found])
+        self._print([(known.index(name) + 1, Text(printable(name))) for name in found])
 
     def _diagnose(self, name: str, known: Sequence[str]) -> str | None:
-        """The diagnosis that ends it; where there is a closed list, a name from the list, asked about if it was misspelt."""
+        """The diagnosis that ends it: a name on the closed list where there is one; asked about unless it is exactly that."""
         if not normalise(name):
             self._list_diagnoses(known, "")
             return None
-        exact = _exactly(name, known) if known else name
+        exact = _exactly(name, known)
         if exact is None:
-            exact = self._nearest(name, known)
-        return None if exact is None else tagged(DIAGNOSE, neutralise(exact))
+            exact = self._nearest(name, known) if known else name
+            if exact is None or not self._confirmed(name, exact):
+                return None
+        return tagged(DIAGNOSE, neutralise(exact))
 
     def _nearest(self, name: str, known: Sequence[str]) -> str | None:
         near = process.extractOne(name, known, scorer=fuzz.WRatio, processor=normalise, score_cutoff=_NEAR)
         if near is None:
             self._say(f"No diagnosis is called '{name}' here; `diagnoses` lists all {len(known)}.")
-            return None
-        self._say(f"No diagnosis is called '{name}' here. Did you mean '{near[0]}'? (`diagnoses` lists all {len(known)})")
-        return near[0] if self.ask("y/N > ").strip().lower() in {"y", "yes"} else None
+        return None if near is None else near[0]
+
+    def _confirmed(self, name: str, meant: str) -> bool:
+        if name == meant:
+            self._say(f"Answers are open here, so spelling counts. End with '{name}'?")
+        else:
+            self._say(f"No diagnosis is called '{name}' here. Did you mean '{meant}'?")
+        return self.ask("y/N > ").strip().lower() in {"y", "yes"}
 
     def _heading(self, text: str) -> None:
         self.console.print(Text(text, style="bold"))
@@ -247,7 +254,7 @@ class Person:
         self.console.print(table)
 
     def _say(self, text: str) -> None:
-        self.console.print(Text(text, style="dim"))
+        self.console.print(Text(printable(text), style="dim"))
 
 
 def printable(text: str) -> str:

@@ -21,7 +21,8 @@ from workup.methods import craft
 from workup.play.person import printable
 from workup.runs import Record
 from workup.runs.transcript import NAMES, STYLES
-from workup.runs.words import number, share
+from workup.runs.words import number
+from workup.signals.facts import scored
 
 _TOP = 3  # diagnoses shown of each posterior
 _BAR = 10  # characters of a probability of 1
@@ -68,7 +69,10 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
     """
     case, turns = record.episode.case, _found_in(record.episode)
     shown, rest = _worth_showing(case, turns)
-    total = sum(fact.weight or 0 for fact in case.truth.facts)
+    if not case.truth.facts:
+        console.print(Text("There was nothing to find: every answer on this record is normal.", style="dim"))
+        return
+    total = sum(fact.weight or 0 for fact in case.truth.facts) if scored(record.episode) else 0
     table = Table(title="\nWhat there was to find", title_justify="left", box=None, padding=(0, 2, 0, 0), title_style="bold")
     table.add_column("when", no_wrap=True)
     table.add_column("finding", ratio=1)
@@ -80,15 +84,13 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
         table.add_row(when, printable(fact.text), *worth, style=STYLES[fact.weight])
     console.print(table)
     if rest:
-        console.print(
-            Text(f"and {rest} irrelevant {'finding' if rest == 1 else 'findings'} that you did not ask for", style="dim")
-        )
+        console.print(Text(f"not asked for, and irrelevant: {rest} more", style="dim"))
 
 
 def _worth(fact: Fact, total: int, settings: craft.Settings) -> tuple[str, str, str]:
     part = (fact.weight or 0) / total
     name = f"{fact.weight} {NAMES[fact.weight]}"
-    return (name, share(part), f"+{share(settings.alpha * part)}") if part else (name, "", "")
+    return (name, number("CR", part), f"+{number('share', settings.alpha * part)}") if part else (name, "", "")
 
 
 def _worth_showing(case: Case, turns: dict[str, int]) -> tuple[list[Fact], int]:
@@ -112,10 +114,12 @@ def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
     if record.score is None:
         return console.print(Text("Nobody has scored how critical these findings are: no worth, and no reward.", style="dim"))
     s, parts, episode = settings, record.score.parts, record.episode
-    CR, acc, t = share(parts["CR"]), f"{parts['acc']:.0f}", episode.questions
+    CR, acc, t = number("CR", parts["CR"]), f"{parts['acc']:.0f}", episode.questions
     line = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}"
     penalty = f" − {-parts['penalty']:g}" if parts["penalty"] else ""
-    console.print(Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {line}{penalty} = {record.score.total:.2f}", style="bold"))
+    console.print(
+        Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {line}{penalty} = {number('reward', record.score.total)}", style="bold")
+    )
     return None
 
 
@@ -143,7 +147,7 @@ def _columns(records: Sequence[Record], width: int, title: str) -> Table:
     table.add_row("diagnosis", *map(_answer, records))
     table.add_row("questions", *(str(record.episode.questions) for record in records))
     for measure, heading in _MEASURES.items():
-        table.add_row(heading, *(number(measure, record.measures[measure]) for record in records))
+        table.add_row(heading, *(number(measure, record.measures.get(measure)) for record in records))
     if records[0].score is not None:
         table.add_row("reward", *(number("reward", record.score.total if record.score else None) for record in records))
     return table
@@ -229,7 +233,7 @@ class _Tutor:
         for place in top if truth in top else [*top, truth]:
             chance, name = float(posterior[place]), self.knowledge.diagnoses[place]
             label = Text(f"{name} ←", style="bold") if place == truth else Text(name)
-            table.add_row(share(chance).rjust(4), _bar(chance, ascii_only), label)
+            table.add_row(number("chance", chance).rjust(4), _bar(chance, ascii_only), label)
         return table
 
 
