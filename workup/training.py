@@ -57,7 +57,9 @@ class Plan:
         source = open_source(settings.cases, seed=settings.seed)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        return cls(settings, method, source, method.environment(source, options), options)
+        plan = cls(settings, method, source, method.environment(source, options), options)
+        _ = plan.examination  # a source without test cases shows here, and not after the training
+        return plan
 
     @property
     def config(self) -> dict[str, Any]:
@@ -70,6 +72,35 @@ class Plan:
         stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce)]
         return stages[-1] if stages else None
 
+    @property
+    def examination(self) -> Examination:
+        """What every doctor of the run is put through; UserError when the source holds no test case."""
+        stage, s = self.reinforcement, self.settings
+        return Examination.of(
+            self.source,
+            self.environment,
+            ExactJudge(),
+            s.evaluation,
+            reward=stage.reward if stage else None,
+            max_tokens=s.max_tokens,
+            seed=s.seed,
+        )
+
+    def open_policy(self) -> LocalPolicy:
+        """The policy before any training; UserError when there is none of this name."""
+        import torch
+
+        from workup.models.local import LocalPolicy, load
+        from workup.models.tiny import build as build_tiny
+
+        s = self.settings
+        torch.set_num_threads(s.threads)
+        if s.policy == "tiny":
+            model, tokenizer = build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
+        else:
+            model, tokenizer = load(policy_path(s.policy), dtype=s.dtype)
+        return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
+
 
 def start(settings: Settings, out: Path, live: Live) -> Run:
     """Trains into the new folder `out` and returns the finished run.
@@ -79,11 +110,11 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     plan = Plan.of(settings)
     from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
 
-    state = PartialState(cpu=not cuda())
+    state, policy = PartialState(cpu=not cuda()), plan.open_policy()
     if state.is_main_process:
         Run.create(out, plan.config, versions({"run": settings.seed}, shlex.join(["workup", *sys.argv[1:]]))).close()
     state.wait_for_everyone()
-    return _go_on(out, plan, live)
+    return _go_on(out, plan, policy, live)
 
 
 def resume(path: Path, live: Live) -> Run:
@@ -91,19 +122,19 @@ def resume(path: Path, live: Live) -> Run:
     with Run.open(path) as run:
         if "method" not in run.config:
             raise UserError(f"{path} is no training run; type its `workup evaluate` command again")
-        if run.summary:
+        if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-        settings = build(Settings, run.config)
-    return _go_on(path, Plan.of(settings), live)
+        plan = Plan.of(build(Settings, run.config))
+    return _go_on(path, plan, plan.open_policy(), live)
 
 
-def _go_on(path: Path, plan: Plan, live: Live) -> Run:
+def _go_on(path: Path, plan: Plan, policy: LocalPolicy, live: Live) -> Run:
     from accelerate import PartialState
 
     run = Run.open(path)
     with run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext():
-        Training(run, plan, live).run()
+        Training(run, plan, policy, live).run()
     return run
 
 
@@ -114,51 +145,54 @@ def cuda() -> bool:
 
 
 @contextmanager
-def _interrupting(engine: TrlEngine) -> Iterator[None]:
-    """Ctrl-C asks the engine to save after the present step; a second one stops at once."""
+def _interruptible(engine: TrlEngine) -> Iterator[None]:
+    """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then KeyboardInterrupt raised.
+
+    A second Ctrl-C stops at once.
+    """
+    asked: list[int] = []
 
     def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
         engine.stop()
         signal.signal(signal.SIGINT, before)
 
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, ask)
+    catching = threading.current_thread() is threading.main_thread()
+    if catching:
+        signal.signal(signal.SIGINT, ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if catching:
+            signal.signal(signal.SIGINT, before)
+    if asked or engine.stopped:
+        raise KeyboardInterrupt
 
 
 class Training:
     """One run in progress. With several processes each has one; only the main one writes."""
 
-    def __init__(self, disk: Run, plan: Plan, live: Live) -> None:
-        self.disk, self.plan, self.live, self.settings = disk, plan, live, plan.settings
+    def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
+        self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
         self.judge = ExactJudge()
         self.began = time.monotonic()
         self.stage = ""
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
-        self.policy = self._open_policy()
         self.engine = self._make_engine()
 
     def run(self) -> None:
         """Does every phase that is not done yet, then writes summary and report."""
         before = self.label = "untrained"
         steps = 0
-        with _interrupting(self.engine):
-            for stage in self.plan.method.stages(self.plan.options):
-                if isinstance(stage, Imitate):
-                    steps += self._imitate(stage)
-                    before = self.label = stage.name if steps else before
-                else:
-                    self._evaluate(self.label)
-                    steps += self._reinforce(stage)
-                    self.label = TRAINED
-                if self.engine.stopped:
-                    raise KeyboardInterrupt
+        for stage in self.plan.method.stages(self.plan.options):
+            if isinstance(stage, Imitate):
+                steps += self._imitate(stage)
+                before = self.label = stage.name if steps else before
+            else:
+                self._evaluate(self.label)
+                steps += self._reinforce(stage)
+                self.label = TRAINED
         self._evaluate(self.label)
         if self.engine.is_main:
             self._finish(steps)
@@ -170,13 +204,17 @@ class Training:
         s = self.settings
         steps = s.sft.steps if (s.policy == "tiny" if s.warm_start is None else s.warm_start) else 0
         store = warm.Store(self.disk.checkpoints / "warm-start", self._recipe(stage)) if s.policy == "tiny" else None
-        if steps and store is not None and store.load_into(self.policy.model):
-            self.live.note(f"✓ {stage.name}: taken from an identical earlier run")
+        if steps and store is not None and all(self.engine.gather([store.found])):  # one decision for all processes
             self.engine.imitate((), 0)
+            store.load_into(self.policy.model)
+            if self.engine.is_main:
+                store.adopt()
+                self.live.note(f"✓ {stage.name}: taken from an identical earlier run")
             return steps
         self._begin(stage.name, "imitate", steps)
-        self.engine.imitate(self._demonstrations(stage), steps)
-        if steps and store is not None and self.engine.is_main and not self.engine.stopped:
+        with _interruptible(self.engine):
+            self.engine.imitate(self._demonstrations(stage), steps)
+        if steps and store is not None and self.engine.is_main:
             store.save(self.policy.model, self.policy.tokenizer)
         return steps
 
@@ -184,8 +222,9 @@ class Training:
         self._begin(stage.name, "reinforce", self.settings.steps)
         share = Share(self.engine.rank, self.engine.world, self.engine.gather)
         loop = Collection(stage, self.plan.source, self.plan.environment, self.judge, self.settings, share, self._keep)
-        self.engine.reinforce(loop.collect, self.settings.steps)
-        if self.engine.is_main and not self.engine.stopped:
+        with _interruptible(self.engine):
+            self.engine.reinforce(loop.collect, self.settings.steps)
+        if self.engine.is_main:
             self.engine.save(self.disk.policy)
         return self.settings.steps
 
@@ -195,7 +234,7 @@ class Training:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
-        examination = self._examination
+        examination = self.plan.examination
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
@@ -216,33 +255,6 @@ class Training:
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
 
     # --- parts ---
-
-    @property
-    def _examination(self) -> Examination:
-        stage = self.plan.reinforcement
-        return Examination.of(
-            self.plan.source,
-            self.plan.environment,
-            self.judge,
-            self.settings.evaluation,
-            reward=stage.reward if stage else None,
-            max_tokens=self.settings.max_tokens,
-            seed=self.settings.seed,
-        )
-
-    def _open_policy(self) -> LocalPolicy:
-        import torch
-
-        from workup.models.local import LocalPolicy, load
-        from workup.models.tiny import build as build_tiny
-
-        torch.set_num_threads(self.settings.threads)
-        s = self.settings
-        if s.policy == "tiny":
-            model, tokenizer = build_tiny(self.plan.source, self.plan.environment.phrases, s.tiny, s.seed)
-        else:
-            model, tokenizer = load(policy_path(s.policy), dtype=s.dtype)
-        return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
 
     def _make_engine(self) -> TrlEngine:
         from workup.engines.trl import TrlEngine

@@ -11,6 +11,8 @@ from typing import Any
 
 from workup.errors import UserError
 
+WEIGHTS = "model.safetensors"
+
 
 def cache() -> Path:
     """Where they are kept between runs: $WORKUP_CACHE, or the user's cache folder."""
@@ -24,20 +26,21 @@ class Store:
         self.folder = folder
         self.shared = cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
 
-    def load_into(self, model: Any) -> bool:
-        """Puts the kept weights into `model`; False when there are none.
+    @property
+    def found(self) -> bool:
+        """Whether this warm start has been made before."""
+        return any(_complete(path) for path in (self.folder, self.shared))
 
-        The run's own copy comes first, so that a resumed run goes on from exactly what it had.
-        """
+    def load_into(self, model: Any) -> None:
+        """Puts the kept weights into `model`: the run's own copy where there is one, so that it goes on from what it had."""
         from safetensors.torch import load_model
 
-        found = next((path for path in (self.folder, self.shared) if (path / "model.safetensors").exists()), None)
-        if found is None:
-            return False
-        load_model(model, str(found / "model.safetensors"))
-        if found != self.folder:
-            _whole(self.folder, lambda path: shutil.copytree(found, path, dirs_exist_ok=True))
-        return True
+        load_model(model, str((self.folder if _complete(self.folder) else self.shared) / WEIGHTS))
+
+    def adopt(self) -> None:
+        """Gives the run its own copy."""
+        if not _complete(self.folder):
+            _whole(self.folder, lambda path: shutil.copytree(self.shared, path))
 
     def save(self, model: Any, tokenizer: Any) -> None:
         """Keeps the policy in both places, in the Hugging Face format."""
@@ -50,14 +53,18 @@ class Store:
         _whole(self.shared, write)
 
 
+def _complete(folder: Path) -> bool:
+    return (folder / WEIGHTS).exists()
+
+
 def _whole(folder: Path, write: Any) -> None:
     """Fills a folder beside, then renames: it is complete or absent. Raises UserError when the disk refuses."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        write(beside)
-        if folder.exists():
-            shutil.rmtree(folder)
-        beside.replace(folder)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parent:
+            beside = Path(parent) / folder.name
+            write(beside)
+            if not _complete(folder):  # another run of the same recipe may have been faster: its weights are the same
+                beside.replace(folder)
     except OSError as error:
         raise UserError(f"cannot write {folder}: {error.strerror or error} (set WORKUP_CACHE to a writable folder)") from error

@@ -1,0 +1,183 @@
+"""Killed at any moment and resumed, a run ends bit for bit as one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import SCRIPT, SMALL, environment, steps_of, without, workup
+from safetensors.torch import load_file
+
+from workup.runs import Run
+
+TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All that must not depend on interruptions."""
+
+    summary: dict[str, Any]
+    doctors: list[str]
+    metrics: list[dict[str, Any]]
+    episodes: list[tuple[Any, ...]]
+    weights: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, folder: Path) -> Ended:
+        run = Run.open(folder)
+        episodes = [(r.key, r.episode, r.correct, r.score, dict(r.measures), tuple(r.advantages)) for r in run.episodes()]
+        return cls(
+            without(run.summary, "name", "seconds"),
+            list(run.summary["doctors"]),
+            [without(line, "seconds", "tokens_per_second") for line in run.metrics()],
+            sorted(episodes, key=lambda row: row[0]),
+            load_file(folder / "policy" / "model.safetensors"),
+        )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody disturbed."""
+    home = tmp_path_factory.mktemp("undisturbed")
+    done = workup(*TRAIN, "--out", "run", cwd=home)
+    assert done.returncode == 0, done.stderr
+    return home
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home: Path) -> Ended:
+    return Ended.of(home / "run")
+
+
+def check(folder: Path, expected: Ended) -> None:
+    found = Ended.of(folder)
+    assert found.summary == expected.summary
+    assert found.doctors == expected.doctors
+    assert found.metrics == expected.metrics
+    assert [row[0] for row in found.episodes] == [row[0] for row in expected.episodes]
+    for ours, theirs in zip(found.episodes, expected.episodes, strict=True):
+        assert ours == theirs
+    assert found.weights.keys() == expected.weights.keys()
+    assert all(torch.equal(value, expected.weights[name]) for name, value in found.weights.items())
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert not list(folder.glob("*.new"))
+
+
+def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
+    """It has everything in it that could go wrong: failed grammar, diagnoses, questions, unequal rewards, moving weights."""
+    assert [line["stage"] for line in undisturbed.metrics] == ["warm start"] * 30 + ["grpo"] * 8
+    assert len(undisturbed.episodes) == 8 * 16 + 5 * 10
+    endings = {row[1].ending.value for row in undisturbed.episodes if row[0][0] == "train"}
+    assert len(endings) > 1
+    assert any(row[2] for row in undisturbed.episodes if row[0][0] == "train")
+    assert len({line["reward"] for line in undisturbed.metrics[30:]}) > 4
+    assert all(line["grad_norm"] > 0 for line in undisturbed.metrics)
+
+
+Reached = Callable[[Path], bool]
+
+
+def after(stage: str, count: int) -> Reached:
+    return lambda run: len(steps_of(run, stage)) >= count
+
+
+def there(pattern: str) -> Reached:
+    return lambda run: any(run.glob(pattern))
+
+
+MOMENTS: dict[str, Callable[[np.random.Generator], Reached]] = {
+    "in the warm start": lambda rng: after("warm start", int(rng.integers(1, 29))),
+    "in the first evaluation": lambda rng: there("checkpoints/warm-start/model.safetensors"),
+    "in the middle of GRPO": lambda rng: after("grpo", int(rng.integers(3, 7))),
+    "while a checkpoint is written": lambda rng: there("checkpoints/2-reinforce/saving"),
+    "while the policy is saved": lambda rng: there("policy.new"),
+    "while the report is made": lambda rng: there("summary.json"),
+}
+
+
+def disturbed(words: tuple[object, ...], home: Path, reached: Reached, number: int, delay: float = 0.0) -> int:
+    """Starts `workup WORDS`, sends it signal `number` `delay` seconds after the moment, and returns its exit status."""
+    with (home / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            [str(SCRIPT), *map(str, words)],
+            cwd=home,
+            env=environment(home / "cache"),
+            stdout=output,
+            stderr=output,
+            # A background job would ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        )
+        try:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and not reached(home / "run"):
+                assert time.monotonic() < deadline, (home / "output.txt").read_text()
+                time.sleep(0.002)
+            time.sleep(delay)
+            process.send_signal(number)
+            return process.wait(60)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("seed", "moments"),
+    [
+        (1, ["in the warm start", "while a checkpoint is written", "in the middle of GRPO"]),
+        (2, ["in the first evaluation", "while the policy is saved", "while the report is made"]),
+    ],
+)
+def test_killed_and_resumed(seed: int, moments: list[str], tmp_path: Path, undisturbed: Ended) -> None:
+    rng = np.random.default_rng(seed)
+    words: tuple[object, ...] = (*TRAIN, "--out", "run")
+    for moment in moments:
+        # Some steps are saved and some are not: the moment itself is random, and so is what lies a little after it.
+        status = disturbed(words, tmp_path, MOMENTS[moment](rng), signal.SIGKILL, rng.uniform(0, 0.03))
+        assert status == -signal.SIGKILL, f"{moment}: {(tmp_path / 'output.txt').read_text()}"
+        words = ("resume", "run")
+    done = workup("resume", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    check(tmp_path / "run", undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["in the first evaluation", "in the middle of GRPO"])
+def test_control_c_saves_and_says_how_to_go_on(moment: str, tmp_path: Path, undisturbed: Ended) -> None:
+    rng = np.random.default_rng(4)
+    status = disturbed((*TRAIN, "--out", "run"), tmp_path, MOMENTS[moment](rng), signal.SIGINT)
+    output = (tmp_path / "output.txt").read_text()
+    assert status == 130, output
+    assert "workup resume run" in output
+    assert "Traceback" not in output
+    if moment == "in the middle of GRPO":  # nothing that was done is done again
+        saved = sorted((tmp_path / "run" / "checkpoints" / "2-reinforce").glob("checkpoint-*"))
+        assert [path.name for path in saved] == [f"checkpoint-{len(steps_of(tmp_path / 'run', 'grpo'))}"]
+    done = workup("resume", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    check(tmp_path / "run", undisturbed)
+
+
+def test_control_c_in_the_last_step_is_heeded(tmp_path: Path, undisturbed: Ended) -> None:
+    """The step is finished and saved, but the evaluations do not begin."""
+    status = disturbed((*TRAIN, "--out", "run"), tmp_path, after("grpo", 7), signal.SIGINT)
+    assert status == 130
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert json.loads(workup("resume", "run", "--json", cwd=tmp_path).stdout.splitlines()[-1])
+    check(tmp_path / "run", undisturbed)
+
+
+def test_a_finished_run_is_left_alone(home: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (home / "run").glob("*.[jhy]*")}
+    assert len(before) == 5
+    again = workup("resume", "run", cwd=home)
+    assert again.returncode == 0
+    assert "finished" in again.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in before}
