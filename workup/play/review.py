@@ -130,7 +130,8 @@ def _side_by_side(console: Console, records: Sequence[Record]) -> None:
     tables = math.ceil(len(records) / max(2, (console.width - len("diagnosis  ")) // (least + 2)))
     each = math.ceil(len(records) / tables)
     for start in range(0, len(records), each):
-        console.print(_columns(records[start : start + each], least, "" if start else "\nWho asked what"))
+        console.print()
+        console.print(_columns(records[start : start + each], least, "" if start else "Who asked what"))
     console.print(_legend())
     console.print(Text("CR: criticality recall · critical, noise: share of 3s and 0s in what was found", style="dim"))
 
