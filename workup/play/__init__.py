@@ -58,7 +58,8 @@ def play(
     try:
         yours = round_.run(person, case)
     except (EOFError, KeyboardInterrupt) as left:
-        console.print(Text(f"\nYou left. The same patient again: --case {index}", style="dim"))
+        again = f"--case {index}" + (f" --seed {seed}" if seed else "")  # the seed also decides a source's split
+        console.print(Text(f"\nYou left. The same patient again: {again}", style="dim"))
         if isinstance(left, KeyboardInterrupt):
             raise
         return []
