@@ -1,0 +1,204 @@
+"""What the documentation says can be done, is done: links lead somewhere, commands parse, examples run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pydantic import BaseModel
+
+import workup
+import workup.cases
+import workup.methods
+from workup import cli, settings
+from workup.errors import UserError
+from workup.methods import load
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMANDS: Any = typer.main.get_command(cli.app)
+SMALL: dict[str, Any] = {
+    "steps": 2,
+    "batch": 2,
+    "group": 2,
+    "max_tokens": 8,
+    "tiny": {"width": 16, "heads": 2, "layers": 1},
+    "sft": {"steps": 2, "batch": 4},
+    "evaluation": {"cases": 2, "anchors": False},
+    "quiet": True,
+}
+
+
+def fences(page: Path, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(page.read_text()) if kind == language]
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def command_lines() -> Iterator[tuple[Path, list[str]]]:
+    """The words behind `workup` on every line of a plain or shell block that calls it."""
+    for page in PAGES:
+        blocks = [body for kind in ("", "sh", "bash", "console") for body in fences(page, kind)]
+        for line in "\n".join(blocks).splitlines():
+            if not re.search(r"(^|/|\s)workup\s+[a-z]", line):
+                continue
+            words = shlex.split(line, comments=True)
+            at = next((i for i, word in enumerate(words) if Path(word).name == "workup"), None)
+            if at is not None:
+                yield page, words[at + 1 :]
+
+
+def leads_nowhere(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    if not there.exists():
+        return True
+    return bool(anchor) and anchor not in map(slug, re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE))
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text()) if "://" not in target]
+    assert len(links) > 20
+    assert not [f"{page.relative_to(ROOT)}: {target}" for page, target in links if leads_nowhere(page, target)]
+
+
+@pytest.mark.parametrize(("page", "words"), [pytest.param(page, words, id=page.name) for page, words in command_lines()])
+def test_every_command_line_parses(page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    offer(monkeypatch, tmp_path)
+    assert words[0] in COMMANDS.commands, f"{page.name}: no command '{words[0]}'"
+    context = COMMANDS.commands[words[0]].make_context(words[0], words[1:])
+    given = context.params.get("words") or []
+    if words[0] == "train":
+        method = load(context.params["method"])
+        read = settings.read(given, context.params["config"])
+        built = settings.build(settings.Settings, {**read, "method": context.params["method"]})
+        settings.build(method.settings, built.reward, prefix="reward")
+    elif words[0] == "evaluate":
+        settings.build(settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"})
+
+
+def keys(model: type[BaseModel]) -> Iterator[str]:
+    """Every setting's name, and with a dot those of the models inside."""
+    for name, field in model.model_fields.items():
+        yield name
+        for option in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                yield from (f"{name}.{inner}" for inner in keys(option))
+
+
+def test_commands_named_in_a_sentence_exist() -> None:
+    named = [(page.name, name) for page in PAGES for name in re.findall(r"`workup ([a-z]+)", prose(page))]
+    assert len(named) > 5
+    assert not [(page, name) for page, name in named if name not in COMMANDS.commands]
+
+
+def test_settings_named_in_a_sentence_exist() -> None:
+    rewards = {name for method in workup.methods.names() for name in load(method).settings.model_fields}
+    known = {*keys(settings.Settings), *keys(settings.PolicySettings), *rewards, *(f"reward.{name}" for name in rewards)}
+    known |= {"key", "a.b", "quiet", "reward.kappa"}  # placeholders, a Python keyword, and the example method's own
+    named = [(page.name, key) for page in PAGES for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)=[^`]*`", prose(page))]
+    assert len(named) > 10
+    assert not [(page, key) for page, key in named if key not in known]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def test_the_examples_of_the_python_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    blocks = fences(ROOT / "docs/python.md", "python")
+    assert len(blocks) > 5
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), namespace)
+    assert (tmp_path / "runs/mine/report.html").exists()
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Puts the examples of extending.md where their headings say: a method's folder, a source's file, a module outside."""
+    method, source, outside = fences(ROOT / "docs/extending.md", "python")
+    for name, text in (
+        ("methods/finders/__init__.py", method),
+        ("methods/finders/README.md", "# Finders\n"),
+        ("cases/colds.py", source),
+        ("scarce.py", outside),
+    ):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")])
+    monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.fixture
+def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    offer(monkeypatch, tmp_path)
+    return tmp_path
+
+
+def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) -> None:
+    from handmade import CASES, SOURCE, Script, play
+    from workup.methods.finders import method, score  # type: ignore[import-not-found]
+
+    environment = method.environment(SOURCE, method.settings())
+    told = Script("<examine>crackles</examine>", "<examine>crackles</examine>", "<ask>sputum</ask>", "<diagnose>Flu</diagnose>")
+    episode = play(told, environment, CASES[1])
+    assert score(episode, 1.0, 0.3).turns == pytest.approx((0.3, 0.0, 0.2, 1.0))
+
+
+def test_the_example_source_opens(extended: Path) -> None:
+    source = workup.open_source("colds:50", seed=3)
+    assert (len(source.train), len(source.test)) == (50, 10)
+    assert [source.train[i] for i in range(50)] == [workup.open_source("colds:50", seed=3).train[i] for i in range(50)]
+    assert {source.train[i].truth.diagnosis for i in range(50)} == set(source.diagnoses)
+    with pytest.raises(UserError, match="Did you mean 'colds'"):
+        workup.open_source("cold:50")
+
+
+def test_the_example_method_trains_on_the_example_source(extended: Path) -> None:
+    assert "finders" in workup.methods.names()
+    run = workup.train("finders", cases="colds:50", out="run", reward={"kappa": 0.3}, **SMALL)
+    assert run.config["reward"]["kappa"] == 0.3
+    assert all(set(record.score.parts) == {"found", "acc"} for record in run.episodes(phase="train") if record.score)
+
+
+def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
+    from handmade import CASES, SOURCE, Script, play
+
+    method = load("scarce:method")
+    asked = ["<test>lipase</test>"] * 4
+    episode = play(Script(*asked, "<diagnose>Flu</diagnose>"), method.environment(SOURCE, method.settings()), CASES[2])
+    assert [bool(turn.observation.evidence) for turn in episode.turns] == [True, True, True, False, False]
+    workup.train("scarce:method", cases="clinic:xs", out="run", **SMALL)
+
+
+def test_make_targets_named_in_the_documentation_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_the_documentation_names_no_place_of_ours() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("no checkout")
+    pages = [ROOT / name for name in listed.stdout.split()]
+    assert not [page.name for page in pages if re.search(r"(?<![\w.~])/(?:work|home|root|tmp)/", page.read_text())]
