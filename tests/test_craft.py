@@ -115,11 +115,11 @@ def test_parts_add_up_and_a_trajectory_without_a_diagnosis_pays_the_penalty() ->
     lost = play(Script("<ask>fever</ask>", "hm"), WORLD, CASES[0])
     assert lost.ending is Ending.OUT_OF_TURNS
     said = score(lost, 0.0, settings)
-    assert said.parts == pytest.approx({"CR": 2 / 3, "acc": 0, "step": -0.1, "penalty": -0.2, "aux": 0})
+    assert said.parts == pytest.approx({"α·CR·acc": 0, "β·acc": 0, "λ·t/T": -0.1, "malformed": -0.2, "aux": 0})
     assert said.total == pytest.approx(-0.3)
     assert said.turns[:-1] == (0.0,) * 4
     naive = score(lost, 0.0, Settings(variant="naive"))
-    assert (naive.total, naive.parts) == (pytest.approx(-0.2), {"acc": 0.0, "penalty": -0.2})
+    assert (naive.total, naive.parts) == (pytest.approx(-0.2), {"acc": 0.0, "malformed": -0.2})
 
 
 def test_a_diagnosis_that_was_cut_off_is_none() -> None:

@@ -105,5 +105,5 @@ def test_scores_name_their_parts() -> None:
     batch = groups(method.environment(SOURCE, method.settings()))
     (stage,) = (s for s in method.stages(method.settings()) if isinstance(s, Reinforce))
     ((first, *_), *_) = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
-    assert set(first.parts) == {"CR", "acc", "step", "penalty", "aux"}
+    assert set(first.parts) == {"α·CR·acc", "β·acc", "λ·t/T", "malformed", "aux"}
     assert replace(first).total == first.total

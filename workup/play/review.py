@@ -114,9 +114,9 @@ def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
     if record.score is None:
         return console.print(Text("Nobody has scored how critical these findings are: no worth, and no reward.", style="dim"))
     s, parts, episode = settings, record.score.parts, record.episode
-    CR, acc, t = number("CR", parts["CR"]), f"{parts['acc']:.0f}", episode.questions
+    CR, acc, t = number("CR", record.measures["recall"] or 0.0), f"{record.correct:d}", episode.questions
     line = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}"
-    penalty = f" − {-parts['penalty']:g}" if parts["penalty"] else ""
+    penalty = f" − {-parts['malformed']:g}" if parts["malformed"] else ""
     console.print(
         Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {line}{penalty} = {number('reward', record.score.total)}", style="bold")
     )

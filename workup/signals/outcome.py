@@ -30,7 +30,7 @@ async def accuracy(episode: Episode, judge: Judge) -> float:
 def naive(episode: Episode, acc: float, penalty: float) -> Score:
     """R_naive(τ) = acc(d̂, d*), less `penalty` for a malformed trajectory; no step term."""
     less = -penalty if malformed(episode) else 0.0
-    return Score.at_end(episode, acc + less, acc=acc, penalty=less)
+    return Score.at_end(episode, acc + less, acc=acc, malformed=less)
 
 
 async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:

@@ -66,7 +66,7 @@ def craft_reward(settings: Settings) -> Reward:
 
 
 def score(episode: Episode, acc: float, settings: Settings) -> Score:
-    """One trajectory's score; `parts` are CR and acc as measured, and step, penalty and aux as they enter the sum.
+    """One trajectory's score; its `parts` are the terms of the sum.
 
     t counts the observations, as Algorithm 1 does: every action but the diagnosis, malformed ones included. "info-recall"
     is CR with all w = 1. An aux ratio of nothing discovered counts 0 (CR-8). Raises UserError where a variant needs
@@ -80,7 +80,8 @@ def score(episode: Episode, acc: float, settings: Settings) -> Score:
     penalty = -s.penalty if malformed(episode) else 0.0
     aux = s.gamma * ((critical_ratio(episode) or 0.0) - (noise_ratio(episode) or 0.0)) if s.variant == "crit+aux" else 0.0
     total = R(CR, acc, t, T, s.alpha, s.beta, s.lam) + penalty + aux
-    return Score.at_end(episode, total, CR=CR, acc=acc, step=-s.lam * t / T, penalty=penalty, aux=aux)
+    terms = {"α·CR·acc": s.alpha * CR * acc, "β·acc": s.beta * acc, "λ·t/T": -s.lam * t / T, "malformed": penalty, "aux": aux}
+    return Score.at_end(episode, total, **terms)
 
 
 method = Craft()
