@@ -23,6 +23,7 @@ from workup.runs import Record
 from workup.runs.transcript import NAMES, STYLES
 from workup.runs.words import number
 from workup.signals.facts import scored
+from workup.signals.outcome import malformed
 
 _TOP = 3  # diagnoses shown of each posterior
 _BAR = 10  # characters of a probability of 1
@@ -113,13 +114,12 @@ def _found_in(episode: Episode) -> dict[str, int]:
 def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
     if record.score is None:
         return console.print(Text("Nobody has scored how critical these findings are: no worth, and no reward.", style="dim"))
-    s, parts, episode = settings, record.score.parts, record.episode
-    CR, acc, t = number("CR", record.measures["recall"] or 0.0), f"{record.correct:d}", episode.questions
-    line = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}"
-    penalty = f" − {-parts['malformed']:g}" if parts["malformed"] else ""
-    console.print(
-        Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {line}{penalty} = {number('reward', record.score.total)}", style="bold")
-    )
+    s, episode = settings, record.episode
+    CR, acc, t = number("CR", record.measures["recall"]), int(bool(record.correct)), episode.questions
+    penalty = f" − {s.penalty:g}" if malformed(episode) else ""
+    equation = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}{penalty}"
+    total = number("reward", record.score.total)
+    console.print(Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {equation} = {total}", style="bold"))
     return None
 
 
