@@ -152,14 +152,24 @@ def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_example_method_keeps_the_contract(extended: Path) -> None:
+    from handmade import SOURCE
+    from test_methods_contract import check_reinforcement, groups, test_settings_are_described_and_closed
+    from workup.methods.finders import method  # type: ignore[import-not-found]
+
+    test_settings_are_described_and_closed("finders")
+    _, reinforce = method.stages(method.settings())
+    check_reinforcement(reinforce, groups(method.environment(SOURCE, method.settings())))
+
+
 def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) -> None:
     from handmade import CASES, SOURCE, Script, play
-    from workup.methods.finders import method, score  # type: ignore[import-not-found]
+    from workup.methods.finders import method, score
 
     environment = method.environment(SOURCE, method.settings())
     told = Script("<examine>crackles</examine>", "<examine>crackles</examine>", "<ask>sputum</ask>", "<diagnose>Flu</diagnose>")
     episode = play(told, environment, CASES[1])
-    assert score(episode, 1.0, 0.3).turns == pytest.approx((0.3, 0.0, 0.2, 1.0))
+    assert score(episode, 1.0, method.settings(kappa=0.3)).turns == pytest.approx((0.3, 0.0, 0.2, 1.0))
 
 
 def test_the_example_source_opens(extended: Path) -> None:
@@ -175,7 +185,7 @@ def test_the_example_method_trains_on_the_example_source(extended: Path) -> None
     assert "finders" in workup.methods.names()
     run = workup.train("finders", cases="colds:50", out="run", reward={"kappa": 0.3}, **SMALL)
     assert run.config["reward"]["kappa"] == 0.3
-    assert all(set(record.score.parts) == {"found", "acc"} for record in run.episodes(phase="train") if record.score)
+    assert all(set(record.score.parts) == {"found", "acc", "malformed"} for record in run.episodes(phase="train") if record.score)
 
 
 def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
