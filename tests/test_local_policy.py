@@ -21,12 +21,13 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.modeling_outputs import CausalLMOutput
 
 from workup.case import Case, Truth
 from workup.environments.consultation import Consultation
 from workup.episode import Completion, Ending, Message
 from workup.errors import UserError
-from workup.models.local import JOIN, LocalPolicy, draw, load, uniforms
+from workup.models.local import BLOCK, JOIN, LocalPolicy, draw, load, uniforms
 from workup.ports import Sampling
 from workup.rollout import Job, Play, TokenDoctor, play_all
 
@@ -209,8 +210,8 @@ def test_what_has_no_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch)
 def test_uniforms_are_uniform_and_uncorrelated() -> None:
     keys, positions = np.meshgrid(np.arange(300), np.arange(300), indexing="ij")
     u = uniforms(keys.ravel().tolist(), positions.ravel().tolist()).reshape(300, 300).astype(float)
-    assert u.min() > 0
-    assert u.max() <= 1
+    # Keys whose 24 bits are all zeros and all ones: neither end of the interval may draw an impossible token.
+    np.testing.assert_array_equal(uniforms([5618432, 3747935], [0, 0]), np.float32([2**-24, 1]))
     assert stats.kstest(u.ravel(), "uniform").pvalue > 1e-3
     for a, b in ((u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u[1:, 1:], u[:-1, :-1]), (u[1:, :-1], u[:-1, 1:])):
         # Neighbouring keys, positions and both: |r| of independent numbers stays below 4 / √n.
@@ -279,6 +280,34 @@ def test_equal_transcripts_each_keep_their_cache() -> None:
     assert widths == [5, 1, 2, 1]
 
 
+def test_transcripts_that_end_alike_are_not_confused() -> None:
+    made = policy()
+    endings = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    for first in (4, 5, 6):
+        one(made, [first, *endings], max_tokens=1, temperature=0.0)
+    for first in (20, 6, 5, 4):
+        transcript = [first, *endings, 17, 18]
+        ours = one(made, transcript, max_tokens=3)
+        told = [[transcript, list(ours.tokens), []]]
+        np.testing.assert_allclose(ours.logprobs, plain(made.model, told, 1.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1])
+def test_padding_never_lands_on_a_token(length: int) -> None:
+    made = policy()
+
+    async def grown(key: int, width: int) -> None:
+        """A transcript of `length` tokens, of which the last `width` come in one forward pass with the others'."""
+        opening = [4 + key] * (length - width - 1)
+        first = await made.sample(opening, Sampling(max_tokens=1, key=key))
+        transcript = [*opening, *first.tokens, *[9] * width]
+        ours = await made.sample(transcript, Sampling(max_tokens=4, key=key))
+        told = [[transcript, list(ours.tokens), []]]
+        np.testing.assert_allclose(ours.logprobs, plain(made.model, told, 1.0), atol=1e-5)
+
+    together(*(grown(key, 1 + 3 * key) for key in range(3)))
+
+
 def test_long_prompts_do_not_pad_those_that_decode() -> None:
     made = policy()
     shapes: list[tuple[int, ...]] = []
@@ -342,6 +371,26 @@ def test_episodes_that_end_early_leave_the_others_right() -> None:
         np.testing.assert_allclose([x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5)
 
 
+def test_slots_close_ranks_when_episodes_end() -> None:
+    async def talk(made: LocalPolicy, key: int, turns: int) -> None:
+        transcript = [4 + key]
+        for _ in range(turns):
+            transcript += [*(await made.sample(transcript, Sampling(max_tokens=3, key=key))).tokens, 5]
+
+    def copies(lengths: Sequence[int]) -> int:
+        """How many forward passes had to copy the cache's rows together."""
+        made = policy()
+        copied: list[bool] = []
+        forward = made.model.forward
+        made.model.forward = lambda **inputs: copied.append(not made.slots.contiguous) or forward(**inputs)
+        together(*(talk(made, key, turns) for key, turns in enumerate(lengths)))
+        return sum(copied)
+
+    assert copies([1, 4, 4, 4, 4, 2, 4, 4, 4, 4]) == 0
+    # Most of them have ended: to move the rest would cost more than it saves.
+    assert copies([1, 1, 1, 1, 1, 2, 1, 1, 2, 1]) == 3
+
+
 def test_refresh_after_the_weights_changed() -> None:
     made = policy()
     first = one(made, [4, 5, 6], max_tokens=4)
@@ -376,6 +425,21 @@ def test_stop_strings_may_span_tokens(stop: tuple[str, ...]) -> None:
         assert ours.truncated == (not any(s in ours.text for s in stop))
         seen.add(ours.truncated)
     assert False in seen
+
+
+def test_a_stop_string_may_span_the_bytes_of_a_character() -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE({name: i for i, name in enumerate(alphabet)}, merges=[]))
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=CHATML)
+    wanted = tokenizer.encode("so。no")
+    made = LocalPolicy(qwen(256), tokenizer)
+    made.model.forward = lambda **inputs: CausalLMOutput(  # says what is wanted, whatever the weights
+        logits=100.0 * torch.eye(256)[[wanted[made.slots.reach - 1]]][:, None]
+    )
+    ours = one(made, [0], max_tokens=len(wanted), stop=("o。",))
+    assert ours.text == "so。"
+    assert not ours.truncated
 
 
 def test_end_tokens_of_model_and_tokenizer() -> None:

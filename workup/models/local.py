@@ -179,9 +179,6 @@ class Slots:
 
     def release(self, slot: Slot, tokens: tuple[int, ...]) -> None:
         """The request is done; `tokens` are those whose keys and values the slot holds."""
-        if not tokens:
-            self.free.append(slot)
-            return
         slot.tokens = tokens
         self.idle[slot] = None
         self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
