@@ -33,6 +33,8 @@ def main() -> None:
     """Runs the command line. Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C."""
     # Tiny models are slower on contended cores with several threads; whoever has free ones sets threads=N.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # package.module:attribute may name a module in the working directory.
+    sys.path.append(str(Path.cwd()))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
@@ -149,7 +151,7 @@ def cases(
         return
     opened = open_source(source, seed=seed)
     if export is not None:
-        jsonl.write(opened.test, export)
+        jsonl.write(opened.test, export, items=opened.items, diagnoses=opened.diagnoses)
         print(export)
         return
     from rich.console import Console
@@ -181,14 +183,15 @@ def play(
     from workup.play import play
 
     opened = open_source(source, seed=seed)
-    rival = None
+    rival, turns = None, 10
     if against is not None:
-        from workup.evaluation import open_policy
+        from workup.evaluation import as_trained, open_policy
         from workup.settings import PolicySettings
 
-        rival = open_policy(PolicySettings(policy=str(against), cases=source), str(against))
+        settings = as_trained(PolicySettings(policy=str(against), cases=source))
+        rival, turns = open_policy(settings, str(against)), settings.max_turns or 10
     index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
-    play(opened, index=index, seed=seed, against=rival)
+    play(opened, index=index, seed=seed, against=rival, max_turns=turns)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
 import time
@@ -30,6 +31,7 @@ from workup.settings import EvaluationSettings, PolicySettings
 from workup.signals.measures import measure
 
 CHUNK = 256  # episodes in memory at a time
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 Progress = Callable[[int, int], None]
 
 
@@ -155,11 +157,11 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     `settings.policy` is a model folder, a run folder, a hub id, or the name of an anchor. Raises UserError for what the user
     can mend; nothing is written then.
     """
-    began = time.monotonic()
+    began, settings = time.monotonic(), as_trained(settings)
     source = open_source(settings.cases, seed=settings.seed)
-    environment = Consultation(source.items, source.diagnoses, settings.max_turns)
+    environment = Consultation(source.items, source.diagnoses, settings.max_turns or 10)
     examination = Examination.of(
-        source, environment, ExactJudge(), settings.evaluation, max_tokens=settings.max_tokens, seed=settings.seed
+        source, environment, ExactJudge(), settings.evaluation, max_tokens=settings.max_tokens or 256, seed=settings.seed
     )
     players = _players(settings, source, environment)
     command = shlex.join(["workup", *sys.argv[1:]])
@@ -182,9 +184,9 @@ def _players(settings: PolicySettings, source: Source, environment: Consultation
     gather = known[name] if name in known else open_policy(settings, name)
     players = {Path(name).name: playing(gather)}
     if settings.conclude is not None:
-        diagnoser = _diagnoser(settings, source, environment)
-        players[f"{Path(name).name}, {settings.conclude} concludes"] = hybrid(gather, diagnoser)
-        players[f"{settings.conclude}, oracle context"] = oracle(diagnoser, environment)
+        diagnoser, other = _diagnoser(settings, source, environment), Path(settings.conclude).name
+        players[f"{Path(name).name}, {other} concludes"] = hybrid(gather, diagnoser)
+        players[f"{other}, oracle context"] = oracle(diagnoser, environment)
     others = known if settings.evaluation.anchors else {}
     return {**players, **{label: playing(doctor) for label, doctor in others.items() if label != name}}
 
@@ -193,11 +195,20 @@ def _diagnoser(settings: PolicySettings, source: Source, environment: Consultati
     assert settings.conclude is not None
     if settings.conclude != "bayes":
         return TranscriptDiagnoser(
-            open_policy(settings, settings.conclude), environment, Sampling(environment.stop, settings.max_tokens)
+            open_policy(settings, settings.conclude), environment, Sampling(environment.stop, settings.max_tokens or 256)
         )
     if source.knowledge is None:
         raise UserError(f"conclude=bayes needs a model of the cases, which {source.name} does not have")
     return BayesDiagnoser(source.knowledge, source.items)
+
+
+def as_trained(settings: PolicySettings) -> PolicySettings:
+    """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
+    if not is_run(Path(settings.policy)):
+        return settings
+    config = Run.open(settings.policy).config
+    known = {"max_turns": (config.get("reward") or {}).get("max_turns"), "max_tokens": config.get("max_tokens")}
+    return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
 
 
 def open_policy(settings: PolicySettings, name: str) -> Doctor:
@@ -212,7 +223,9 @@ def open_policy(settings: PolicySettings, name: str) -> Doctor:
 
 
 def policy_path(name: str) -> str:
-    """Where the weights are: a run folder stands for the policy it trained."""
+    """Where the weights are: a run folder stands for the policy it trained. UserError for what cannot be a policy."""
+    if not Path(name).exists() and not HUB_ID.fullmatch(name):
+        raise UserError(f"no policy at '{name}' (a model folder, a run folder, a hub id, or the name of an anchor)")
     if not is_run(Path(name)):
         return name
     path = Path(name) / "policy"

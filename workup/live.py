@@ -148,7 +148,10 @@ def result_table(summary: Mapping[str, Any]) -> Table:
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
     table = Table(
-        title=f"{summary.get('method')} on {summary.get('cases')}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        title=f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
     )
     table.caption, table.caption_justify = f"{size}± half of the 95 % interval, by case", "left"
     columns = ["", *COLUMNS.values(), *([] if size else ["episodes"])]

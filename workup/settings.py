@@ -38,8 +38,8 @@ class PolicySettings(BaseModel):
     cases: str
     seed: int = 0
     dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
-    max_turns: int = Field(10, ge=1, description="actions per episode, the diagnosis included")
-    max_tokens: int = Field(256, ge=1, description="tokens per completion")
+    max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
+    max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
     threads: int = Field(1, ge=1, description="torch threads")
     evaluation: EvaluationSettings = EvaluationSettings()

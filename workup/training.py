@@ -6,6 +6,8 @@ run that was killed at any moment goes on from its last checkpoint and ends as i
 
 from __future__ import annotations
 
+import errno
+import re
 import shlex
 import signal
 import sys
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from workup.case import Source
 from workup.cases import open_source
+from workup.cases.balance import balanced
 from workup.collect import Collection, Share, Step
 from workup.errors import UserError
 from workup.evaluation import Examination, Player, anchors, examine, playing, policy_path
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from workup.models.local import LocalPolicy
 
 TRAINED = "trained"
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")  # safetensors' and torch's words for it
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,10 @@ class Plan:
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
         plan = cls(settings, method, source, method.environment(source, options), options)
-        _ = plan.examination  # a source without test cases shows here, and not after the training
+        # What a source cannot give shows here, and not after the warm start.
+        _ = plan.examination
+        if settings.balance:
+            balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
 
     @property
@@ -133,9 +141,25 @@ def _go_on(path: Path, plan: Plan, policy: LocalPolicy, live: Live) -> Run:
     from accelerate import PartialState
 
     run = Run.open(path)
-    with run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext():
+    with run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext(), _refusals(path):
         Training(run, plan, policy, live).run()
     return run
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """A disk that refuses a checkpoint, told in one line: torch and safetensors wrap the system's error in their own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        refused = error.errno in DISK if isinstance(error, OSError) else WRITER.search(str(error))
+        if not refused:
+            raise
+        raise UserError(
+            f"cannot write {path}: the disk is full or sealed; make room, then type `workup resume {path}`"
+        ) from error
 
 
 def cuda() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Schedule = Literal["constant", "linear", "cosine"]
 Loss = Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
@@ -67,6 +67,12 @@ class EngineSettings(_Settings):
     report_to: tuple[str, ...] = Field(default=(), description="trackers: tensorboard, trackio, wandb; none by default")
     seed: int = Field(default=0, description="seeds adapters and dropout")
     sft: SupervisedSettings = Field(default=SupervisedSettings(), description="the supervised warm start")
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _several(cls, value: object) -> object:
+        """One tracker may be written without a list: report_to=tensorboard."""
+        return (value,) if isinstance(value, str) else value
 
 
 def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> dict[str, Any]:
