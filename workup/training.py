@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from workup.case import Source
 from workup.cases import open_source
 from workup.cases.balance import balanced
-from workup.collect import Collection, Share, Step
+from workup.collect import Collection, Share, Step, metrics
 from workup.errors import UserError
 from workup.evaluation import Examination, Player, anchors, examine, playing, policy_path
 from workup.judges.exact import ExactJudge
@@ -311,17 +311,18 @@ class Training:
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update: one that is killed in between is played and written again."""
-        self.collected = step.metrics
-        for records in self.engine.send_to_main(step.records):
+        records = [record for share in self.engine.send_to_main(step.records) for record in share]
+        self.collected = step.metrics if self.engine.world == 1 else metrics(records)
+        if self.engine.is_main:
             self.disk.write(records)
 
     def _on_step(self, step: int, update: Mapping[str, float]) -> None:
         """Called by the engine after every update."""
         now = time.monotonic()
         seconds, self.last = now - self.last, now
-        metrics = {"stage": self.stage, "step": step, "seconds": seconds, **self.collected, **update}
-        if tokens := metrics.get("tokens"):
-            metrics["tokens_per_second"] = tokens / seconds
+        line = {"stage": self.stage, "step": step, "seconds": seconds, **self.collected, **update}
+        if tokens := line.get("tokens"):
+            line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:
-            self.disk.log(metrics)
-            self.live.step(metrics)
+            self.disk.log(line)
+            self.live.step(line)
