@@ -1,0 +1,324 @@
+"""The command line as a script sees it: exit status, one line per mistake, and what lies on the disk afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import SCRIPT, SMALL, environment, workup
+
+from workup import cli
+from workup.runs import Run
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`workup WORDS` in this process and an empty folder: (exit status, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["workup", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run made by the command itself, and what it printed as JSON."""
+    home = tmp_path_factory.mktemp("trained")
+    done = workup("train", "craft", "--cases", "clinic:xs", *SMALL, "seed=3", "--out", "run", "--json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    return home / "run", done.stdout
+
+
+# --------------------------------------------------------------------------------------------------------- asking for help
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("train", "--help")])
+def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Path) -> None:
+    code = (
+        "import sys; from workup import cli\n"
+        "try: cli.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy', 'matplotlib'} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, env=environment(tmp_path), check=False
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+    assert "usage" in done.stdout.lower()
+    if "train" not in words:
+        assert all(
+            name in done.stdout for name in ("train", "evaluate", "report", "compare", "resume", "cases", "play", "methods")
+        )
+        assert "no medical device" in done.stdout
+
+
+def test_the_console_script_is_installed() -> None:
+    done = subprocess.run([str(SCRIPT), "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "train" in done.stdout
+
+
+def test_methods_are_listed_with_their_settings(call: Call) -> None:
+    status, out, _ = call("methods")
+    assert status == 0
+    assert re.search(r"^craft: ", out, re.MULTILINE)
+    assert re.search(r"^outcome: ", out, re.MULTILINE)
+    assert "reward.alpha" in out
+
+
+# ------------------------------------------------------------------------------------------------------------- mistakes
+
+TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tarin", "craft"), r"No such command 'tarin'"),
+        (("train",), r"Missing argument 'method'"),
+        (("train", "crfat"), r"no method 'crfat'. Did you mean 'craft'\?"),
+        (("train", "nowhere.at.all:method"), r"cannot import 'nowhere.at.all'"),
+        ((*TRAIN, "--outt", "x"), r"No such option"),
+        ((*TRAIN, "stesp=3"), r"no setting 'stesp'. Did you mean 'steps'\?"),
+        ((*TRAIN, "sft.stesp=3"), r"no setting 'sft.stesp'. Did you mean 'sft.steps'\?"),
+        ((*TRAIN, "reward.alhpa=3"), r"no setting 'reward.alhpa'. Did you mean 'reward.alpha'\?"),
+        ((*TRAIN, "steps=many"), r"setting 'steps': .*integer.*'many'"),
+        ((*TRAIN, "steps=-1"), r"setting 'steps': .*greater than or equal to 0, not -1"),
+        ((*TRAIN, "reward.alpha=high"), r"setting 'reward.alpha': .*number.*'high'"),
+        ((*TRAIN, "steps.deep=3"), r"setting 'steps': .*integer"),
+        ((*TRAIN, "tiny=3"), r"setting 'tiny': "),
+        ((*TRAIN, "steps"), r"'steps' is no setting: write key=value"),
+        ((*TRAIN, "=3"), r"'=3' is no setting"),
+        ((*TRAIN, "steps=[1"), r"settings: "),
+        ((*TRAIN, "steps=${nothing}"), r"settings: "),
+        ((*TRAIN, "balance=1"), r"cannot be balanced"),
+        ((*TRAIN, "loss_type=gpro"), r"setting 'loss_type': "),
+        ((*TRAIN, "--config", "none.yaml"), r"none.yaml: no such settings file"),
+        ((*TRAIN, "--policy", "./nowhere"), r"no policy at './nowhere'"),
+        (("train", "craft", "--cases", "clinic:xxl", "--out", "run"), r"xxl.*xs"),
+        (("train", "craft", "--cases", "klinic:xs", "--out", "run"), r"klinic"),
+        (("train", "craft", "--cases", "jsonl:none.jsonl", "--out", "run"), r"none.jsonl"),
+        (("train", "craft", "--cases", "mediq:none.jsonl", "--out", "run"), r"none.jsonl"),
+        (("train", "craft", "--cases", "ddxplus:none", "--out", "run"), r"none"),
+        (("evaluate", "randon doctor", "--cases", "clinic:xs", "--out", "run"), r"no policy at 'randon doctor'"),
+        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "evaluation.case=3"), r"'evaluation.cases'"),
+        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "conclude=no/bo/dy"), r"no policy at 'no/bo/dy'"),
+        (("evaluate", "random doctor", "--out", "run"), r"Missing option '--cases'"),
+        (("resume", "nowhere"), r"nowhere does not exist"),
+        (("report", "nowhere"), r"nowhere does not exist"),
+        (("compare", "nowhere", "nowhere"), r"nowhere does not exist"),
+        (("compare", "nowhere"), r"compare needs two runs or more"),
+        (("cases", "clinic"), r"clinic"),
+        (("cases", "none.jsonl", "--validate"), r"none.jsonl"),
+        (("play", "clinic:xs", "--against", "../nowhere"), r"nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(words: tuple[str, ...], said: str, call: Call, tmp_path: Path) -> None:
+    status, out, err = call(*words)
+    assert status == 2, (out, err)
+    (line,) = err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert re.search(said, line), line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("steps: 1\nsft: {steps: 2}\nevaluation: {cases: 3, anchors: false}\nbatch: 2\ngroup: 2\n")
+    status, _, err = call(*TRAIN, "--config", "mine.yaml", "evaluation.cases=4", "max_tokens=8", "reward.alpha=2.5")
+    assert status == 0, err
+    run = Run.open("run")
+    assert run.config["steps"] == 1
+    assert run.config["sft"]["steps"] == 2
+    assert run.config["evaluation"]["cases"] == 4
+    assert run.config["reward"]["alpha"] == 2.5
+    assert run.summary["doctors"].keys() == {"warm start", "trained"}
+    for wrong in ("steps: [1\n", "- 1\n- 2\n", "\x00"):
+        (tmp_path / "wrong.yaml").write_text(wrong)
+        status, _, err = call("train", "craft", "--config", "wrong.yaml", "--out", "other")
+        assert (status, len(err.strip().splitlines())) == (2, 1), err
+        assert "wrong.yaml" in err
+    assert not (tmp_path / "other").exists()
+
+
+def test_no_test_case_is_told_before_anything_is_done(call: Call, tmp_path: Path) -> None:
+    call("cases", "clinic:xs", "--export", "cases.jsonl")
+    line = (tmp_path / "cases.jsonl").read_text().splitlines()[0]
+    (tmp_path / "one.jsonl").write_text(line + "\n")
+    status, _, err = call("train", "craft", "--cases", "jsonl:one.jsonl", "--out", "run")
+    assert status == 2
+    assert re.search(r"no (test|training) case", err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_taken_folder_is_not_touched(call: Call, tmp_path: Path, trained: tuple[Path, str]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("x")
+    for out, said in ((trained[0], "workup resume"), ("mine", "not empty"), ("file", "is a file"), ("file/below", "file")):
+        status, _, err = call("train", "outcome", "--cases", "clinic:xs", "--out", out)
+        assert (status, len(err.strip().splitlines())) == (2, 1), err
+        assert said in err
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_place_is_named(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "sealed").mkdir(mode=0o555)
+    status, _, err = call("train", "craft", "--cases", "clinic:xs", "--out", "sealed/run")
+    assert (status, len(err.strip().splitlines())) == (2, 1), err
+    assert "read-only" in err
+
+
+@pytest.mark.parametrize("room", [40_000, 200_000])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(room: int, tmp_path: Path) -> None:
+    """A limit on the size of a file stands for the full disk; it strikes the database or the checkpoint."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); from workup.cli import main; main()"
+    words = ("train", "craft", "--cases", "clinic:xs", *SMALL, "evaluation.anchors=false", "--out", "run")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, env=environment(tmp_path / "cache"), capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert re.search(r"full|too large", done.stderr), done.stderr
+    again = workup("resume", "run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert Run.open(tmp_path / "run").summary["doctors"]["trained"]["episodes"] == 10
+
+
+# ---------------------------------------------------------------------------------------------------------------- cases
+
+
+def test_cases_are_shown_to_people(call: Call) -> None:
+    status, out, _ = call("cases", "clinic:xs", "-n", 2)
+    assert status == 0
+    assert "clinic:xs" in out
+    assert call("cases", "clinic:xs", "-n", 2)[1] == out
+    assert call("cases", "clinic:xs", "-n", 2, "--seed", 1)[1] != out
+
+
+def test_export_validate_and_back(call: Call, tmp_path: Path) -> None:
+    assert call("cases", "clinic:xs", "--export", "out.jsonl")[:2] == (0, "out.jsonl\n")
+    assert call("cases", "jsonl:out.jsonl", "--validate")[0] == 0
+    assert call("cases", "out.jsonl", "--validate") == (0, "out.jsonl: valid\n", "")
+    status, _, err = call("cases", "jsonl:out.jsonl")
+    assert status == 0, err
+    status, _, err = call(
+        "train", "outcome", "--cases", "jsonl:out.jsonl", "--out", "run", "tiny.width=32", "sft.steps=2", "steps=1",
+        "batch=2", "group=2", "max_tokens=8", "evaluation.cases=5",
+    )  # fmt: skip
+    assert status == 0, err
+    summary = Run.open("run").summary
+    assert summary["cases"] == "jsonl:out.jsonl"
+    assert summary["doctors"]["trained"]["episodes"] == 5
+
+
+def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Path) -> None:
+    call("cases", "clinic:xs", "--export", "good.jsonl")
+    lines = (tmp_path / "good.jsonl").read_text().splitlines()[:8]
+    broken = json.loads(lines[4])
+    broken["presentation"] = 7
+    for bad, field in ((json.dumps(broken), "presentation"), ('{"id": ', None), ("[]", None)):
+        (tmp_path / "bad.jsonl").write_text("\n".join([*lines[:4], bad, *lines[5:]]) + "\n")
+        for words in (("train", "craft", "--cases", "jsonl:bad.jsonl", "--out", "run"), ("cases", "jsonl:bad.jsonl")):
+            status, _, err = call(*words)
+            assert (status, len(err.strip().splitlines())) == (2, 1), err
+            assert "bad.jsonl, line 5" in err
+            assert field is None or f"field '{field}'" in err
+        status, out, err = call("cases", "bad.jsonl", "--validate")
+        assert status == 2
+        assert "line 5" in out
+        assert err == "error: bad.jsonl: 1 problem\n"
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------- a run
+
+
+def test_json_output_is_one_object_per_line(trained: tuple[Path, str]) -> None:
+    events = [json.loads(line) for line in trained[1].splitlines()]
+    assert all(isinstance(event, dict) for event in events)
+    assert len(events) > 36
+    assert "steps" in json.dumps(events[-3:])
+
+
+def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    summary = json.loads((folder / "summary.json").read_text())
+    assert {key: summary[key] for key in ("method", "cases", "seed", "policy")} == {
+        "method": "craft", "cases": "clinic:xs", "seed": 3, "policy": "tiny",
+    }  # fmt: skip
+    assert summary["steps"] == 36
+    assert summary["seconds"] > 0
+    assert list(summary["doctors"]) == ["warm start", "trained", "random doctor", "greedy information", "full information"]
+    for doctor in summary["doctors"].values():
+        assert doctor["episodes"] == doctor["cases"] == 10
+        for metric in ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage"):
+            figure = doctor[metric]
+            assert figure.keys() >= {"mean", "low", "high", "n"}
+            if figure["n"]:
+                assert figure["low"] <= figure["mean"] <= figure["high"]
+    assert summary["doctors"]["full information"]["accuracy"]["mean"] > 0.8
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "config.yaml", "versions.json", "metrics.jsonl", "episodes.sqlite", "checkpoints", "policy", "summary.json",
+        "report.html",
+    }  # fmt: skip
+    assert "workup train craft" in json.loads((folder / "versions.json").read_text())["command"]
+
+
+def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Path) -> None:
+    (trained[0] / "report.html").unlink()
+    status, out, _ = call("report", trained[0])
+    assert (status, out.strip()) == (0, str(trained[0] / "report.html"))
+    page = (trained[0] / "report.html").read_text()
+    assert "<html" in page
+    assert not re.search(r"(src|href)=[\"']https?:", page)
+    status, out, err = call("compare", trained[0], trained[0], "--html", "both.html")
+    assert status == 0, err
+    assert "accuracy" in out
+    assert "<html" in (tmp_path / "both.html").read_text()
+
+
+def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: Call) -> None:
+    words = ("evaluate", trained[0], "--cases", "clinic:xs", "conclude=bayes", "evaluation.cases=12", "max_tokens=8")
+    status, _, err = call(*words, "--out", "looked")
+    assert status == 0, err
+    doctors = Run.open("looked").summary["doctors"]
+    assert set(doctors) == {
+        "run", "run, bayes concludes", "bayes, oracle context", "random doctor", "greedy information", "full information",
+    }  # fmt: skip
+    accuracy = {name: doctor["accuracy"]["mean"] for name, doctor in doctors.items()}
+    assert accuracy["bayes, oracle context"] == accuracy["full information"]
+    assert accuracy["run, bayes concludes"] >= accuracy["run"]
+    again = Run.open("looked")
+    ours = {(e.episode.case.id, e.episode.answer) for e in again.episodes(doctor="run")}
+    assert len(ours) == 12
+    status, _, err = call("resume", "looked")
+    assert status == 2
+    assert "no training run" in err
+
+
+def test_evaluate_an_anchor_into_a_folder_of_our_choice(call: Call, tmp_path: Path) -> None:
+    status, out, err = call("evaluate", "random doctor", "--cases", "clinic:xs", "evaluation.cases=10", "--json")
+    assert status == 0, err
+    assert all(isinstance(json.loads(line), dict) for line in out.splitlines())
+    (run,) = (tmp_path / "runs").iterdir()
+    assert list(Run.open(run).summary["doctors"]) == ["random doctor", "greedy information", "full information"]
+    assert call("evaluate", "random doctor", "--cases", "clinic:xs", "evaluation.cases=10")[0] == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
