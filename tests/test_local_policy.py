@@ -295,6 +295,9 @@ def test_transcripts_that_end_alike_are_not_confused() -> None:
 @pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1])
 def test_padding_never_lands_on_a_token(length: int) -> None:
     made = policy()
+    room: list[int] = []
+    forward = made.model.forward
+    made.model.forward = lambda **inputs: room.append(made.slots.capacity - made.slots.reach) or forward(**inputs)
 
     async def grown(key: int, width: int) -> None:
         """A transcript of `length` tokens, of which the last `width` come in one forward pass with the others'."""
@@ -306,6 +309,7 @@ def test_padding_never_lands_on_a_token(length: int) -> None:
         np.testing.assert_allclose(ours.logprobs, plain(made.model, told, 1.0), atol=1e-5)
 
     together(*(grown(key, 1 + 3 * key) for key in range(3)))
+    assert min(room) >= 1
 
 
 def test_long_prompts_do_not_pad_those_that_decode() -> None:
