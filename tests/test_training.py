@@ -1,0 +1,192 @@
+"""The main job end to end on the smallest clinic: methods, variants, adapters, processes, and warm starts kept for later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import SCRIPT, SMALL, environment, steps_of, without
+from safetensors.torch import load_file
+
+from workup import api, settings
+from workup.errors import UserError
+from workup.methods import load
+from workup.runs import Run
+
+TINY: dict[str, Any] = {
+    "cases": "clinic:xs", "tiny": {"width": 32}, "sft": {"steps": 30, "lr": 0.01}, "steps": 4, "batch": 4, "group": 4,
+    "max_tokens": 8, "evaluation": {"cases": 10, "anchors": False}, "quiet": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One cache for the whole file: runs of one recipe share their warm start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKUP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def craft(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return api.train("craft", out=tmp_path_factory.mktemp("craft") / "run", **TINY)
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return dict(load_file(run.policy / "model.safetensors"))
+
+
+def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def figures(run: Run, stage: str = "grpo") -> list[dict[str, Any]]:
+    return [without(line, "seconds", "tokens_per_second") for line in run.metrics() if line["stage"] == stage]
+
+
+def test_craft_leaves_a_whole_run(craft: Run) -> None:
+    assert [line["step"] for line in figures(craft)] == [1, 2, 3, 4]
+    assert list(craft.summary["doctors"]) == ["warm start", "trained"]
+    assert len(craft.episodes(phase="train")) == 4 * 16
+    assert len(craft.episodes(phase="eval")) == 2 * 10
+    assert not same(weights(craft), dict(load_file(craft.checkpoints / "warm-start" / "model.safetensors")))
+    for line in figures(craft):
+        trained = list(craft.episodes(phase="train", step=line["step"]))
+        assert line["reward"] == pytest.approx(sum(r.score.total for r in trained if r.score) / 16)
+        assert sum(line["parts"].values()) == pytest.approx(line["reward"])
+        assert line["accuracy"] == sum(bool(r.correct) for r in trained) / 16
+
+
+def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
+    """Thirty steps are enough that the tiny policy mostly speaks in actions; an untrained one never does."""
+    endings = craft.summary["doctors"]["warm start"]["endings"]
+    assert endings.get("out of tokens", 0) < 5
+
+
+def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: Path) -> None:
+    run = api.train("outcome", out=tmp_path / "run", **TINY)
+    ours, theirs = (run_.checkpoints / "warm-start" / "model.safetensors" for run_ in (run, craft))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert figures(run, "warm start") == [], "taken from the cache"
+    assert run.summary["doctors"]["warm start"]["accuracy"] == craft.summary["doctors"]["warm start"]["accuracy"]
+    assert not same(weights(run), weights(craft))
+
+
+def test_an_identical_run_skips_imitation_and_ends_the_same(craft: Run, tmp_path: Path) -> None:
+    run = api.train("craft", out=tmp_path / "run", **TINY)
+    assert figures(run, "warm start") == []
+    assert figures(run) == figures(craft)
+    assert same(weights(run), weights(craft))
+    assert without(run.summary, "seconds") == without(craft.summary, "seconds")
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"sft": {"steps": 3, "lr": 0.01}}, {"tiny": {"width": 16}}])
+def test_another_recipe_is_imitated_anew(change: dict[str, Any], craft: Run, tmp_path: Path) -> None:
+    small = {**TINY, "sft": {"steps": 4, "lr": 0.01}, **change, "steps": 0, "evaluation": {"cases": 1, "anchors": False}}
+    run = api.train("craft", out=tmp_path / "run", **small)
+    assert len(figures(run, "warm start")) == run.config["sft"]["steps"]
+    assert list(run.summary["doctors"]) == ["warm start", "trained"]
+
+
+def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
+    options = load("craft").settings.model_fields
+    variants = options["variant"].annotation.__args__  # type: ignore[union-attr]
+    normalisations = options["normalise"].annotation.__args__  # type: ignore[union-attr]
+    rewards: dict[str, float] = {}
+    ended = []
+    # Enough episodes that some find evidence of different weight and are right.
+    small = {**TINY, "steps": 1, "batch": 32, "group": 8, "evaluation": {"cases": 1, "anchors": False}}
+    for variant, normalise in [*product(variants, normalisations[:1]), ("crit", normalisations[1])]:
+        run = api.train(
+            "craft", out=tmp_path / f"{variant}-{normalise}", reward={"variant": variant, "normalise": normalise}, **small
+        )
+        (line,) = figures(run)
+        rewards.setdefault(variant, line["reward"])
+        assert rewards[variant] == line["reward"], "normalising changes the update, not the reward"
+        ended.append(weights(run))
+    assert len(set(rewards.values())) == len(variants)
+    assert not any(same(a, b) for k, a in enumerate(ended) for b in ended[:k])
+
+
+def test_adapters_on_the_policy_of_another_run(craft: Run, tmp_path: Path) -> None:
+    words = {**TINY, "tiny": {}, "policy": str(craft.path), "lora": {"r": 4}, "steps": 2, "save_every": 1, "beta": 0.05}
+    run = api.train("craft", out=tmp_path / "run", warm_start=False, **words)
+    assert list(run.summary["doctors"]) == ["untrained", "trained"]
+    assert run.summary["steps"] == 2
+    assert figures(run, "warm start") == []
+    before, after = weights(craft), weights(run)
+    assert before.keys() == after.keys(), "adapters are merged in"
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert "model.embed_tokens.weight" not in changed
+    # What it starts from is what the other run ended with, on the same cases with the same draws.
+    assert run.summary["doctors"]["untrained"]["accuracy"] == craft.summary["doctors"]["trained"]["accuracy"]
+    assert run.summary["doctors"]["untrained"]["endings"] == craft.summary["doctors"]["trained"]["endings"]
+    again = api.evaluate(
+        run.path, cases="clinic:xs", out=tmp_path / "again", max_tokens=8, quiet=True, **{"evaluation": TINY["evaluation"]}
+    )
+    assert again.summary["doctors"]["run"]["endings"] == run.summary["doctors"]["trained"]["endings"]
+
+
+def test_a_loaded_policy_gets_no_warm_start_unless_told(craft: Run, tmp_path: Path) -> None:
+    small = {**TINY, "policy": str(craft.path), "steps": 0, "sft": {"steps": 2}, "evaluation": {"cases": 2, "anchors": False}}
+    assert list(api.train("craft", out=tmp_path / "a", **small).summary["doctors"]) == ["untrained", "trained"]
+    told = api.train("craft", out=tmp_path / "b", warm_start=True, **small)
+    assert len(figures(told, "warm start")) == 2
+
+
+def test_several_updates_per_batch_and_a_tracker(craft: Run, tmp_path: Path) -> None:
+    small = {**TINY, "num_iterations": 2, "steps": 2, "evaluation": {"cases": 2, "anchors": False}}
+    run = api.train("craft", out=tmp_path / "run", report_to=["tensorboard"], **small)
+    assert [line["step"] for line in figures(run)] == [1, 2]
+    assert list(run.path.rglob("events.out.tfevents.*"))
+
+
+def test_a_policy_that_trained_nothing_yet_is_no_policy(craft: Run, tmp_path: Path) -> None:
+    half = Run.create(tmp_path / "half", dict(craft.config), {})
+    with pytest.raises(UserError, match="workup resume"):
+        api.train("craft", out=tmp_path / "run", **{**TINY, "policy": str(half.path)})
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_a_run_make_the_same_settings_again(craft: Run) -> None:
+    read = settings.build(settings.Settings, craft.config)
+    assert {**read.model_dump(mode="json")} == dict(craft.config)
+
+
+# `accelerate launch --cpu --num_processes 2` would start one process only; without a GPU --multi_gpu makes two on the CPU.
+LAUNCHERS = {
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+                   "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+}  # fmt: skip
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="two processes would want two GPUs")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None:
+    """Every group is played once, by one of them, and only the main process writes."""
+    launch = [sys.executable, "-m", *LAUNCHERS[launcher]]
+    words = ["train", "craft", "--cases", "clinic:xs", *SMALL, "steps=3", "evaluation.anchors=false", "--out", "run"]
+    env = {**environment(tmp_path / "cache"), "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(
+        [*launch, str(SCRIPT), *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("report  run/report.html") == 1
+    run = Run.open(tmp_path / "run")
+    assert [line["step"] for line in steps_of(run.path, "warm start")] == list(range(1, 31))
+    trained = list(run.episodes(phase="train"))
+    assert len({record.key for record in trained}) == len(trained) == 3 * 16
+    groups = {(record.step, record.episode.case.id) for record in trained}
+    assert len(groups) == 3 * 4
+    ranks = {place: {r.sample % 2 for r in trained if (r.step, r.episode.case.id) == place} for place in groups}
+    assert sorted(map(tuple, ranks.values())) == [(0,)] * 6 + [(1,)] * 6, "half of the groups each, and none is split"
+    assert [len(run.episodes(phase="eval", doctor=doctor)) for doctor in run.summary["doctors"]] == [10, 10]
+    assert (run.path / "policy" / "model.safetensors").exists()
+    assert [line["episodes"] for line in steps_of(run.path, "grpo")] == [16] * 3
