@@ -264,6 +264,8 @@ class LocalPolicy:
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
         self._encoded = lru_cache(maxsize=65_536)(self._encode)
+        # Tiny policies say the same few things over and over.
+        self._decode = lru_cache(maxsize=8_192)(tokenizer.decode)
         self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
         self._first = lru_cache(maxsize=4_096)(self._render_first)
 
@@ -411,7 +413,7 @@ class LocalPolicy:
             return bool(verdict)
         # A stop string may span tokens: look at as many as the longest has bytes.
         stop = request.sampling.stop
-        tail = self.tokenizer.decode(request.tokens[-max(len(s.encode()) for s in stop) - 1 :])
+        tail = self._decode(tuple(request.tokens[-max(len(s.encode()) for s in stop) - 1 :]))
         return any(s in tail for s in stop)
 
     def _endings(self, stop: tuple[str, ...]) -> list[int]:
@@ -420,9 +422,9 @@ class LocalPolicy:
         Nothing where nothing stops.
         """
         if stop and stop not in self._enders:
-            last = {*(s[-1] for s in stop), PARTIAL}
+            ends = tuple(s[i:] for s in stop for i in range(1, len(s)))
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            known = [int(any(s in t for s in stop)) or (MAYBE if any(c in t for c in last) else 0) for t in texts]
+            known = [int(any(s in t for s in stop)) or MAYBE * (t.startswith(ends) or PARTIAL in t) for t in texts]
             # The output layer may be padded beyond the vocabulary.
             self._enders[stop] = known + [0] * max(0, self.model.get_output_embeddings().weight.shape[0] - len(known))
         return self._enders[stop] if stop else []
@@ -430,7 +432,7 @@ class LocalPolicy:
     def _finish(self, request: Request) -> None:
         self._leave(request)
         ended = request.tokens[-1] in self.eos
-        text = self.tokenizer.decode(request.tokens[:-1] if ended else request.tokens)
+        text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))
         stopped = any(s in text for s in request.sampling.stop)
         request.future.set_result(
             Completion(text, tuple(request.tokens), tuple(request.logprobs), truncated=not (ended or stopped))
