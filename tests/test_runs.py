@@ -407,3 +407,10 @@ def test_two_trainers_do_not_share_a_run(run: Run) -> None:
         pass
     with Run.open(run.path).alone():
         pass
+
+
+def test_a_run_killed_while_it_was_made_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("versions.json", ".config.yaml.x7"):
+        (tmp_path / "run" / name).write_text("{")
+    assert Run.create(tmp_path / "run", CONFIG, versions({"seed": 3})).config == CONFIG

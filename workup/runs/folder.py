@@ -220,7 +220,10 @@ def _check_free(path: Path) -> None:
     if path.is_file():
         raise UserError(f"{path} is a file. Choose a folder with --out")
     with clear_errors(path):
-        if path.is_dir() and any(path.iterdir()):
+        # What a run leaves that was killed while it was being made is no obstacle.
+        if path.is_dir() and any(
+            not file.name.lstrip(".").startswith(("versions.json", "config.yaml")) for file in path.iterdir()
+        ):
             raise UserError(f"{path} is not empty and holds no run. Choose a new or empty folder with --out")
 
 
