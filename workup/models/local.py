@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -370,25 +371,25 @@ class LocalPolicy:
             request.tokens.append(token)
             request.logprobs.append(logprob)
             request.pending = [token]
-            if token in self.eos or len(request.tokens) >= request.room or self._stops(request, token):
+            if self._ends(request, token):
                 self._finish(request)
 
     def _forward(self, batch: list[Request]) -> torch.Tensor:
         """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned in one padded block."""
-        slots, width = self.slots, max(len(r.pending) for r in batch)
-        ids = np.zeros((len(batch), width), dtype=np.int64)
-        positions = np.zeros((len(batch), width), dtype=np.int64)
-        for row, request in enumerate(batch):
-            n = len(request.pending)
-            ids[row, width - n :] = request.pending
-            positions[row, width - n :] = range(request.held, request.held + n)
-            request.held += n
-        padding = np.arange(width) < width - np.array([len(r.pending) for r in batch])[:, None]
-        reach = max(r.held for r in batch)
+        slots = self.slots
+        counts = np.array([len(r.pending) for r in batch])
+        column = np.arange(counts.max()) - (counts.max() - counts)[:, None]  # negative where there is padding
+        real = column >= 0
+        ids = np.zeros(real.shape, dtype=np.int64)
+        ids[real] = list(chain.from_iterable(r.pending for r in batch))
+        positions = np.where(real, column + np.array([r.held for r in batch])[:, None], 0)
+        for request in batch:
+            request.held += len(request.pending)
+        reach = int(positions.max()) + 1
         slots.reserve(0, reach)
         where = torch.from_numpy(positions).to(self.device)
         rows = np.array([r.place for r in batch])
-        places = rows[:, None] * slots.capacity + np.where(padding, slots.capacity - 1, positions)
+        places = rows[:, None] * slots.capacity + np.where(real, positions, slots.capacity - 1)
         slots.rows = torch.from_numpy(rows).to(self.device)
         slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
         slots.reach, slots.first, slots.contiguous = reach, int(rows[0]), bool(rows[-1] - rows[0] == len(rows) - 1)
@@ -407,10 +408,12 @@ class LocalPolicy:
         self.forwards += 1
         return out.logits[:, -1]  # type: ignore[no-any-return]
 
-    def _stops(self, request: Request, token: int) -> bool:
+    def _ends(self, request: Request, token: int) -> bool:
+        if token in self.eos or len(request.tokens) >= request.room:
+            return True
         verdict = request.endings[token] if request.endings else 0
         if verdict != MAYBE:
-            return bool(verdict)
+            return verdict > 0
         # A stop string may span tokens: look at as many as the longest has bytes.
         stop = request.sampling.stop
         tail = self._decode(tuple(request.tokens[-max(len(s.encode()) for s in stop) - 1 :]))
@@ -459,15 +462,15 @@ def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequenc
     Each row's random number depends on its own key and position alone, so a draw does not change with the batch around it.
     """
     temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
-    scaled = logits.float() / temperature[:, None]
+    probabilities = (logits.float() / temperature[:, None]).softmax(-1)
     u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
-    cumulative = scaled.softmax(-1).cumsum(-1)
+    cumulative = probabilities.cumsum(-1)
     # Scaled by the total, since rounding may leave it a little below one.
     choice = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:])
     if any(s.temperature == 0 for s in samplings):
         greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
-        choice = torch.where(greedy[:, None], scaled.argmax(-1, keepdim=True), choice)
-    chosen = scaled.log_softmax(-1).gather(-1, choice)
+        choice = torch.where(greedy[:, None], logits.argmax(-1, keepdim=True), choice)
+    chosen = probabilities.gather(-1, choice).log()
     return choice[:, 0].tolist(), chosen[:, 0].tolist()
 
 
