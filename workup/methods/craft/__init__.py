@@ -32,6 +32,7 @@ class Settings(BaseModel):
     penalty: float = Field(0.2, ge=0, description="taken off a trajectory without a valid diagnosis")
     normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
     max_turns: int = Field(10, ge=1, description="T: the diagnosis has to be among the first T actions")
+    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
 
 
 class Craft:
@@ -46,7 +47,7 @@ class Craft:
 
     def stages(self, settings: Settings) -> Sequence[Stage]:
         return (
-            Imitate("warm start", Teaching().demonstrate),
+            Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
             Reinforce("grpo", craft_reward(settings), zscore(settings.normalise)),
         )
 
