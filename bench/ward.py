@@ -18,7 +18,7 @@ from workup.models.tiny import TinySettings, build
 
 EPISODES, TURNS = 128, 10
 MAX_TOKENS = 16  # per completion; each takes three
-SIZE = TinySettings(width=144, layers=3, heads=4, context=512)
+SIZE = TinySettings(width=168, layers=2, heads=4, context=512)  # the tiny policy's own two layers, made wider
 
 
 class Interviewer(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers ships no types here

@@ -1,0 +1,116 @@
+"""Where the time of a whole training step goes: 16 cases × 8 episodes × 10 turns, sampled, judged, recorded and trained on.
+
+Everything is what `workup train craft` runs: the engine with its default settings, collection, reward, credit, and a run
+folder that keeps every episode. Ours is the time outside the model: everything but its forward passes (the sampler's and the
+trainer's) and the backward pass, the optimiser included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from bench.figures import Figure
+from bench.ward import MAX_TOKENS, SIZE, TURNS
+from workup.case import Source
+from workup.cases.clinic import open_clinic
+from workup.collect import Collection, Share, Step
+from workup.engines.trl import TrlEngine
+from workup.environments.consultation import Consultation
+from workup.judges.exact import ExactJudge
+from workup.methods import load
+from workup.models.local import LocalPolicy
+from workup.models.tiny import build
+from workup.ports import Demonstration, Reinforce
+from workup.runs import Run, versions
+from workup.settings import Settings
+
+LESSONS, WARM_UP, STEPS = 120, 3, 15
+
+
+def measure() -> list[Figure]:
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder:
+        steps = run(Path(folder))
+    turns = median(step["turns"] for step in steps)
+    if turns < 0.99 * TURNS:
+        raise SystemExit(f"step: episodes of {turns} turns instead of {TURNS}")
+    total = median(step["total"] for step in steps)
+    outside = median(step["total"] - step["forward"] - step["backward"] for step in steps)
+    return [Figure("training step, outside the model", outside, total, "s", outside / total, 0.15, False)]
+
+
+def run(folder: Path) -> list[Counter[str]]:
+    """Seconds of every step, by what they were spent on; and its mean turns per episode."""
+    settings = Settings(method="craft", max_tokens=MAX_TOKENS, steps=WARM_UP + STEPS, lr=1e-6)
+    method, source = load("craft"), open_clinic("s")
+    environment = Consultation(source.items, source.diagnoses, TURNS)
+    model, tokenizer = build(source, environment.phrases, SIZE, seed=1)
+    steps: list[Counter[str]] = []
+    with Run.create(folder / "run", {"method": "craft"}, versions({"run": 0}, "bench")) as disk, timed(model) as spent:
+
+        def keep(step: Step) -> None:
+            spent["turns"] = fmean(len(record.episode.turns) for record in step.records)
+            disk.write(step.records)
+
+        def on_step(step: int, update: Mapping[str, float]) -> None:
+            disk.log({"stage": "grpo", "step": step, **update})
+            steps.append(Counter(spent, total=time.perf_counter()))
+            spent.clear()
+
+        engine = TrlEngine(LocalPolicy(model.eval(), tokenizer), settings, folder / "checkpoints", on_step=on_step)
+        engine.imitate(([lesson(source, environment, 16 * k + i) for i in range(16)] for k in range(LESSONS)), LESSONS)
+        steps.clear()
+        stage = next(s for s in method.stages(method.settings(max_turns=TURNS)) if isinstance(s, Reinforce))
+        collection = Collection(stage, source, environment, ExactJudge(), settings, Share(0, 1, engine.gather), keep)
+        engine.reinforce(collection.collect, settings.steps)
+    for before, step in reversed(list(pairwise(steps))):
+        step["total"] -= before["total"]
+    return steps[WARM_UP:]
+
+
+def lesson(source: Source, environment: Consultation, index: int) -> Demonstration:
+    """Ten random questions and no diagnosis: what a policy must imitate so that every episode has ten turns."""
+    case, rng = source.train[-1 - index], np.random.default_rng([2, index])
+    asked = [source.items[i] for i in rng.integers(len(source.items), size=TURNS)]
+    said = [f"<{item.kind.value}>{item.name}</{item.kind.value}>" for item in asked]
+    heard = [environment.reply(case, environment.read(text)).messages for text in said]
+    return Demonstration(environment.open(case), tuple(zip(said, heard, strict=True)))
+
+
+@contextmanager
+def timed(model: Any) -> Iterator[Counter[str]]:
+    """Seconds in forward and in backward passes, added up until they are cleared."""
+    spent: Counter[str] = Counter()
+    begun: dict[str, float] = {}
+
+    def begin(name: str) -> Callable[..., None]:
+        return lambda *_: begun.__setitem__(name, time.perf_counter())
+
+    def end(name: str) -> Callable[..., None]:
+        return lambda *_: spent.update({name: time.perf_counter() - begun[name]})
+
+    def backward(self: Accelerator, *arguments: Any, **settings: Any) -> None:
+        begin("backward")()
+        plain(self, *arguments, **settings)
+        end("backward")()
+
+    plain, Accelerator.backward = Accelerator.backward, backward
+    hooks = [model.register_forward_pre_hook(begin("forward")), model.register_forward_hook(end("forward"))]
+    try:
+        yield spent
+    finally:
+        Accelerator.backward = plain
+        for hook in hooks:
+            hook.remove()
