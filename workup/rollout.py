@@ -56,9 +56,9 @@ class TokenDoctor:
         for turn in past:
             tokens += turn.prompt_tokens
             tokens += turn.completion.tokens
-        new = past[-1].observation.messages if past else opening
-        prompt = self.policy.render(new, tokens)
-        return Act(prompt, await self.policy.sample((*tokens, *prompt), sampling))
+        prompt = self.policy.render(past[-1].observation.messages if past else opening, tokens)
+        tokens += prompt
+        return Act(prompt, await self.policy.sample(tuple(tokens), sampling))
 
 
 async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play) -> Episode:
@@ -84,7 +84,7 @@ async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play
 
 def _cut_off(case: Case, opening: tuple[Message, ...], past: list[Turn], last: Turn) -> Episode:
     """The episode whose last completion hit the token limit; a completion without any room for text is no turn."""
-    turns = (*past, last) if last.completion.text else tuple(past)
+    turns = (*past, last) if last.completion.text or last.completion.tokens else tuple(past)
     if not turns:
         raise RolloutError("the opening leaves no room for a single token in the policy's context")
     return Episode(case, opening, turns, Ending.OUT_OF_TOKENS)

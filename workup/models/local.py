@@ -436,10 +436,8 @@ class LocalPolicy:
         self._leave(request)
         ended = request.tokens[-1] in self.eos
         text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))
-        stopped = any(s in text for s in request.sampling.stop)
-        request.future.set_result(
-            Completion(text, tuple(request.tokens), tuple(request.logprobs), truncated=not (ended or stopped))
-        )
+        cut = not ended and len(request.tokens) >= request.room and not any(s in text for s in request.sampling.stop)
+        request.future.set_result(Completion(text, tuple(request.tokens), tuple(request.logprobs), cut))
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:
@@ -461,15 +459,17 @@ def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequenc
 
     Each row's random number depends on its own key and position alone, so a draw does not change with the batch around it.
     """
-    temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
-    probabilities = (logits.float() / temperature[:, None]).softmax(-1)
+    temperature = np.array([s.temperature for s in samplings], dtype=np.float32)
+    greedy = temperature == 0
+    divisor = torch.from_numpy(np.where(greedy, np.float32(1), temperature)).to(logits.device)
+    probabilities = (logits.float() / divisor[:, None]).softmax(-1)
     u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
     cumulative = probabilities.cumsum(-1)
     # Scaled by the total, since rounding may leave it a little below one.
     choice = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:])
-    if any(s.temperature == 0 for s in samplings):
-        greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
-        choice = torch.where(greedy[:, None], logits.argmax(-1, keepdim=True), choice)
+    if greedy.any():
+        where = torch.from_numpy(greedy).to(logits.device)
+        choice = torch.where(where[:, None], logits.argmax(-1, keepdim=True), choice)
     chosen = probabilities.gather(-1, choice).log()
     return choice[:, 0].tolist(), chosen[:, 0].tolist()
 
