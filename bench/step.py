@@ -8,7 +8,7 @@ trainer's) and the backward pass, the optimiser included.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -36,6 +36,7 @@ from workup.ports import Demonstration, Reinforce
 from workup.runs import Run, versions
 from workup.settings import Settings
 
+Seconds = dict[str, float]
 LESSONS, WARM_UP, STEPS = 120, 3, 15
 
 
@@ -52,13 +53,13 @@ def measure() -> list[Figure]:
     return [Figure("training step, outside the model", outside, total, "s", outside / total, 0.15, False)]
 
 
-def run(folder: Path) -> list[Counter[str]]:
+def run(folder: Path) -> list[Seconds]:
     """Seconds of every step, by what they were spent on; and its mean turns per episode."""
     settings = Settings(method="craft", max_tokens=MAX_TOKENS, steps=WARM_UP + STEPS, lr=1e-6)
     method, source = load("craft"), open_clinic("s")
     environment = Consultation(source.items, source.diagnoses, TURNS)
     model, tokenizer = build(source, environment.phrases, SIZE, seed=1)
-    steps: list[Counter[str]] = []
+    steps: list[Seconds] = []
     with Run.create(folder / "run", {"method": "craft"}, versions({"run": 0}, "bench")) as disk, timed(model) as spent:
 
         def keep(step: Step) -> None:
@@ -67,7 +68,7 @@ def run(folder: Path) -> list[Counter[str]]:
 
         def on_step(step: int, update: Mapping[str, float]) -> None:
             disk.log({"stage": "grpo", "step": step, **update})
-            steps.append(Counter(spent, total=time.perf_counter()))
+            steps.append({**spent, "total": time.perf_counter()})
             spent.clear()
 
         engine = TrlEngine(LocalPolicy(model.eval(), tokenizer), settings, folder / "checkpoints", on_step=on_step)
@@ -91,16 +92,16 @@ def lesson(source: Source, environment: Consultation, index: int) -> Demonstrati
 
 
 @contextmanager
-def timed(model: Any) -> Iterator[Counter[str]]:
+def timed(model: Any) -> Iterator[Seconds]:
     """Seconds in forward and in backward passes, added up until they are cleared."""
-    spent: Counter[str] = Counter()
+    spent: Seconds = defaultdict(float)
     begun: dict[str, float] = {}
 
     def begin(name: str) -> Callable[..., None]:
         return lambda *_: begun.__setitem__(name, time.perf_counter())
 
     def end(name: str) -> Callable[..., None]:
-        return lambda *_: spent.update({name: time.perf_counter() - begun[name]})
+        return lambda *_: spent.__setitem__(name, spent[name] + time.perf_counter() - begun[name])
 
     def backward(self: Accelerator, *arguments: Any, **settings: Any) -> None:
         begin("backward")()
