@@ -451,7 +451,8 @@ def test_ctrl_c_goes_through_to_whoever_called() -> None:
 
 
 PROGRAM = """
-import fcntl, sys, termios
+import fcntl, signal, sys, termios
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background hands down an ignored one
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches this process and no other
 from handmade import SOURCE
 from workup.play import play
