@@ -375,26 +375,6 @@ def test_episodes_that_end_early_leave_the_others_right() -> None:
         np.testing.assert_allclose([x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5)
 
 
-def test_slots_close_ranks_when_episodes_end() -> None:
-    async def talk(made: LocalPolicy, key: int, turns: int) -> None:
-        transcript = [4 + key]
-        for _ in range(turns):
-            transcript += [*(await made.sample(transcript, Sampling(max_tokens=3, key=key))).tokens, 5]
-
-    def copies(lengths: Sequence[int]) -> int:
-        """How many forward passes had to copy the cache's rows together."""
-        made = policy()
-        copied: list[bool] = []
-        forward = made.model.forward
-        made.model.forward = lambda **inputs: copied.append(not made.slots.contiguous) or forward(**inputs)
-        together(*(talk(made, key, turns) for key, turns in enumerate(lengths)))
-        return sum(copied)
-
-    assert copies([1, 4, 4, 4, 4, 2, 4, 4, 4, 4]) == 0
-    # Most of them have ended: to move the rest would cost more than it saves.
-    assert copies([1, 1, 1, 1, 1, 2, 1, 1, 2, 1]) == 3
-
-
 def test_refresh_after_the_weights_changed() -> None:
     made = policy()
     first = one(made, [4, 5, 6], max_tokens=4)

@@ -34,7 +34,6 @@ PLAIN = (
 )
 JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
 BLOCK = 64  # the cache's length is a multiple of this many tokens
-STRAYS = 4  # slots that lie apart are moved together when they are at most one in so many
 TAIL = 8  # idle slots are looked up by their last tokens before their whole transcripts are compared
 MAYBE = -1
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
@@ -98,13 +97,6 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         self.keys = self._enlarged(self.keys, count, capacity)
         self.values = self._enlarged(self.values, count, capacity)
 
-    def swap(self, some: list[int], others: list[int]) -> None:
-        """Exchanges what lies at the places `some` with what lies at `others`."""
-        for store in (self.keys, self.values):
-            assert store is not None
-            rows = store.view(self.table.count, self.table.capacity, *store.shape[1:])
-            rows[some + others] = rows[others + some]
-
     def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
         new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
         new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
@@ -120,51 +112,37 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         return -1
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One transcript's row in the cache: where it lies at present, and while no request uses it, the tokens it holds."""
-
-    place: int
-    tokens: tuple[int, ...] = ()
-
-
 class Slots:
     """The cache's book-keeping: which tokens each slot holds, and where the present forward pass writes."""
 
     def __init__(self, layers: int, device: torch.device) -> None:
-        self.capacity, self.device = 0, device
+        self.count, self.capacity, self.device = 0, 0, device
         self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
         self.reach, self.first, self.contiguous = 0, 0, True
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
-        self.all: list[Slot] = []  # by place
-        self.free: list[Slot] = []
-        self.idle: dict[Slot, None] = {}  # those that hold a transcript no request is using, the oldest first
-        self.index: dict[int, dict[tuple[int, ...], list[Slot]]] = {}  # their lengths → last tokens → slots
-
-    @property
-    def count(self) -> int:
-        return len(self.all)
+        self.free: list[int] = []
+        self.idle: dict[int, tuple[int, ...]] = {}  # slots that no request is using → the tokens they hold, oldest first
+        self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}  # how many those are → the last of them → slots
 
     def reserve(self, slots: int, length: int) -> None:
         """Room for `slots` rows of `length` tokens, and one scratch position that padding is written to."""
         if slots <= self.count and length < self.capacity:
             return
         before = self.count, self.capacity
-        new = [Slot(place) for place in range(self.count, slots)]
-        self.all += new
-        self.free += new
+        self.free.extend(range(self.count, slots))
+        self.count = max(self.count, slots)
         if length >= self.capacity:
             self.capacity = BLOCK * (length * 5 // 4 // BLOCK + 1)
         for layer in self.layers:
             layer.grow(*before)
 
-    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[Slot, int]:
+    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
         """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than all of them)."""
         for length in sorted(self.index, reverse=True):
             if length < len(prompt):
                 for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
-                    if slot.tokens == prompt[:length]:
+                    if self.idle[slot] == prompt[:length]:
                         self._forget(slot)
                         return slot, length
         if not self.free and self.count >= limit:
@@ -173,45 +151,30 @@ class Slots:
             self.free.append(oldest)
         if not self.free:
             self.reserve(min(limit, max(8, 2 * self.count)), 0)
-        # The lowest free place keeps a batch contiguous.
-        slot = min(self.free, key=lambda slot: slot.place)
+        # The lowest free slot keeps a batch contiguous.
+        slot = min(self.free)
         self.free.remove(slot)
         return slot, 0
 
-    def release(self, slot: Slot, tokens: tuple[int, ...]) -> None:
+    def release(self, slot: int, tokens: tuple[int, ...]) -> None:
         """The request is done; `tokens` are those whose keys and values the slot holds."""
-        slot.tokens = tokens
-        self.idle[slot] = None
+        self.idle[slot] = tokens
         self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
 
-    def _forget(self, slot: Slot) -> None:
-        del self.idle[slot]
-        length, tail = len(slot.tokens), slot.tokens[-TAIL:]
+    def _forget(self, slot: int) -> None:
+        tokens = self.idle.pop(slot)
+        length, tail = len(tokens), tokens[-TAIL:]
         self.index[length][tail].remove(slot)
         if not self.index[length][tail]:
             del self.index[length][tail]
         if not self.index[length]:
             del self.index[length]
 
-    def close_ranks(self, batch: Sequence[Slot]) -> None:
-        """Moves the few slots of `batch` that lie apart to the front, so that the rest need not be copied at every step."""
-        places = {slot.place for slot in batch}
-        strays = [slot for slot in batch if slot.place >= len(batch)]
-        if max(places) - min(places) < len(batch) or STRAYS * len(strays) > len(batch):
-            return
-        holes = [slot for slot in self.all[: len(batch)] if slot.place not in places]
-        mine, theirs = [slot.place for slot in strays], [slot.place for slot in holes]
-        for layer in self.layers:
-            layer.swap(mine, theirs)
-        for slot, hole in zip(strays, holes, strict=True):
-            slot.place, hole.place = hole.place, slot.place
-            self.all[slot.place], self.all[hole.place] = slot, hole
-
     def clear(self) -> None:
         """Forgets everything: the weights have changed."""
         self.idle.clear()
         self.index.clear()
-        self.free = list(self.all)
+        self.free = list(range(self.count))
 
 
 @dataclass(slots=True, eq=False)
@@ -223,16 +186,11 @@ class Request:
     future: asyncio.Future[Completion]
     endings: Sequence[int]
     room: int
-    slot: Slot | None = None
+    slot: int = -1  # none before it is admitted
     held: int = 0  # how many tokens of the transcript the slot holds
     pending: list[int] = field(default_factory=list)  # tokens not computed yet
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def place(self) -> int:
-        """Where in the cache it lies, −1 before it is admitted."""
-        return self.slot.place if self.slot else -1
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -339,16 +297,13 @@ class LocalPolicy:
     def _step(self) -> None:
         for request in [r for r in self.active if r.future.done()]:
             self._leave(request)  # its caller was cancelled
-        batch = [r for r in self.active if r.slot]
-        for request in [r for r in self.active if not r.slot][: self.max_batch - len(batch)]:
+        batch = [r for r in self.active if r.slot >= 0]
+        for request in [r for r in self.active if r.slot < 0][: self.max_batch - len(batch)]:
             self._admit(request)
             batch.append(request)
         # Long prompts go first and alone, so that those which decode are not padded to their length.
-        if long := [r for r in batch if len(r.pending) > JOIN]:
-            self._advance(long)
-        elif batch:
-            self.slots.close_ranks([r.slot for r in batch if r.slot])
-            self._advance(batch)
+        if now := [r for r in batch if len(r.pending) > JOIN] or batch:
+            self._advance(now)
 
     def _admit(self, request: Request) -> None:
         self.slots.reserve(min(len(self.active), self.max_batch), 0)
@@ -357,13 +312,13 @@ class LocalPolicy:
 
     def _leave(self, request: Request) -> None:
         del self.active[request]
-        if request.slot:
+        if request.slot >= 0:
             self.slots.release(request.slot, request.known)
 
     @torch.no_grad()
     def _advance(self, batch: list[Request]) -> None:
         """One forward pass and one new token for every request of `batch`."""
-        batch.sort(key=lambda r: r.place)
+        batch.sort(key=lambda r: r.slot)
         logits = self._forward(batch)
         tokens, logprobs = draw(logits, [r.sampling for r in batch], [r.held for r in batch])
         self.generated += len(batch)
@@ -388,7 +343,7 @@ class LocalPolicy:
         reach = int(positions.max()) + 1
         slots.reserve(0, reach)
         where = torch.from_numpy(positions).to(self.device)
-        rows = np.array([r.place for r in batch])
+        rows = np.array([r.slot for r in batch])
         places = rows[:, None] * slots.capacity + np.where(real, positions, slots.capacity - 1)
         slots.rows = torch.from_numpy(rows).to(self.device)
         slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
