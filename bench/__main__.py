@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"nothing called {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    warnings.simplefilter("ignore", FutureWarning)  # transformers' own, about names that TRL still uses
     figures = [figure for name in arguments.names or NAMES for figure in import_module(f"bench.{name}").measure()]
     Console().print(table(figures))
     if arguments.json:
