@@ -7,6 +7,7 @@ import copy
 import gc
 import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -177,7 +178,8 @@ class TrlEngine:
             if done >= total:
                 trainer._load_from_checkpoint(str(found[-1]))
             else:
-                trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+                with _libraries_frozen():
+                    trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
         self.stopped = self._stopping and trainer.state.global_step < total and done < total
         self.checkpoint = checkpoints(folder)[-1]
         self._settle()
@@ -227,3 +229,14 @@ def _one_device(arguments: Any) -> Any:
     """One process trains on one device: several GPUs take several processes (`accelerate launch`)."""
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
+
+
+@contextmanager
+def _libraries_frozen() -> Iterator[None]:
+    """Keeps what is alive now out of garbage collections: walking through the libraries' objects takes 0.2 s each time."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -18,6 +18,7 @@ from workup.text import blocks, neutralise, normalise
 DIAGNOSE = "diagnose"
 MALFORMED = "malformed"
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
+STOP = tuple(f"</{tag}>" for tag in TAGS)
 
 INSTRUCTIONS = (
     "You are the doctor in a simulated consultation; this is a test bench and no medical device. Gather evidence, "
@@ -70,7 +71,7 @@ class Consultation:
 
     @property
     def stop(self) -> tuple[str, ...]:
-        return tuple(f"</{tag}>" for tag in TAGS)
+        return STOP
 
     @property
     def phrases(self) -> tuple[str, ...]:
@@ -93,15 +94,7 @@ class Consultation:
         One error each: a tag or control token that is part of no block, an action that names nothing, a request of more
         than 300 characters, and anything at all after the action. Prose before the action is a thought, and no error.
         """
-        seen = blocks(text, TAGS)
-        errors = seen.errors
-        for block in seen.found:
-            content = " ".join(block.content.split())
-            if any(map(str.isalnum, content)):
-                errors += bool(text[block.end :].strip()) + (len(content) > _LONGEST)
-                return Action(block.tag, (content[:_LONGEST],), errors)
-            errors += 1
-        return Action(MALFORMED, (), max(errors, 1))
+        return _read(text)
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         return self.reply(case, action)
@@ -172,6 +165,19 @@ class Consultation:
             return name[0] if name[0].lower() in allowed else WITHHELD
 
         return neutralise(_naming(names).sub(hide, self._closed.sub(hide, text)))
+
+
+@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
+def _read(text: str) -> Action:
+    seen = blocks(text, TAGS)
+    errors = seen.errors
+    for block in seen.found:
+        content = " ".join(block.content.split())
+        if any(map(str.isalnum, content)):
+            errors += bool(text[block.end :].strip()) + (len(content) > _LONGEST)
+            return Action(block.tag, (content[:_LONGEST],), errors)
+        errors += 1
+    return Action(MALFORMED, (), max(errors, 1))
 
 
 def _message(text: str, evidence: tuple[str, ...] = (), item: str = "") -> Observation:
