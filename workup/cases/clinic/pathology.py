@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
-from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, evidence_of
+from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, evidence_of, weighed
 from workup.cases.clinic.tables import SEXES
 from workup.cases.files import Lazy
-from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge, grade
+from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge
 
 DIFFERENTIALS = 5
 """How many reference differentials a case lists."""
@@ -254,13 +254,6 @@ def _results(tumour: int, rng: np.random.Generator) -> tuple[Fact, ...]:
     return tuple(facts[int(choice * len(facts))] for facts, choice in reports)
 
 
-def _weighed(results: Sequence[Fact], diagnosis: str, evidence: Mapping[str, Answer]) -> tuple[Fact, ...]:
-    ratios = knowledge().likelihood_ratios(evidence_of(results), diagnosis, evidence)
-    return tuple(
-        Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(results, ratios, strict=True)
-    )
-
-
 def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str, ...]:
     """The most probable other tumours given the presentation, by the exact posterior."""
     posterior = np.asarray(knowledge().posterior(evidence))
@@ -286,7 +279,7 @@ def _case(seed: int, split: str, index: int) -> Case:
         codes=(tumour.code,),
         aliases=tumour.synonyms,
         differentials=_differentials(place, evidence_of(given)),
-        facts=_weighed(results, tumour.name, evidence_of(given)),
+        facts=weighed(knowledge(), results, tumour.name, given),
         record=_record(presentation, results),
     )
     return Case(f"clinic:pathology:{seed}:{split}:{index}", presentation, truth, given=given, category=tumour.family)

@@ -155,16 +155,10 @@ class Clinic:
             codes=(disease.code,),
             aliases=disease.synonyms,
             differentials=self._differentials(disease.name, given),
-            facts=self._weighed(facts, disease.name, given),
+            facts=weighed(self.knowledge, facts, disease.name, given),
             record=_record(presentation, facts),
         )
         return Case(id, presentation, truth, given=given, category=disease.family)
-
-    def _weighed(self, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> tuple[Fact, ...]:
-        ratios = self.knowledge.likelihood_ratios(evidence_of(facts), diagnosis, evidence_of(given))
-        return tuple(
-            Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(facts, ratios, strict=True)
-        )
 
     def _differentials(self, diagnosis: str, given: Sequence[Fact]) -> tuple[str, ...]:
         """The other diagnoses that the presentation makes most probable, best first."""
@@ -179,6 +173,12 @@ def evidence_of(facts: Sequence[Fact]) -> dict[str, tuple[str, ...]]:
     for fact in facts:
         evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
     return evidence
+
+
+def weighed(knowledge: TabularKnowledge, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> tuple[Fact, ...]:
+    """`facts` with their criticality for `diagnosis`, given what the presentation states (CR-4)."""
+    ratios = knowledge.likelihood_ratios(evidence_of(facts), diagnosis, evidence_of(given))
+    return tuple(Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(facts, ratios, strict=True))
 
 
 def _fact(finding: Finding, choice: float) -> Fact:
