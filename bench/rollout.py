@@ -154,7 +154,7 @@ def trl(folder: str) -> Callable[[], Transcripts]:
     environments, rewards and training are not. It gets the one tool that is called, since each more costs it time.
     """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     ward = Ward.open()
     ward.tokenizer.chat_template, ward.tokenizer.response_template = TEMPLATE, RESPONSE
@@ -187,17 +187,7 @@ def trl(folder: str) -> Callable[[], Transcripts]:
         processing_class=ward.tokenizer,
         train_dataset=Dataset.from_dict({"prompt": chats}),
         environment_factory=Encounter,
-        args=GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
-            report_to=[],
-            per_device_train_batch_size=EPISODES,
-            temperature=1.0,
-            # Of the whole transcript, and one tool call fewer than turns: the last action is not answered.
-            max_completion_length=TURNS * MAX_TOKENS,
-            max_tool_calling_iterations=TURNS - 1,
-        ),
+        args=trl_arguments(folder),
     )
     trainer.model.eval()
     environments = [Encounter() for _ in ward.cases]
@@ -213,3 +203,20 @@ def trl(folder: str) -> Callable[[], Transcripts]:
         return [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
 
     return play
+
+
+def trl_arguments(folder: str) -> Any:
+    """TRL's settings for the same episodes as everybody's."""
+    from trl import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=folder,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        per_device_train_batch_size=EPISODES,
+        temperature=1.0,
+        # Of the whole transcript, and one tool call fewer than turns: the last action is not answered.
+        max_completion_length=TURNS * MAX_TOKENS,
+        max_tool_calling_iterations=TURNS - 1,
+    )
