@@ -147,6 +147,11 @@ class Source(Protocol):
         """What the reader should know: rows skipped and why, simplifications, licences."""
         ...
 
+    @property
+    def restricted(self) -> bool:
+        """Whether a data-use agreement forbids passing the text on: only trusted endpoints may see it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FixedSource:
@@ -160,3 +165,4 @@ class FixedSource:
     phrases: Sequence[str] = ()
     knowledge: Knowledge | None = None
     notes: Sequence[str] = field(default=())
+    restricted: bool = False

@@ -31,6 +31,10 @@ class RolloutError(WorkupError):
     """One episode could not be finished (a judge, patient or endpoint gave up); the reason is the message."""
 
 
+class BudgetError(UserError):
+    """The money or the calls that the user allowed are spent; everything done so far is kept."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> UserError:
     """The error for a name that does not exist, with the nearest one that does.
 

@@ -76,10 +76,47 @@ class Environment(Protocol):
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
 
 
-class Model(Protocol):
-    """A model in a supporting role: judge, patient, examiner."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model in a supporting role is asked; equal requests to the same model may share one answer.
 
-    async def complete(self, messages: Sequence[Message]) -> str: ...
+    `role` ("judge", "patient", …) is for the ledger; `version` names the prompt that made the messages, so that an edited
+    prompt is a new request. `schema` is a JSON Schema as JSON text, or "" for free text. `sample` tells apart several draws
+    of the same request.
+    """
+
+    role: str
+    version: str
+    messages: tuple[Message, ...]
+    schema: str = ""
+    max_tokens: int = 1024
+    temperature: float = 0.0
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What it answered, and what that took: tokens read and written, and whether it came from a cache at no cost."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    truncated: bool = False
+    cached: bool = False
+
+
+class Model(Protocol):
+    """A model in a supporting role: judge, patient, examiner.
+
+    Raises RolloutError when it gives up after its retries; never answers in another's place.
+    """
+
+    @property
+    def name(self) -> str:
+        """What tells it from every other model: part of each cache key and of each record's provenance; holds no secret."""
+        ...
+
+    async def complete(self, request: Request) -> Reply: ...
 
 
 class Scorer(Protocol):

@@ -1,0 +1,1 @@
+"""How far the models in supporting roles can be trusted, measured against exact counterparts."""

@@ -1,0 +1,60 @@
+"""Answers of a fixed shape from any model: a JSON Schema is asked for, the answer checked, and what is wrong asked again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from workup.episode import Message
+from workup.errors import RolloutError
+from workup.ports import Model, Request
+
+Shape = TypeVar("Shape", bound=BaseModel)
+ATTEMPTS = 3
+LONGEST = 200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
+
+
+async def ask(
+    model: Model, request: Request, shape: type[Shape], check: Callable[[Shape], str | None] = lambda answer: None
+) -> Shape:
+    """The model's answer as `shape`; `check` says in one sentence what is wrong with a well-formed answer, or None.
+
+    A wrong answer is shown to the model with the reason, at most twice. Raises RolloutError when it stays wrong.
+    """
+    first = request = replace(request, schema=schema_of(shape))
+    problem = ""
+    for _ in range(ATTEMPTS):
+        reply = await model.complete(request)
+        answer, problem = parse(reply.text, shape)
+        problem = problem or (check(answer) or "" if answer is not None else "")
+        if answer is not None and not problem:
+            return answer
+        repair = f"That is not usable: {problem}. Answer again with nothing but the JSON object."
+        request = replace(first, messages=(*first.messages, Message("assistant", reply.text), Message("user", repair)))
+    raise RolloutError(f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}")
+
+
+def schema_of(shape: type[BaseModel]) -> str:
+    """The JSON Schema of `shape` as canonical JSON text."""
+    return json.dumps(shape.model_json_schema(), sort_keys=True, ensure_ascii=False)
+
+
+def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
+    """The JSON object in `text` as `shape`, or None and what is wrong, in one line.
+
+    Prose and code fences around the object are forgiven: what counts is from the first brace to the last.
+    """
+    text = text[:LONGEST]
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None, "it holds no JSON object"
+    try:
+        return shape.model_validate_json(text[start : end + 1]), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return None, f"{f'field {where}: ' if where else ''}{first['msg'][:200]}"
