@@ -1,0 +1,1 @@
+"""Commands of the `workup` program that are groups of their own."""
