@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import workup.cases.jsonl as format_
 from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases.files import LINE_LIMIT
-from workup.cases.jsonl import CaseLine, open, schema, validate, write
+from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, open, provenances, schema, validate, write
 from workup.errors import CaseError, UserError
 
 SCHEMA = json.loads((Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8"))
@@ -85,7 +85,9 @@ def test_the_shipped_schema_is_the_reader_s() -> None:
 
 junk = st.sampled_from([None, 1, -1, 4, 2.5, "", "x", True, [], ["x"], [1], {}, {"id": "a", "text": "b"}, "test"])
 paths = st.sampled_from(
-    [("id",), ("presentation",), ("truth",), ("options",), ("given",), ("category",), ("colour",)]
+    [("id",), ("presentation",), ("truth",), ("options",), ("given",), ("category",), ("colour",), ("restricted",)]
+    + [("provenance",)]
+    + [("provenance", 0, key) for key in ("step", "model", "version", "date", "detail", "colour")]
     + [("truth", key) for key in ("diagnosis", "codes", "facts", "record", "extra", "colour")]
     + [("truth", "facts", 0, key) for key in ("id", "item", "text", "kind", "weight", "colour")]
 )
@@ -94,7 +96,9 @@ paths = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(paths, junk, st.booleans())
 def test_schema_and_reader_accept_the_same_lines(path: tuple[Any, ...], value: object, remove: bool) -> None:
-    line: Any = json.loads(json.dumps(LINE | {"truth": {"diagnosis": "Flu", "facts": [{"id": "f", "item": "i", "text": "t"}]}}))
+    steps = [{"step": "facts", "model": "m", "version": "1", "date": "2026-01-02"}]
+    truth = {"diagnosis": "Flu", "facts": [{"id": "f", "item": "i", "text": "t"}]}
+    line: Any = json.loads(json.dumps(LINE | {"truth": truth, "provenance": steps}))
     target = line
     for key in path[:-1]:
         target = target[key]
@@ -218,6 +222,27 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         write([Case("1", "x", Truth("Flu", extra=Board()))], tmp_path / "c.jsonl")
     with pytest.raises(UserError, match="longer than a line"):
         write([Case("1", "x" * LINE_LIMIT, Truth("Flu"))], tmp_path / "c.jsonl")
+
+
+steps = st.builds(ProvenanceLine, step=name, model=name, version=name, date=name, detail=values)
+
+
+@relaxed
+@given(cases, st.lists(steps, max_size=2), st.booleans())
+def test_provenance_and_restriction_come_back(tmp_path: Path, case: Case, made: list[ProvenanceLine], restricted: bool) -> None:
+    line = line_of(case, made, restricted=restricted)
+    VALIDATOR.validate(json.loads(line))
+    other = line_of(Case(f"{case.id}+", "x", Truth("Flu")))
+    (tmp_path / "c.jsonl").write_text(f"{line}\n{other}\n", encoding="utf-8")
+    assert provenances(tmp_path / "c.jsonl") == ({case.id: tuple(made)} if made else {})
+    source = open(f"{tmp_path / 'c.jsonl'}#all", 0)
+    assert source.restricted is restricted, "one restricted case makes the whole file restricted"
+    assert source.test[0] == case
+
+
+def test_a_restricted_source_stays_restricted_when_exported(tmp_path: Path) -> None:
+    write([Case("1", "x", Truth("Flu"))], tmp_path / "c.jsonl", restricted=True)
+    assert open(str(tmp_path / "c.jsonl"), 0).restricted
 
 
 def test_the_documented_example_is_a_case() -> None:

@@ -33,6 +33,7 @@ from workup.cases.files import (
     lines_of,
     parse_object,
     read_object,
+    scan,
     view_of,
 )
 from workup.errors import CaseError, UserError
@@ -68,8 +69,24 @@ class TruthLine(_Strict):
     extra: JsonValue = None
 
 
+class ProvenanceLine(_Strict):
+    """One step of preparation that the case went through: what was done, by which model, with which prompt, on which day.
+
+    `detail` is what the step found out besides, for example the grades of its draws.
+    """
+
+    step: Name
+    model: Name
+    version: Name
+    date: Name
+    detail: JsonValue = None
+
+
 class CaseLine(_Strict):
-    """One case. `given` are the findings that the presentation already states; ids are unique within the case."""
+    """One case. `given` are the findings that the presentation already states; ids are unique within the case.
+
+    `restricted` text may be sent to trusted endpoints only.
+    """
 
     id: Name
     presentation: Name
@@ -78,6 +95,8 @@ class CaseLine(_Strict):
     options: list[str] = []
     given: list[FactLine] = []
     category: str = ""
+    provenance: list[ProvenanceLine] = []
+    restricted: bool = False
 
     @model_validator(mode="after")
     def _distinct(self) -> CaseLine:
@@ -138,8 +157,10 @@ class _Seen:
     def __init__(self) -> None:
         self.items: dict[str, Kind] = {}
         self.texts: dict[str, None] = {}
+        self.restricted = False
 
     def add(self, case: CaseLine) -> None:
+        self.restricted |= case.restricted
         for fact in (*case.given, *case.truth.facts):
             if fact.item:
                 self.items.setdefault(fact.item, fact.kind)
@@ -194,7 +215,8 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _
         items=tuple(items),
         diagnoses=diagnoses,
         phrases=_phrases(items, diagnoses, texts),
-        notes=() if sidecar else (f"No {_sidecar_path(path).name}: items are those that facts name, answers are open.",),
+        notes=() if sidecar else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
+        restricted=seen.restricted,
     )
 
 
@@ -210,12 +232,13 @@ def _rows(path: Path, offsets: array[int]) -> Lazy:
     return Lazy(len(offsets), make)
 
 
-def _sidecar_path(path: Path) -> Path:
+def sidecar_of(path: Path) -> Path:
+    """Where a file's items and diagnoses stand, if they do."""
     return path.with_suffix(".source.json")
 
 
 def _read_sidecar(path: Path) -> _Sidecar | None:
-    beside = _sidecar_path(path)
+    beside = sidecar_of(path)
     if not beside.is_file():
         return None
     sidecar = checked(_Sidecar, read_object(beside), file=beside)
@@ -255,7 +278,24 @@ def _case(line: CaseLine) -> Case:
     return Case(line.id, line.presentation, hidden, line.question, tuple(line.options), given, line.category)
 
 
-def write(cases: Iterable[Case], path: Path, *, items: Sequence[Item] = (), diagnoses: Sequence[str] = ()) -> int:
+def provenances(path: Path) -> dict[str, tuple[ProvenanceLine, ...]]:
+    """The provenance of every case that has any, by id. Raises CaseError."""
+    found: dict[str, tuple[ProvenanceLine, ...]] = {}
+    for line in scan(path):
+        if '"provenance"' in line.text:  # most files have none, and parsing is what costs
+            case = checked(CaseLine, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
+            found[case.id] = tuple(case.provenance)
+    return {id: steps for id, steps in found.items() if steps}
+
+
+def write(
+    cases: Iterable[Case],
+    path: Path,
+    *,
+    items: Sequence[Item] = (),
+    diagnoses: Sequence[str] = (),
+    restricted: bool = False,
+) -> int:
     """Writes cases, and the sidecar if there are items or diagnoses; returns how many cases.
 
     Raises UserError for a case that the format cannot hold: `truth.extra` that is no JSON value, a line over the limit.
@@ -263,17 +303,27 @@ def write(cases: Iterable[Case], path: Path, *, items: Sequence[Item] = (), diag
     count = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for case in cases:
-            file.write(_line(case) + "\n")
+            file.write(line_of(case, restricted=restricted) + "\n")
             count += 1
-    if items or diagnoses:
-        sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
-        _sidecar_path(path).write_text(json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_sidecar(path, items, diagnoses)
     return count
 
 
-def _line(case: Case) -> str:
+def write_sidecar(path: Path, items: Sequence[Item], diagnoses: Sequence[str]) -> None:
+    """Writes what holds for all cases of `path` beside it; nothing where there is nothing to say."""
+    if items or diagnoses:
+        sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
+        sidecar_of(path).write_text(json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def line_of(case: Case, provenance: Sequence[ProvenanceLine] = (), *, restricted: bool = False) -> str:
+    """One line of the format, without its end. Raises UserError for a case that the format cannot hold."""
     extra, plain = case.truth.extra, asdict(replace(case, truth=replace(case.truth, extra=None)))
     line = _sparse(plain)
+    if provenance:
+        line["provenance"] = [entry.model_dump(exclude_none=True) for entry in provenance]
+    if restricted:
+        line["restricted"] = True
     try:
         if extra is not None:
             line["truth"]["extra"] = json.loads(json.dumps(extra, allow_nan=False))
