@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import math
 import os
-from functools import cached_property
+import random
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field
+from aiolimiter import AsyncLimiter
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workup.errors import RolloutError, UserError
 from workup.ports import Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+    from workup.models.faults import Party
+
+OURS = {"model", "messages", "stream", "n", "response_format"}  # of the request's body: decided here, not by `parameters`
+LONGEST_BACKOFF = 30.0  # seconds
+# A retry is no warning: with this, stamina's message reaches whoever configured logging, and nobody's terminal else.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
 class Price(BaseModel):
@@ -29,70 +46,272 @@ class Price(BaseModel):
 class EndpointSettings(BaseModel):
     """One entry under `endpoints:` in workup.yaml. A key is named by its environment variable, never written down."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: str = Field(description="as the OpenAI SDK takes it, for example https://api.example.com/v1")
-    model: str = Field(description="the model's name at the endpoint")
+    model: str = Field(min_length=1, description="the model's name at the endpoint")
     api_key_env: str | None = Field(None, description="the environment variable that holds the key; none for local servers")
-    concurrency: int = Field(16, ge=1, description="requests in flight")
-    requests_per_minute: float | None = Field(None, gt=0, description="an upper limit on new requests")
+    concurrency: int = Field(16, ge=1, le=1000, description="requests in flight")
+    requests_per_minute: float | None = Field(None, gt=0, description="an upper limit on requests, evenly spaced")
     timeout: float = Field(60.0, gt=0, description="seconds for one attempt")
-    deadline: float = Field(600.0, gt=0, description="seconds for a request with all its retries")
+    deadline: float = Field(600.0, gt=0, description="seconds for a request with all its retries, from when it is first sent")
     retries: int = Field(5, ge=0, description="further attempts after a failure that may pass")
+    backoff: float = Field(1.0, ge=0, description="seconds before the first retry, doubled before each further one, up to 30")
     structured: Literal["json_schema", "json_object", "none"] = Field(
         "json_schema", description="how the endpoint is told to answer in JSON; 'none' says it in the prompt alone"
+    )
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the endpoint calls the limit on an answer's length"
+    )
+    seed: bool = Field(False, description="send a seed with requests that are sampled, for endpoints that know one")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="put into the body of every request as they are; null removes one of ours"
     )
     trusted: bool = Field(False, description="may receive the text of restricted cases")
     price: Price = Price()
 
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("no http:// or https:// address")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("an address with a user, a password or a query may hold a secret; only api_key_env names one")
+        return url.rstrip("/")
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
+            raise ValueError("the NAME of an environment variable, in capitals, never the key itself")
+        return name
+
+    @field_validator("parameters")
+    @classmethod
+    def _not_ours(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(OURS & parameters.keys()):
+            raise ValueError(f"{', '.join(taken)} cannot be set here")
+        return parameters
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = Field(0, ge=0)
+    completion_tokens: int = Field(0, ge=0)
+
+
+class _Answer(BaseModel):
+    """What we read of a chat completion; checked here, since the SDK lets any JSON pass."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is bound to one event loop: connections and queues."""
+
+    client: AsyncOpenAI
+    party: Party
+    room: anyio.CapacityLimiter
+    rate: AsyncLimiter | None
+
 
 class Endpoint:
-    """A `Model` behind HTTP."""
+    """A `Model` behind HTTP.
+
+    Any number of requests may be made at once, and from one event loop after another; the limits hold per loop.
+    `notes` is what the reader of its results should know, such as a format that the endpoint turned out not to speak.
+    """
 
     def __init__(self, settings: EndpointSettings) -> None:
         self.settings = settings
-        self._room = anyio.CapacityLimiter(settings.concurrency)
+        self.notes: list[str] = []
+        self._structured = settings.structured
+        self._lines: dict[asyncio.AbstractEventLoop, tuple[_Line, AsyncGenerator[_Line, None]]] = {}
+        self._paused_until = 0.0  # time.monotonic(): the endpoint asked for silence until then
 
     @property
     def name(self) -> str:
-        return f"{self.settings.model} at {self.settings.base_url}"
-
-    @cached_property
-    def _client(self) -> AsyncOpenAI:
-        from openai import AsyncOpenAI  # half a second
-
-        return AsyncOpenAI(base_url=self.settings.base_url, api_key=self._key(), max_retries=0, timeout=self.settings.timeout)
-
-    def _key(self) -> str:
-        variable = self.settings.api_key_env
-        if variable is None:
-            return "none"
-        if not (key := os.environ.get(variable)):
-            raise UserError(f"the environment variable {variable} is not set; {self.settings.base_url} takes its key from there")
-        return key
+        """Model, address, and the parameters that make it answer otherwise."""
+        own = f" with {json.dumps(self.settings.parameters, sort_keys=True)}" if self.settings.parameters else ""
+        return f"{self.settings.model} at {self.settings.base_url}{own}"
 
     async def complete(self, request: Request) -> Reply:
-        """Raises RolloutError when no attempt succeeded."""
+        """The endpoint's answer, after as many attempts as the settings allow.
+
+        Raises RolloutError when none succeeded, when the deadline passed, or when the endpoint refuses this request; UserError
+        where the settings are wrong: the key, the model's name, the address.
+        """
+        import stamina
+
+        from workup.models.faults import Passing
+
+        line, limits, failures = await self._line(), self.settings, ["no answer"]
+
+        def patience(error: Exception) -> bool | float:
+            failures.append(str(error))
+            return isinstance(error, Passing) and self._wait(error.wait, clock)
+
+        with anyio.CancelScope() as clock:
+            try:
+                async for attempt in stamina.retry_context(
+                    patience, limits.retries + 1, None, limits.backoff, LONGEST_BACKOFF, limits.backoff
+                ):
+                    with attempt:
+                        async with self._turn(line, clock):
+                            return await self._attempt(line, request)
+            except Passing as error:
+                failures.append(f"{error} (it asks to wait {error.wait:g} s)" if error.wait else str(error))
+        spent = f"its deadline of {limits.deadline:g} s passed" if clock.cancelled_caught else "gave up"
+        raise RolloutError(f"{self.name}: {spent}: {failures[-1]}")
+
+    def _wait(self, asked: float | None, clock: anyio.CancelScope) -> bool | float:
+        """Whether to try again: True after our own backoff, or after this many seconds; not if that outlasts the deadline."""
+        if asked is None:
+            return True
+        self._paused_until = max(self._paused_until, time.monotonic() + asked)
+        wait = asked + random.uniform(0, self.settings.backoff)  # not all at once
+        return wait if wait < clock.deadline - anyio.current_time() else False
+
+    @asynccontextmanager
+    async def _turn(self, line: _Line, clock: anyio.CancelScope) -> AsyncIterator[None]:
+        """A place among those in flight. The clock of the request stands still until it has one: a long queue is no failure."""
+        left = min(clock.deadline - anyio.current_time(), self.settings.deadline)
+        clock.deadline = math.inf
+        async with line.room:
+            while (pause := self._paused_until - time.monotonic()) > 0:
+                if pause > left:
+                    raise RolloutError(f"{self.name}: asks for {pause:.0f} s of silence, longer than the deadline allows")
+                await anyio.sleep(pause)
+            if line.rate is not None:
+                await line.rate.acquire()
+            clock.deadline = anyio.current_time() + left
+            yield
+
+    async def _attempt(self, line: _Line, request: Request) -> Reply:
+        from workup.models.faults import Unformatted
+
+        asked, outcome = self._structured, await self._send(line, request)
+        if isinstance(outcome, Unformatted) and asked != "none":
+            if self._structured != "none":  # the first of those in flight to learn it
+                self._structured = "none"
+                self.notes.append(f"{outcome}; the schema goes into the prompt from now on")
+            outcome = await self._send(line, request)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return self._reply(outcome, request)
+
+    async def _send(self, line: _Line, request: Request) -> _Answer | Exception:
+        """One HTTP request. The error is returned: raised in here, it would drag the SDK's along, and with it the key."""
         from openai import OpenAIError
 
+        from workup.models.faults import explain
+
+        body = self._body(request)
         try:
-            async with self._room:
-                answer = await self._client.chat.completions.create(**self._body(request))
-        except OpenAIError as error:
-            raise RolloutError(f"{self.name}: {type(error).__name__}") from error
+            with anyio.fail_after(self.settings.timeout):
+                raw = await line.client.chat.completions.with_raw_response.create(
+                    model=body.pop("model"), messages=body.pop("messages"), extra_body=body
+                )
+            return _Answer.model_validate_json(raw.content)
+        except (OpenAIError, TimeoutError, ValueError) as error:
+            return explain(error, line.party)
+
+    def _reply(self, answer: _Answer, request: Request) -> Reply:
+        """Raises Passing for an answer without text; RolloutError where more attempts would end the same way."""
+        from workup.models.faults import Passing
+
         choice, usage = answer.choices[0], answer.usage
+        if usage is None:
+            self._note(f"{self.name} does not say how many tokens it used: the ledger counts none")
+        text, truncated = choice.message.content or "", choice.finish_reason == "length"
+        if truncated and not text.strip():
+            raise RolloutError(f"{self.name}: all {request.max_tokens} tokens were spent before the answer began")
+        if not text.strip():
+            said = choice.message.refusal or ("content filter" if choice.finish_reason == "content_filter" else "")
+            raise Passing(f"it refused: {said[:200]}" if said else "an empty answer")
         read, written = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        return Reply(choice.message.content or "", read, written, choice.finish_reason == "length")
+        return Reply(text, read, written, truncated)
 
     def _body(self, request: Request) -> dict[str, Any]:
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        limits = self.settings
         body: dict[str, Any] = {
-            "model": self.settings.model,
-            "messages": messages,
-            "max_tokens": request.max_tokens,
+            "model": limits.model,
+            "messages": [{"role": message.role, "content": _sound(message.content)} for message in request.messages],
+            limits.max_tokens_name: request.max_tokens,
             "temperature": request.temperature,
         }
-        if request.schema and self.settings.structured == "json_schema":
-            schema = {"name": request.role, "schema": json.loads(request.schema)}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return body
+        if limits.seed and request.temperature > 0:
+            body["seed"] = request.sample
+        if request.schema:
+            self._shape(body, request)
+        return {name: value for name, value in {**body, **limits.parameters}.items() if value is not None}
+
+    def _shape(self, body: dict[str, Any], request: Request) -> None:
+        """Asks for the schema: in the field for it, or in the last message."""
+        if self._structured == "json_schema":
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", request.role)[:64] or "answer"
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": name, "schema": json.loads(request.schema)},
+            }
+            return
+        if self._structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        body["messages"][-1]["content"] += f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{request.schema}"
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    async def _line(self) -> _Line:
+        loop = asyncio.get_running_loop()
+        self._lines = {other: line for other, line in self._lines.items() if not other.is_closed()}
+        if loop not in self._lines:
+            opened = self._open()
+            self._lines[loop] = await anext(opened), opened
+        return self._lines[loop][0]
+
+    async def _open(self) -> AsyncGenerator[_Line, None]:
+        """The line of the running loop. A loop that ends closes its generators, and with this one the connections."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
+
+        from workup.models.faults import Party
+
+        limits, key = self.settings, self._key()
+        # No redirects: the text of a case goes to the address in the settings, and nowhere else. Timeouts are ours.
+        http = DefaultAsyncHttpxClient(follow_redirects=False, timeout=None)
+        client = AsyncOpenAI(base_url=limits.base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
+        party = Party(self.name, limits.base_url, limits.model, limits.api_key_env, limits.timeout, key)
+        rate = AsyncLimiter(1, 60 / limits.requests_per_minute) if limits.requests_per_minute else None
+        try:
+            yield _Line(client, party, anyio.CapacityLimiter(limits.concurrency), rate)
+        finally:
+            await client.close()
+
+    def _key(self) -> str:
+        """The key, or "" where none is configured."""
+        variable = self.settings.api_key_env
+        if variable is None:
+            return ""
+        if not (key := os.environ.get(variable, "").strip()):
+            raise UserError(f"the environment variable {variable} is not set; {self.settings.base_url} takes its key from there")
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise UserError(f"the environment variable {variable} holds no key: it has spaces, control or non-ASCII characters")
+        return key
+
+
+def _sound(text: str) -> str:
+    """`text` without lone surrogates, which JSON files can hold and UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

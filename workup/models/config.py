@@ -1,0 +1,132 @@
+"""workup.yaml: the endpoints, named once, and who plays which supporting role; it never holds a key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from workup.errors import UserError, unknown
+from workup.models.endpoint import EndpointSettings
+
+T = TypeVar("T", bound=BaseModel)
+NAME = "workup.yaml"
+LARGEST = 1_000_000  # bytes
+# The prefixes that providers give their keys; a digit must follow, so that names such as hf-internal-testing pass.
+_KEY = re.compile(
+    r"(?<![\w-])(?:(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|r8|csk)[-_](?=[\w-]*\d)[\w-]{12,}|AIza[\w-]{30,}|Bearer\s+\S{8,})"
+)
+_SECRETS = {"api_key", "apikey", "api-key", "key", "token", "secret", "password", "authorization", "bearer"}
+
+
+class Config(BaseModel):
+    """What workup.yaml may hold."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    endpoints: dict[str, EndpointSettings] = Field(default_factory=dict, description="by name, for `endpoint:NAME`")
+    roles: dict[str, str] = Field(default_factory=dict, description="who plays a role: endpoint:NAME, a model folder, a hub id")
+    budget: float | None = Field(None, ge=0, description="money for all calls of a run, in the currency of the prices")
+    _file: Path | None = PrivateAttr(None)
+
+    @classmethod
+    def find(cls, path: Path | None = None) -> Self:
+        """The configuration at `path`; else ./workup.yaml; else that of the user's config folder; else an empty one.
+
+        The first file found is the only one read. Raises UserError for a file that is missing, unreadable, or holds a secret.
+        """
+        file = path or next((place for place in places() if place.is_file()), None)
+        if file is None:
+            return cls()
+        found = checked(cls, read(file), file)
+        found._file = file
+        return found
+
+    def endpoint(self, name: str) -> EndpointSettings:
+        """Raises UserError for a name that is not defined, with the nearest one that is."""
+        if name in self.endpoints:
+            return self.endpoints[name]
+        if not self.endpoints:
+            raise UserError(f"no endpoint '{name}': none is defined; name it under `endpoints:` in {self._file or NAME}")
+        raise unknown("endpoint", name, self.endpoints, more=f"defined in {self._file or 'the settings'}")
+
+
+def places() -> tuple[Path, Path]:
+    """Where workup.yaml is looked for: the working directory, then the user's config folder."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(NAME), Path(folder).expanduser() / "workup" / NAME
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, exactly as written: interpolations are refused, so that no variable's value is pasted."""
+    try:
+        if file.stat().st_size > LARGEST:
+            raise UserError(f"{file}: larger than {LARGEST} bytes")
+        plain = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such file") from None
+    except (OmegaConfBaseException, OSError, ValueError) as error:
+        raise UserError(f"{file}: {str(error).splitlines()[0][:200]}") from None
+    except UserError:
+        raise
+    except Exception as error:  # YAML's own errors have no common public base here
+        raise UserError(f"{file}: not readable as YAML ({type(error).__name__}{_line(error)})") from None
+    if not isinstance(plain, dict):
+        raise UserError(f"{file}: holds no mapping of settings")
+    values = {str(key): value for key, value in plain.items()}
+    refuse_secrets(values, file)
+    return values
+
+
+def _line(error: Exception) -> str:
+    """Where it is, without quoting it: the line may hold a key."""
+    mark = getattr(error, "problem_mark", None)
+    return f" in line {mark.line + 1}" if mark else ""
+
+
+def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
+    """Raises UserError where a key is written down or would be pasted in; the text does not quote it."""
+    for where, value in _leaves(values):
+        place, name = f"{file}, field '{'.'.join(where)}'", where[-1].lower()
+        if name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
+            raise UserError(f"{place}: keys are not written down; put api_key_env: NAME_OF_THE_VARIABLE that holds it")
+        if isinstance(value, str) and "${" in value:
+            raise UserError(f"{place}: ${{…}} is not filled in here; write the value, and for a key api_key_env: NAME")
+
+
+def _leaves(values: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    pairs = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in pairs:
+        yield (*where, str(key)), value
+        yield from _leaves(value, (*where, str(key)))
+
+
+def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
+    """`values` as `model`; an unknown field gets its nearest neighbour, a bad value the reason, in one line (UserError)."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = tuple(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unknown("field", ".".join(where), _siblings(model, where), more=str(file)) from None
+        given = f", not {first['input']!r}" if isinstance(first["input"], int | float) else ""
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{file}, field '{'.'.join(where)}': {problem[:1].lower()}{problem[1:]}{given}") from None
+
+
+def _siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
+    """The full names of every field beside the one at `where`; a part that is no field is a key of a mapping."""
+    inner: Any = model
+    for part in where[:-1]:
+        if part in inner.model_fields:
+            annotation = inner.model_fields[part].annotation
+            options = (annotation, *getattr(annotation, "__args__", ()))
+            inner = next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
+    return [".".join((*where[:-1], name)) for name in inner.model_fields]
