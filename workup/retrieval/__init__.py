@@ -1,0 +1,1 @@
+"""Search over document collections: one file per backend, one port."""
