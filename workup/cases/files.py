@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -28,7 +28,7 @@ ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
 _JSON = {list: "list", str: "text", int: "number", float: "number", bool: "truth value", type(None): "null"}
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _HELD_OUT_IN = 5  # one group in five is held out
 
 
@@ -64,12 +64,12 @@ def scan(path: Path) -> Iterator[Line]:
 
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
     """As `scan`, but a line that cannot be read comes as its error, and the next one follows."""
-    with _open(path) as file:
+    with opened(path) as file:
         offset, number = 0, 0
         while raw := file.readline(LINE_LIMIT + 1):
             number += 1
             try:
-                if text := _decode(raw, path, number):
+                if text := decoded(raw, path, number):
                     yield Line(offset, number, text)
             except CaseError as error:
                 yield error
@@ -81,25 +81,27 @@ def lines_of(path: Path) -> Iterator[Line | CaseError]:
 
 def line_at(path: Path, offset: int) -> str:
     """The text of the line that starts at byte `offset`, as `scan` gave it. Raises CaseError if the file has gone."""
-    with _open(path) as file:
+    with opened(path) as file:
         file.seek(offset)
-        return _decode(file.readline(LINE_LIMIT + 1), path, None)
+        return decoded(file.readline(LINE_LIMIT + 1), path, None)
 
 
-def _open(path: Path) -> Any:
+def opened(path: Path) -> BinaryIO:
+    """The file's bytes. Raises CaseError if they cannot be read."""
     try:
         return path.open("rb")
     except OSError as error:
         raise CaseError(f"cannot be read ({error.strerror}).", file=path) from error
 
 
-def _decode(raw: bytes, path: Path, number: int | None) -> str:
+def decoded(raw: bytes, path: Path, number: int | None) -> str:
+    """One line or record as text, stripped. Raises CaseError."""
     if len(raw) > LINE_LIMIT:
         raise CaseError(f"this line is longer than {LINE_LIMIT:,} bytes.", file=path, line=number)
     if number == 1 and raw.startswith(b"PK\x03\x04"):
         raise CaseError("this is a zip archive; unpack it and give the file inside.", file=path)
     try:
-        return raw.removeprefix(_BOM).decode("utf-8").strip("\r\n\t ")
+        return raw.removeprefix(BOM).decode("utf-8").strip("\r\n\t ")
     except UnicodeDecodeError as error:
         raise CaseError(f"byte {error.start + 1} of this line is not UTF-8.", file=path, line=number) from error
 
@@ -125,7 +127,7 @@ def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file that is read whole. Raises CaseError."""
-    with _open(path) as file:
+    with opened(path) as file:
         raw = file.read(DOCUMENT_LIMIT + 1)
     if len(raw) > DOCUMENT_LIMIT:
         raise CaseError(f"this file is larger than {DOCUMENT_LIMIT:,} bytes.", file=path)
