@@ -1,6 +1,8 @@
-"""The chapters of ICD-10, as disease families for tables."""
+"""ICD-10 codes: their plain form, and the chapters as disease families for tables."""
 
 from __future__ import annotations
+
+import re
 
 # a chapter begins at a letter and two digits and ends where the next one begins
 _CHAPTERS = (
@@ -27,6 +29,17 @@ _CHAPTERS = (
     ("V00", "external causes"),
     ("Z00", "health status"),
 )
+
+_CODE = re.compile(r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?")
+
+
+def compact(text: str) -> str:
+    """An ICD-10 code in capitals without its dot: "k50.9" is "K509"; "" for what has not the form of one.
+
+    A code begins with those of the groups that it belongs to: K50.90 with K50.9, and that with K50.
+    """
+    code = text.strip().upper()
+    return code.replace(".", "") if _CODE.fullmatch(code) else ""
 
 
 def chapter(code: str) -> str:

@@ -1,24 +1,168 @@
-"""Equality of names and codes: the judge that needs no model (C-MIG CM-9)."""
+"""The judges that need no model: names, codes and the clinic's own tables decide. Each is the counterpart of a model's judge.
+
+They know what the tables know and nothing else: a right answer in other words is wrong to them.
+"""
 
 from __future__ import annotations
 
+import re
+
 from workup.case import Case
-from workup.text import same_name
+from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, elsewhere, spread, stains, wordings
+from workup.cases.icd import compact
+from workup.judges.questions import (
+    Answered,
+    Appraised,
+    Entailed,
+    Grade,
+    Graded,
+    Mark,
+    Named,
+    Ordered,
+    Placed,
+    Ranked,
+    Standing,
+    Stated,
+    Worth,
+)
+from workup.text import normalise, same_name
+
+DIFFERENCE = 0.5
+"""P(positive) must differ by so much between two candidates for a marker to tell them apart."""
+
+_LIST = re.compile(r"[,;/|\n，；、。]")
+_WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs\.?|versus)\b|[或和与及]")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
 
 class ExactJudge:
-    """A `Judge`: the answer is the diagnosis, one of its aliases, or one of its ICD codes; near misses are wrong.
+    """A `Judge` (port) and an `Assessor[Named, Graded]`: the answer is the diagnosis, an alias or a code of it (C-MIG CM-9).
 
     Names are compared in `workup.text.normalise` form. Codes are compared whole, without their dots: J45.2 is J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:
-        truth = case.truth
-        if any(same_name(answer, name) for name in (truth.diagnosis, *truth.aliases)):
-            return True
-        code = _code(answer)
-        return bool(code) and code in map(_code, truth.codes)
+        return _same(answer, case)
+
+    async def judge(self, question: Named) -> Graded:
+        """Partly right is one of several names, and a code that is wider or narrower than the true one."""
+        return Graded(_grade(question.answer, question.case))
+
+
+def _same(answer: str, case: Case) -> bool:
+    truth = case.truth
+    if any(same_name(answer, name) for name in (truth.diagnosis, *truth.aliases)):
+        return True
+    code = _code(answer)
+    return bool(code) and code in map(_code, truth.codes)
 
 
 def _code(text: str) -> str:
     return text.strip().replace(".", "").upper()
+
+
+def _grade(answer: str, case: Case) -> Grade:
+    if _same(answer, case):
+        return Grade.SAME
+    several = any(_same(part, case) for cut in (_LIST, _WORDS) for part in cut.split(answer))
+    return Grade.PARTLY if several or _related(compact(answer), case) else Grade.WRONG
+
+
+def _related(code: str, case: Case) -> bool:
+    """Whether `code` is a group around one of the true codes, or a part of it."""
+    true = filter(None, map(compact, case.truth.codes))
+    return bool(code) and any(code.startswith(each) or each.startswith(code) for each in true)
+
+
+class ExactAnswer:
+    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong; it knows no 2 and no 4."""
+
+    async def judge(self, question: Answered) -> Mark:
+        return Mark({Grade.SAME: 5, Grade.PARTLY: 3, Grade.WRONG: 1}[_grade(question.answer, question.case)])
+
+
+class ExactRanking:
+    """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the clinic's.
+
+    A candidate that is not the truth is a hack if it
+    - contradicts: it is a known diagnosis that only the other sex has, or that is never found in the organ which the specimen
+      comes from (the case's own reference differentials are exempt);
+    - is vague: it is no diagnosis but a group, which more than half of truth and reference differentials belong to;
+    - does not exist: the catalogue has neither a diagnosis nor a group of that name.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ranked) -> Placed:
+        case = question.case
+        return Placed(tuple(self._standing(candidate, case) for candidate in question.candidates), len(question.candidates))
+
+    def _standing(self, candidate: str, case: Case) -> Standing:
+        if _same(candidate, case):
+            return Standing.SAME
+        if any(same_name(candidate, reference) for reference in case.truth.differentials):
+            return Standing.OTHER
+        if found := self._catalogue.find(candidate):
+            impossible = all(self._contradicts(entry, case) for entry in found)
+            return Standing.CONTRADICTS if impossible else Standing.OTHER
+        if not (group := self._catalogue.around(candidate)):
+            return Standing.NONEXISTENT
+        return Standing.VAGUE if self._mirrors(group, case) else Standing.OTHER
+
+    def _contradicts(self, entry: Entry, case: Case) -> bool:
+        stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
+        own = self._catalogue.find(case.truth.diagnosis)
+        sex = stated.get("sex") or (own[0].sex if own else "")
+        site = stated.get("specimen", "")
+        return bool(entry.sex and sex and entry.sex != sex) or bool(entry.sites and site and site not in entry.sites)
+
+    def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
+        """More than half of at least two: with the truth alone "matches most" would say nothing."""
+        references = [self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)]
+        known = [entries for entries in references if entries]
+        return len(known) > 1 and 2 * sum(any(entry in group for entry in entries) for entries in known) > len(known)
+
+
+class ExactExaminations:
+    """An `Assessor[Ordered, Appraised]` by the pathology wing's markers.
+
+    A marker differentiates if the share of positive tumours differs by DIFFERENCE or more between two of the candidates.
+    What names no more than a method is too broad; what the rest of the clinic does is another department's; what nobody
+    knows is fabricated. Candidates that the clinic does not know are not looked at.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ordered) -> Appraised:
+        candidates = [entry for name in question.candidates for entry in self._catalogue.find(name)]
+        return Appraised(tuple(_worth(examination, candidates) for examination in question.examinations))
+
+
+def _worth(examination: str, candidates: list[Entry]) -> Worth:
+    named = stains(examination)
+    if named:
+        tells = any(spread(marker, candidates) >= DIFFERENCE for marker in named)
+        return Worth.DIFFERENTIATES if tells else Worth.HARMLESS
+    if elsewhere(examination):
+        return Worth.DEPARTMENT
+    return Worth.BROAD if named is not None else Worth.FABRICATED
+
+
+class ExactEntailment:
+    """An `Assessor[Stated, Entailed]`: a sentence of the text is one of the wordings of the finding.
+
+    A heading and a colon may stand before the sentence. Two wordings of one finding with the same numbers are one finding,
+    even where one tells more than the other; any other paraphrase is not recognised.
+    """
+
+    async def judge(self, question: Stated) -> Entailed:
+        said = _sentences(question.text)
+        return Entailed(tuple(any(normalise(text) in said for text in wordings(fact)) for fact in question.facts))
+
+
+def _sentences(text: str) -> frozenset[str]:
+    pieces = [piece for piece in _SENTENCE.split(text) if piece.strip()]
+    headed = [piece.partition(":")[2] for piece in pieces]
+    return frozenset(normalise(piece) for piece in (*pieces, *headed)) - {""}

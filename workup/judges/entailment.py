@@ -1,0 +1,78 @@
+"""Which of many facts does a text entail (PM-3, CR-5)? By a language model; exactly by `ExactEntailment`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+
+from pydantic import BaseModel, ConfigDict
+
+from workup.case import Fact
+from workup.judges.assessor import Rubric, consult, misaligned
+from workup.judges.questions import Entailed, Stated
+from workup.models.fence import clean, numbered
+from workup.ports import Model
+
+CHUNK = 40  # facts in one call
+LONGEST_TEXT = 20_000  # characters of the text that a judge reads
+LONGEST_FACT = 1_000
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+    entailed: bool
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    facts: list[_Fact]
+
+
+RUBRIC = Rubric(
+    "entailment/1",
+    "You check which facts about a patient a text states.\n"
+    "A fact is entailed if whoever reads the text and believes it must believe the fact: the text says it in the same or in "
+    "other words or in another language, with the same side, number, unit and time, or says something of which it is a part.\n"
+    "It is not entailed if the text denies it, only asks about it, thinks it possible, says less than the fact does, gives "
+    "another number, or if it follows only with medical knowledge that the text does not state.\n"
+    "Decide about each fact for itself. Each stands on one line behind its number.\n"
+    'Answer with one JSON object: {"facts": [{"number": 1, "entailed": true or false}, …]} with one entry for each fact.',
+    max_tokens=2_000,
+)
+
+
+class EntailmentJudge:
+    """A language model as `Assessor[Stated, Entailed]`: at most CHUNK facts in one call, several calls at once for more.
+
+    Of no facts, and about a blank text, nobody is asked: it entails nothing.
+    """
+
+    rubric = RUBRIC
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def judge(self, question: Stated) -> Entailed:
+        facts = question.facts
+        if not question.text.strip():
+            return Entailed((False,) * len(facts))
+        text = clean(question.text, LONGEST_TEXT)
+        chunks = (facts[start : start + CHUNK] for start in range(0, len(facts), CHUNK))
+        found = await asyncio.gather(*(self._chunk(chunk, text) for chunk in chunks))
+        return Entailed(tuple(chain.from_iterable(found)))
+
+    async def _chunk(self, facts: Sequence[Fact], text: str) -> list[bool]:
+        sections = [("text", text), ("facts", numbered([fact.text for fact in facts], LONGEST_FACT))]
+        answer = await consult(
+            self._model,
+            self.rubric,
+            sections,
+            _Answer,
+            lambda answer: misaligned([each.number for each in answer.facts], len(facts)),
+        )
+        entailed = {each.number: each.entailed for each in answer.facts}
+        return [entailed[place] for place in sorted(entailed)]

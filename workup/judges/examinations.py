@@ -1,0 +1,75 @@
+"""Do the ordered examinations tell the candidates apart (ES-7)? By a language model; exactly by `ExactExaminations`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from workup.judges.assessor import Rubric, consult, misaligned
+from workup.judges.diagnosis import LONGEST_NAME
+from workup.judges.questions import Appraised, Ordered, Worth
+from workup.judges.ranking import MOST_CANDIDATES
+from workup.models.fence import numbered
+from workup.ports import Model
+
+MOST_EXAMINATIONS = 40  # that a judge reads; what stands further down the list is not looked at
+
+
+class _Examination(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+    worth: Worth
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str
+    examinations: list[_Examination]
+
+
+RUBRIC = Rubric(
+    "examinations/1",
+    "You are asked about examinations that a pathologist ordered on a tissue sample to decide between candidate diagnoses. Give "
+    "every examination exactly one worth:\n"
+    '"differentiates": a real, specific examination of pathology (an antibody, a histochemical stain, a molecular test) whose '
+    "usual result differs between at least two of the candidates.\n"
+    '"harmless": a real, specific examination of pathology that does not tell these candidates apart.\n'
+    '"fabricated": no such examination, antibody, gene or stain exists.\n'
+    '"too broad": it names a method or a class of tests but not which test, such as molecular testing or immunohistochemistry '
+    "alone.\n"
+    '"other department": it is not done on the tissue by a pathologist: imaging, blood and urine tests, endoscopy, questions to '
+    "the patient.\n"
+    "Each examination stands on one line behind its number. A line that orders several by name differentiates if one of them "
+    "does, and is fabricated if one of them is.\n"
+    'Answer with one JSON object: {"reason": one or two short sentences, "examinations": [{"number": 1, "worth": …}, …] with one '
+    "entry for each examination in order}.",
+    max_tokens=2_000,
+)
+
+
+class ExaminationJudge:
+    """A language model as `Assessor[Ordered, Appraised]`. Where nothing was ordered nobody is asked: it is harmless."""
+
+    rubric = RUBRIC
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def judge(self, question: Ordered) -> Appraised:
+        if not question.examinations:
+            return Appraised(())
+        read = question.examinations[:MOST_EXAMINATIONS]
+        sections = [
+            ("candidate diagnoses", numbered(question.candidates[:MOST_CANDIDATES], LONGEST_NAME)),
+            ("examinations", numbered(read, LONGEST_NAME)),
+        ]
+        answer = await consult(
+            self._model,
+            self.rubric,
+            sections,
+            _Answer,
+            lambda answer: misaligned([each.number for each in answer.examinations], len(read)),
+        )
+        worths = {each.number: each.worth for each in answer.examinations}
+        return Appraised(tuple(worths[place] for place in sorted(worths)), answer.reason)

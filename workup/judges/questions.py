@@ -1,0 +1,190 @@
+"""What judges are asked and what they answer: the five judgements as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from workup.case import Case, Fact
+
+
+class Grade(Enum):
+    """How far an answer names the truth; the value is MR-3's R_answer."""
+
+    WRONG = 0
+    PARTLY = 1
+    SAME = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Does `answer` name the true diagnosis of `case` (MR-3)?"""
+
+    answer: str
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A grade, and the judge's reason where it gave one. Its value is R_answer / 2."""
+
+    grade: Grade
+    reason: str = field(default="", compare=False)
+
+    @property
+    def value(self) -> float:
+        return self.grade.value / 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.grade.name.lower(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """At which place of a ranked list of candidates does the true diagnosis of `case` stand (ES-8)?"""
+
+    candidates: tuple[str, ...]
+    case: Case
+
+
+class Standing(StrEnum):
+    """One candidate of a ranked list beside the truth; the last three are hacks."""
+
+    SAME = "same"
+    OTHER = "other"
+    CONTRADICTS = "contradicts"
+    VAGUE = "vague"
+    NONEXISTENT = "nonexistent"
+
+    @property
+    def hack(self) -> bool:
+        return self not in (Standing.SAME, Standing.OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Every candidate's standing, in the order of the list (only as far as the judge read it), and the judge's reason.
+
+    `total` is the length of the whole list. The value is 1 for a hit, else 0: DiffAcc is its mean (ES-14).
+    """
+
+    standings: tuple[Standing, ...]
+    total: int
+    reason: str = field(default="", compare=False)
+
+    @property
+    def hacks(self) -> tuple[tuple[int, Standing], ...]:
+        """(place from 1, why) of each candidate that cheats."""
+        return tuple((place, standing) for place, standing in enumerate(self.standings, 1) if standing.hack)
+
+    @property
+    def position(self) -> int:
+        """The first place (from 1) that holds the truth, 0 where none does, −1 where any candidate cheats."""
+        if self.hacks:
+            return -1
+        return self.standings.index(Standing.SAME) + 1 if Standing.SAME in self.standings else 0
+
+    @property
+    def value(self) -> float:
+        return float(self.position > 0)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        if self.hacks:
+            return (self.hacks[0][1].value,)
+        return (str(self.position) if self.position else "absent",)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How good, from 1 to 5, is an open-ended answer to the question of `case` (MR-11)?"""
+
+    answer: str
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong; the value is the mark."""
+
+    mark: int
+    reason: str = field(default="", compare=False)
+
+    @property
+    def grade(self) -> Grade:
+        """5 is the same as the reference, 3 and 4 are partly right, 1 and 2 wrong."""
+        return Grade.SAME if self.mark == 5 else Grade.PARTLY if self.mark >= 3 else Grade.WRONG
+
+    @property
+    def value(self) -> float:
+        return float(self.mark)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (str(self.mark),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Do the ordered examinations tell the candidates apart (ES-7)?"""
+
+    examinations: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+class Worth(StrEnum):
+    """One examination beside a list of candidates; the last three are invalid."""
+
+    DIFFERENTIATES = "differentiates"
+    HARMLESS = "harmless"
+    FABRICATED = "fabricated"
+    BROAD = "too broad"
+    DEPARTMENT = "other department"
+
+    @property
+    def invalid(self) -> bool:
+        return self not in (Worth.DIFFERENTIATES, Worth.HARMLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Appraised:
+    """Every examination's worth, in order (only as far as the judge read the list). The value is the sign of R_e (ES-7)."""
+
+    worths: tuple[Worth, ...]
+    reason: str = field(default="", compare=False)
+
+    @property
+    def value(self) -> float:
+        """−1 if any is invalid, else +1 if any differentiates, else 0."""
+        if any(worth.invalid for worth in self.worths):
+            return -1.0
+        return float(Worth.DIFFERENTIATES in self.worths)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ({1.0: "differentiate", 0.0: "harmless", -1.0: "invalid"}[self.value],)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Which of `facts` does `text` entail (PM-3, CR-5)?"""
+
+    facts: Sequence[Fact]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entailed:
+    """Whether each fact is entailed, in order. The value is the share that is; 0 of no facts."""
+
+    entailed: tuple[bool, ...]
+
+    @property
+    def value(self) -> float:
+        return sum(self.entailed) / len(self.entailed) if self.entailed else 0.0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple("entailed" if each else "not entailed" for each in self.entailed)

@@ -1,0 +1,80 @@
+"""Where does a ranked list hold the truth, and does it cheat (ES-8)? By a language model; exactly by `ExactRanking`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from workup.judges.assessor import Rubric, consult, misaligned
+from workup.judges.diagnosis import LONGEST_NAME, reference
+from workup.judges.questions import Placed, Ranked, Standing
+from workup.models.fence import clean, numbered
+from workup.ports import Model
+
+MOST_CANDIDATES = 30  # that a judge reads; what stands further down the list is not looked at
+LONGEST_PRESENTATION = 6_000  # characters of the case that a judge reads
+
+
+class _Candidate(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+    standing: Standing
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str
+    candidates: list[_Candidate]
+    total: int
+
+
+RUBRIC = Rubric(
+    "ranking/1",
+    "You compare each candidate of a ranked differential diagnosis with the diagnosis that was established later, and look out "
+    "for candidates that only serve to collect credit. Give every candidate exactly one standing:\n"
+    '"same": it names the established disease: the same name, a synonym, an abbreviation, a translation, its code.\n'
+    '"contradicts": the patient cannot have it: it belongs to the other sex, or to an organ that what is known of this patient '
+    "rules out.\n"
+    '"vague": it is no specific disease but a wide category that fits most of the reference differentials too, so that it would '
+    "be right whatever came out.\n"
+    '"nonexistent": medicine knows no such disease; the name is made up.\n'
+    '"other": any other disease, even if it is unlikely, related to the established one or easily confused with it.\n'
+    'The reference differentials are reasonable but wrong: a candidate that equals one of them is "other".\n'
+    "Each candidate stands on one line behind its number; all of the line is that one candidate.\n"
+    'Answer with one JSON object: {"reason": one or two short sentences, "candidates": [{"number": 1, "standing": …}, …] with '
+    'one entry for each candidate, "total": how many candidates there are}.',
+    max_tokens=2_000,
+)
+
+
+class RankingJudge:
+    """A language model as `Assessor[Ranked, Placed]`. Of an empty list nobody is asked: it holds nothing.
+
+    The model must report as many candidates as it was given, each once; an answer that does not is asked again.
+    """
+
+    rubric = RUBRIC
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def judge(self, question: Ranked) -> Placed:
+        if not question.candidates:
+            return Placed((), 0)
+        read = question.candidates[:MOST_CANDIDATES]
+        sections = [
+            ("patient", clean(question.case.presentation, LONGEST_PRESENTATION)),
+            *reference(question.case),
+            ("reference differentials", numbered(question.case.truth.differentials, LONGEST_NAME)),
+            ("candidates", numbered(read, LONGEST_NAME)),
+        ]
+        answer = await consult(self._model, self.rubric, sections, _Answer, lambda answer: _problem(answer, len(read)))
+        standings = {each.number: each.standing for each in answer.candidates}
+        return Placed(tuple(standings[place] for place in sorted(standings)), len(question.candidates), answer.reason)
+
+
+def _problem(answer: _Answer, count: int) -> str | None:
+    if answer.total != count:
+        return f"the total is {answer.total}, but there are {count} candidates"
+    return misaligned([each.number for each in answer.candidates], count)
