@@ -1,0 +1,93 @@
+"""A local Hugging Face model in a supporting role: its weights and nobody else's server."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from jinja2 import TemplateError
+
+from workup.episode import Message
+from workup.errors import RolloutError, UserError
+from workup.models.local import LocalPolicy, load
+from workup.ports import Reply, Request, Sampling
+from workup.rollout import seed_key
+
+WEIGHTS = (".safetensors", ".bin")
+TEXTS = (".json", ".jinja", ".model", ".txt")
+# Transcripts kept in the KV cache. Prompts are long here: 4,000 tokens take a large model half a gigabyte.
+TRANSCRIPTS = 16
+THOUGHT = "</think>"
+
+
+class LocalChat:
+    """A `Model` on any causal language model of transformers with full attention and a chat template.
+
+    Concurrent requests share batches. Equal requests have equal answers: the draw is keyed by the request, and differs with
+    `Request.sample`. What a reasoning model thinks is no part of its answer.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+        if tokenizer.chat_template is None:
+            raise UserError(f"{name} has no chat template: it is no chat model")
+        self.name = name
+        self._policy = LocalPolicy(model, tokenizer, max_batch=TRANSCRIPTS)
+
+    @classmethod
+    def load(cls, spec: str) -> Self:
+        """From a model folder or a hub id. Its name holds a digest of the folder's files, or the hub's commit.
+
+        Raises UserError where there is no such model.
+        """
+        model, tokenizer = load(spec)
+        if (folder := Path(spec)).is_dir():
+            return cls(model, tokenizer, f"{folder.resolve().name}@{digest(folder)}")
+        return cls(model, tokenizer, f"{spec}@{getattr(model.config, '_commit_hash', None) or 'unknown'}")
+
+    async def complete(self, request: Request) -> Reply:
+        """Raises RolloutError where the prompt does not fit the context, or the chat template refuses the messages."""
+        prompt = self._prompt(request)
+        room = self._policy.context - len(prompt)
+        if room <= 0:
+            raise RolloutError(
+                f"{self.name}: the prompt as {request.role} has {len(prompt)} tokens, its context {self._policy.context}"
+            )
+        sampling = Sampling((), request.max_tokens, request.temperature, seed_key(self.name, request))
+        said = await self._policy.sample(prompt, sampling)
+        return Reply(_answer(said.text), len(prompt), len(said.tokens), said.truncated)
+
+    def _prompt(self, request: Request) -> tuple[int, ...]:
+        try:
+            return self._policy.render(with_schema(request.messages, request.schema))
+        except TemplateError as error:
+            raise RolloutError(f"{self.name}: its chat template refuses the messages: {error}") from error
+
+
+def with_schema(messages: Sequence[Message], schema: str) -> tuple[Message, ...]:
+    """`messages`, the last of them asking for an answer of `schema`, where there is one."""
+    if not schema:
+        return tuple(messages)
+    words = f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
+    return (*messages[:-1], replace(messages[-1], content=messages[-1].content + words))
+
+
+def digest(folder: Path) -> str:
+    """A BLAKE2b digest (64 bits, hexadecimal) of the names and contents of what makes the model: weights, settings, tokenizer."""
+    whole = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (*WEIGHTS, *TEXTS):
+            with path.open("rb") as file:
+                part = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            whole.update(path.name.encode() + b"\0" + part.digest())
+    return whole.hexdigest()
+
+
+def _answer(text: str) -> str:
+    """What follows the thought; nothing while that is not over."""
+    thought, closed, answer = text.partition(THOUGHT)
+    if closed:
+        return answer.strip()
+    return "" if thought.lstrip().startswith("<think>") else text

@@ -1,0 +1,92 @@
+"""Where a run gets its models from: each opened once, behind the cache, on the run's account, and closed to restricted text
+where it may not go.
+"""  # fmt: skip
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workup.errors import UserError
+from workup.models.account import Account
+from workup.models.cached import Cached
+from workup.models.config import Config
+from workup.models.endpoint import Endpoint
+from workup.models.replies import FILE, Replies, clear_errors
+from workup.models.warm import cache as users_cache
+from workup.ports import Model
+
+ENDPOINT = "endpoint:"
+
+
+class Desk:
+    """The models of `run`, whose name is the same in every session of it and that of no other run.
+
+    `config` has the endpoints and the budget. With `restricted`, only trusted endpoints are opened, and the cache is private.
+    `cache` is its folder, by default the user's. `replay` and `fresh` are as for `Cached`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: str,
+        *,
+        restricted: bool = False,
+        replay: bool = False,
+        fresh: bool = False,
+        cache: Path | None = None,
+    ) -> None:
+        self.config, self.run, self.restricted = config, run, restricted
+        self.replay, self.fresh = replay, fresh
+        self.folder = cache or users_cache() / ("restricted" if restricted else "")
+        self._models: dict[str, Cached] = {}
+
+    def open(self, spec: str) -> Model:
+        """`endpoint:NAME`, a model folder or a hub id.
+
+        Raises UserError where there is no such model, and for an endpoint that may not see restricted text.
+        """
+        if spec not in self._models:
+            self._models[spec] = self._endpoint(spec.removeprefix(ENDPOINT)) if spec.startswith(ENDPOINT) else self._local(spec)
+        return self._models[spec]
+
+    def costs(self) -> list[dict[str, Any]]:
+        """What the run has taken so far, earlier sessions included: one row for each role and model, ready for JSON."""
+        kept = (self.folder / FILE).exists()
+        return [asdict(row) for row in self._account.costs()] if kept else []
+
+    def close(self) -> None:
+        """Writes what is waiting. A run that is killed before loses counted hits, no answer and no charge."""
+        if "_account" in self.__dict__:
+            self._account.replies.close()
+
+    @cached_property
+    def _account(self) -> Account:
+        if self.restricted:
+            _private(self.folder)
+        return Account(Replies(self.folder / FILE), self.run, self.config.budget)
+
+    def _endpoint(self, name: str) -> Cached:
+        settings = self.config.endpoint(name)
+        if self.restricted and not settings.trusted:
+            raise UserError(
+                f"the cases are restricted: their text may not go to endpoint '{name}' ({settings.base_url}); if your data-use "
+                "agreement allows it, say `trusted: true` there, else name a model folder"
+            )
+        return Cached(Endpoint(settings), self._account, settings.price, replay=self.replay, fresh=self.fresh)
+
+    def _local(self, spec: str) -> Cached:
+        from workup.models.chat import LocalChat  # torch and transformers
+
+        return Cached(LocalChat.load(spec), self._account, replay=self.replay, fresh=self.fresh)
+
+
+def _private(folder: Path) -> None:
+    """Makes the folder for its owner alone; UserError where it exists and others may look into it."""
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        open_to_others = folder.stat().st_mode & 0o077
+    if open_to_others:
+        raise UserError(f"{folder} would hold restricted text and is open to other users: type `chmod 700 {folder}`")

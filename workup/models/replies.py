@@ -1,0 +1,327 @@
+"""Answers of models, kept by content, and what they cost: one SQLite file that processes may share.
+
+An answer and its charge are written in one transaction, and an answer is handed out only once that is on the disk: a process
+killed at any moment has lost no answer that it had used, and a charge stands beside each answer that was paid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import stamina
+
+from workup.errors import UserError
+from workup.ports import Reply, Request
+
+FILE = "replies.sqlite"
+FORMAT = 1
+PATIENCE = 30.0  # seconds to wait for another process that writes
+UNWRITTEN = 1_000  # hits that a killed process may leave uncounted
+DAY = 86_400.0
+_SCHEMA = """
+CREATE TABLE replies (
+  key TEXT PRIMARY KEY, role TEXT, model TEXT, version TEXT, created REAL, used REAL, size INTEGER, reply TEXT, request TEXT
+);
+CREATE TABLE charges (
+  id INTEGER PRIMARY KEY, time REAL, run TEXT, role TEXT, model TEXT,
+  prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL, key TEXT
+);
+CREATE INDEX charges_of_run ON charges (run);
+CREATE TABLE hits (run TEXT, role TEXT, model TEXT, count INTEGER, PRIMARY KEY (run, role, model));
+"""
+_HINTS = {
+    "SQLITE_FULL": "the disk is full; free some space, or shrink the cache with `workup cache prune`",
+    "SQLITE_IOERR": "the disk failed or is full",
+    "SQLITE_READONLY": "it is read-only; set WORKUP_CACHE to a writable folder",
+    "SQLITE_CANTOPEN": "it cannot be opened; set WORKUP_CACHE to a writable folder",
+    "SQLITE_BUSY": "another process has been writing to it for too long; wait for it to end",
+    "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or move it away",
+    "SQLITE_NOTADB": "it is no SQLite file; move it away",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request in its canonical form: `body` is JSON with sorted keys, `key` its BLAKE2b digest (128 bits, hexadecimal)."""
+
+    model: str
+    role: str
+    version: str
+    body: str
+    key: str
+
+
+def asked(model: str, request: Request, run: str = "") -> Asked:
+    """What `request` to `model` is kept under; with `run`, an answer that this run alone may use."""
+    fields = {
+        "model": model,
+        "role": request.role,
+        "version": request.version,
+        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "schema": request.schema,
+        "max_tokens": request.max_tokens,
+        "temperature": float(request.temperature),
+        "sample": request.sample,
+        **({"run": run} if run else {}),
+    }
+    body = _json(fields)
+    return Asked(model, request.role, request.version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one call of a model took: tokens, and money in the currency of the prices."""
+
+    run: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The calls of one role to one model: how many were sent, how many were answered from the cache, and what they took."""
+
+    role: str
+    model: str
+    calls: int
+    hits: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+
+
+_Kept = tuple[Asked, Reply, Charge, "Future[Reply]"]
+
+
+class Replies:
+    """The open file, for any number of threads and event loops. `path` is made, readable by its owner alone, if absent.
+
+    Raises UserError, here and in every method, when the disk or the file does not allow it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with clear_errors(path):
+            _make(path)
+            self._reader, self._writer = _connect(path), _connect(path)
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()  # of the three that follow
+        self._waiting: list[_Kept] = []
+        self._hits: Counter[tuple[str, str, str]] = Counter()
+        self._touched: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, "replies")
+
+    def find(self, key: str) -> Reply | None:
+        """The answer kept under `key`, marked as cached."""
+        row = next(iter(self.query("SELECT reply, used FROM replies WHERE key = ?", (key,))), None)
+        if row is None:
+            return None
+        if time.time() - row[1] > DAY:  # more often would make a write of every look-up
+            with self._lock:
+                self._touched.add(key)
+        return Reply(**json.loads(row[0]), cached=True)
+
+    def keep(self, request: Asked, reply: Reply, charge: Charge) -> Future[Reply]:
+        """Writes an answer and its charge; done when both are on the disk. Calls that come together share a transaction.
+
+        Where another process has kept an answer to the same request meanwhile, that one is the result, so that both go on
+        alike. What was charged is charged.
+        """
+        kept: Future[Reply] = Future()
+        kept.set_running_or_notify_cancel()  # whoever stops waiting does not stop the writing
+        with self._lock:
+            self._waiting.append((request, reply, charge, kept))
+            first = len(self._waiting) == 1
+        if first:
+            self._thread.submit(self.flush)
+        return kept
+
+    def hit(self, run: str, role: str, model: str) -> None:
+        """Counts an answer that cost nothing; written with the next answer, or once a thousand have come together."""
+        with self._lock:
+            self._hits[run, role, model] += 1
+            full = self._hits.total() % UNWRITTEN == 0
+        if full:
+            self._thread.submit(self.flush)
+
+    def flush(self) -> None:
+        """Writes what is waiting, in one transaction."""
+        with self._lock:
+            kept, self._waiting = self._waiting, []
+            hits, self._hits = self._hits, Counter()
+            touched, self._touched = self._touched, set()
+        try:
+            replies = self._write(kept, hits, touched)
+        except BaseException as error:
+            for *_, future in kept:
+                future.set_exception(error)
+            if not kept:
+                raise
+            return
+        for (*_, future), reply in zip(kept, replies, strict=True):
+            future.set_result(reply)
+
+    def charged(self, run: str, after: int = 0) -> tuple[int, float]:
+        """The number of the last charge of `run`, and the sum of those after the charge numbered `after`."""
+        query = "SELECT max(id), total(cost) FROM charges WHERE run = ? AND id > ?"
+        ((last, money),) = self.query(query, (run, after))
+        return last or after, money
+
+    def costs(self, run: str | None = None) -> list[Cost]:
+        """What `run`, or all runs together, took: one row for each role and model, the dearest first."""
+        self.flush()
+        where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
+        sums = "count(*), total(prompt_tokens), total(completion_tokens), total(cost)"
+        paid = {row[:2]: row[2:] for row in self.query(f"SELECT role, model, {sums} FROM charges {where} GROUP BY 1, 2", values)}
+        hits = {r[:2]: r[2] for r in self.query(f"SELECT role, model, sum(count) FROM hits {where} GROUP BY 1, 2", values)}
+        rows = []
+        for role, model in {**paid, **hits}:
+            calls, read, written, cost = paid.get((role, model), (0, 0, 0, 0.0))
+            rows.append(Cost(role, model, calls, hits.get((role, model), 0), int(read), int(written), cost))
+        return sorted(rows, key=lambda row: (-row.cost, row.role, row.model))
+
+    def runs(self) -> list[str]:
+        """The names of all runs in the ledger, in the order of their first call."""
+        self.flush()
+        paid = self.query("SELECT run FROM charges GROUP BY run ORDER BY min(id)")
+        return list(dict.fromkeys(run for (run,) in [*paid, *self.query("SELECT DISTINCT run FROM hits")]))
+
+    def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a SELECT."""
+        with clear_errors(self.path), self._reading:
+            return self._reader.execute(text, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it on the disk, or nothing."""
+        with self._writing, clear_errors(self.path):
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    def shrink(self) -> None:
+        """Gives the room of what was deleted back to the disk."""
+        with clear_errors(self.path), self._writing:
+            # One step per page that is given back.
+            for _ in self._writer.execute("PRAGMA incremental_vacuum"):
+                pass
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Writes what is waiting; nothing may be asked of it afterwards."""
+        self._thread.shutdown()
+        self.flush()
+        self._reader.close()
+        self._writer.close()
+
+    def _write(self, kept: Sequence[_Kept], hits: Counter[tuple[str, str, str]], touched: set[str]) -> list[Reply]:
+        if not (kept or hits or touched):
+            return []
+        now = time.time()
+        with self.transaction() as connection:
+            replies = [_write_one(connection, now, *entry[:3]) for entry in kept]
+            connection.executemany(
+                "INSERT INTO hits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+                [(*who, count) for who, count in hits.items()],
+            )
+            connection.executemany("UPDATE replies SET used = ? WHERE key = ?", [(now, key) for key in touched])
+        return replies
+
+
+def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created: float) -> bool:
+    """Adds an answer; False where one is there already, which stays."""
+    kept = _json({name: value for name, value in asdict(reply).items() if name != "cached"})
+    size = len(request.body.encode()) + len(kept.encode())
+    row = (request.key, request.role, request.model, request.version, created, created, size, kept, request.body)
+    done = connection.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+    return done.rowcount == 1
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Turns an error of the disk or of SQLite on `path` into one line that names it and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot use {path}: {error.strerror or error} (set WORKUP_CACHE to a writable folder)") from error
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
+        if hint is None:
+            raise
+        raise UserError(f"cannot use {path}: {hint}") from error
+
+
+def _write_one(connection: sqlite3.Connection, now: float, request: Asked, reply: Reply, charge: Charge) -> Reply:
+    connection.execute(
+        "INSERT INTO charges VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (now, charge.run, request.role, request.model, charge.prompt_tokens, charge.completion_tokens, charge.cost, request.key),
+    )
+    insert(connection, request, reply, now)
+    # Read back even where it is new: what is handed out now is what a later look-up hands out.
+    ((kept,),) = connection.execute("SELECT reply FROM replies WHERE key = ?", (request.key,))
+    return Reply(**json.loads(kept))
+
+
+def _json(value: Any) -> str:
+    """Canonical JSON. Half a surrogate pair, which no encoding knows, becomes a question mark."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def _make(path: Path) -> None:
+    """Folder and empty file, before SQLite makes them readable to everybody; its other files take over the file's mode."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    # Switching to a write-ahead log does not wait for others that do so at the same moment.
+    for attempt in stamina.retry_context(on=_is_busy, timeout=PATIENCE, attempts=None, wait_initial=0.01, wait_max=0.5):
+        with attempt:
+            _prepare(connection, path)
+    # An answer that was paid survives a power cut too.
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith("SQLITE_BUSY")
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)
+    if version > FORMAT:
+        raise UserError(f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); update workup")
+    if version == FORMAT:
+        return
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # what is pruned is given back while others use the file
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection) == 0:  # nobody was faster
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
