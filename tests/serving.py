@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,27 +19,75 @@ Answer = Callable[[dict[str, Any]], "str | Response"]
 
 
 class Server:
-    """What it was asked, in order, and where it listens. An answer that is a Response goes out as it is: a fault."""
+    """What it was asked, in order, when, and how much at once, and where it listens.
+
+    An answer that is a Response goes out as it is: a fault (`fault`, `truncated`, `Reset` make them).
+    """
 
     def __init__(self, server: HTTPServer, answer: Answer) -> None:
         self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.times: list[float] = []  # time.monotonic() of each arrival
+        self.most = 0  # requests in flight at once
         self.answer = answer
         self.url = server.url_for("/v1")
+        self._inside = 0
+        self._lock = threading.Lock()
         server.expect_request("/v1/chat/completions", method="POST").respond_with_handler(self._respond)
 
     def _respond(self, request: Request) -> Response:
         body = json.loads(request.data)
-        self.asked.append(body)
-        text = self.answer(body)
+        with self._lock:
+            self.asked.append(body)
+            self.headers.append(dict(request.headers))
+            self.times.append(time.monotonic())
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        try:
+            text = self.answer(body)
+        finally:
+            with self._lock:
+                self._inside -= 1
         return text if isinstance(text, Response) else completion(text)
 
 
-def completion(text: str, finish: str = "stop", prompt_tokens: int = 7, completion_tokens: int = 3) -> Response:
+def completion(text: str | None, finish: str = "stop", prompt_tokens: int = 7, completion_tokens: int = 3) -> Response:
     """The endpoint's JSON around one answer."""
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": 10}
     choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
     answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
     return Response(json.dumps(answer), content_type="application/json")
+
+
+def fault(status: int, message: str = "no", **headers: str) -> Response:
+    """An error as OpenAI words it; `retry_after="2"` becomes the header Retry-After."""
+    body = json.dumps({"error": {"message": message, "type": "error", "code": None}})
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(body, status=status, content_type="application/json", headers=named)
+
+
+def truncated(text: str) -> Response:
+    """An answer whose connection ends halfway through the body."""
+    response = completion(text)
+    whole = response.get_data()
+    response.automatically_set_content_length = False
+    response.set_data(whole[: len(whole) // 2])
+    response.headers.update({"Content-Length": str(len(whole)), "Connection": "close"})
+    return response
+
+
+class Reset(Response):
+    """The connection is reset in place of an answer."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        connection: socket.socket = environ["werkzeug.socket"]
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        ours, theirs = socket.socketpair()
+        # Closes the connection under the server's hands, and leaves it one that has ended.
+        os.dup2(ours.fileno(), connection.fileno())
+        ours.close()
+        theirs.close()
+        raise ConnectionResetError
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from workup.ports import Model, Request
 Shape = TypeVar("Shape", bound=BaseModel)
 ATTEMPTS = 3
 LONGEST = 200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
+SHOWN = 4_000  # characters of a wrong answer that are shown to the model that gave it
 
 
 async def ask(
@@ -23,9 +24,11 @@ async def ask(
 ) -> Shape:
     """The model's answer as `shape`; `check` says in one sentence what is wrong with a well-formed answer, or None.
 
-    A wrong answer is shown to the model with the reason, at most twice. Raises RolloutError when it stays wrong.
+    A wrong answer is shown to the model with the reason and the schema (which some endpoints take and never show their model),
+    at most twice. Raises RolloutError when it stays wrong.
     """
-    first = request = replace(request, schema=schema_of(shape))
+    schema = schema_of(shape)
+    first = request = replace(request, schema=schema)
     problem = ""
     for _ in range(ATTEMPTS):
         reply = await model.complete(request)
@@ -33,8 +36,10 @@ async def ask(
         problem = problem or (check(answer) or "" if answer is not None else "")
         if answer is not None and not problem:
             return answer
-        repair = f"That is not usable: {problem}. Answer again with nothing but the JSON object."
-        request = replace(first, messages=(*first.messages, Message("assistant", reply.text), Message("user", repair)))
+        if reply.truncated:
+            problem = f"it was cut off at {request.max_tokens} tokens; be shorter"
+        repair = f"That is not usable: {problem}. Answer again with nothing but one JSON object of this JSON Schema:\n{schema}"
+        request = replace(first, messages=(*first.messages, Message("assistant", reply.text[:SHOWN]), Message("user", repair)))
     raise RolloutError(f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}")
 
 
@@ -46,9 +51,16 @@ def schema_of(shape: type[BaseModel]) -> str:
 def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
     """The JSON object in `text` as `shape`, or None and what is wrong, in one line.
 
-    Prose and code fences around the object are forgiven: what counts is from the first brace to the last.
+    Prose and code fences around the object are forgiven, as is a thought before it: what counts is from the first brace to the
+    last, or where that is no such object from the first brace after `</think>`.
     """
     text = text[:LONGEST]
+    answer, problem = _parse(text, shape)
+    _, thought, rest = text.partition("</think>")
+    return _parse(rest, shape) if thought and answer is None else (answer, problem)
+
+
+def _parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None, "it holds no JSON object"
