@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,6 +75,15 @@ class Environment(Protocol):
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
 
+    @property
+    def roles(self) -> Sequence[str]:
+        """The supporting roles that a language model can play here: "simulator", "patient", "checker"."""
+        ...
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        """This environment with `models` (by role, each of `roles`) in place of its built-in exact ones."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -131,8 +140,23 @@ class Judge(Protocol):
     async def same(self, answer: str, case: Case) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document, as a search found it; scores of one search fall with the rank and compare with no other's."""
+
+    id: str
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+
 class Retriever(Protocol):
-    async def search(self, query: str, k: int) -> Sequence[str]: ...
+    """A library that can be searched: at most `k` passages, best first, none when nothing matches.
+
+    Any text is a query. Raises RolloutError when the library cannot be reached after retries.
+    """
+
+    async def search(self, query: str, k: int) -> Sequence[Passage]: ...
 
 
 Gather = Callable[[Sequence[float]], Sequence[float]]
