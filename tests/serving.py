@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import json
 import os
+import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pytest_httpserver import HTTPServer
@@ -24,18 +28,17 @@ class Server:
     An answer that is a Response goes out as it is: a fault (`fault`, `truncated`, `Reset` make them).
     """
 
-    def __init__(self, server: HTTPServer, answer: Answer) -> None:
+    def __init__(self, url: str, answer: Answer) -> None:
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.times: list[float] = []  # time.monotonic() of each arrival
         self.most = 0  # requests in flight at once
         self.answer = answer
-        self.url = server.url_for("/v1")
+        self.url = url
         self._inside = 0
         self._lock = threading.Lock()
-        server.expect_request("/v1/chat/completions", method="POST").respond_with_handler(self._respond)
 
-    def _respond(self, request: Request) -> Response:
+    def respond(self, request: Request) -> Response:
         body = json.loads(request.data)
         with self._lock:
             self.asked.append(body)
@@ -90,8 +93,31 @@ class Reset(Response):
         raise ConnectionResetError
 
 
+@cache
+def listening() -> HTTPServer:
+    """The one server of this process, since stopping one takes half a second; each test has an address of its own on it."""
+    server = HTTPServer(threaded=True)
+    server.expect_request(re.compile(r"/\d+/v1/chat/completions"), method="POST").respond_with_handler(_dispatch)
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
+_open: dict[str, Server] = {}
+_numbers = itertools.count(1)
+
+
+def _dispatch(request: Request) -> Response:
+    server = _open.get(request.path.split("/")[1])
+    return server.respond(request) if server else Response("this test is over", status=410)
+
+
 @contextmanager
 def serving(answer: Answer) -> Iterator[Server]:
-    """A threaded server for the length of a test."""
-    with HTTPServer(threaded=True) as server:
-        yield Server(server, answer)
+    """An address that answers for the length of a test."""
+    number = str(next(_numbers))
+    _open[number] = Server(listening().url_for(f"/{number}/v1"), answer)
+    try:
+        yield _open[number]
+    finally:
+        del _open[number]

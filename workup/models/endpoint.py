@@ -160,8 +160,10 @@ class Endpoint:
         line, limits, failures = await self._line(), self.settings, ["no answer"]
 
         def patience(error: Exception) -> bool | float:
+            if not isinstance(error, Passing):
+                return False
             failures.append(str(error))
-            return isinstance(error, Passing) and self._wait(error.wait, clock)
+            return self._wait(error.wait, clock)
 
         with anyio.CancelScope() as clock:
             try:
