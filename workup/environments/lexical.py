@@ -1,8 +1,12 @@
-"""Which entries does a request speak about? By shared words; deterministic."""
+"""Which entries does a request speak about? By shared words; deterministic.
+
+Chinese is written without spaces: there a word is any two neighbouring characters, once the words of asking are taken away.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -18,13 +22,32 @@ _REQUESTING = (
     "there they this to was were what when which with would you your"
 )
 _STOPWORDS = frozenset(_REQUESTING.split())
+HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
+"""The Chinese characters, for use inside the brackets of a regular expression."""
+_HAN = re.compile(f"[{HAN}]+")
+_HAN_ASKING = re.compile(
+    "请问|有没有|没有|有无|是不是|是否|什么|怎么样|怎样|如何|哪里|哪儿|哪些|多少|多久|多长|几个|时候|一下|告诉|可以|能否|知道"
+    "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
+)
 # Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC, RBC).
 _SPELLED = 5
 
 
 def words(text: str) -> frozenset[str]:
     """The content words of `text` in normal form."""
-    return frozenset(normalise(text).split()) - _STOPWORDS
+    return frozenset(_HAN.sub(_pairs, normalise(text)).split()) - _STOPWORDS
+
+
+def chinese(text: str) -> bool:
+    """Whether `text` holds Chinese characters."""
+    return _HAN.search(text) is not None
+
+
+def _pairs(run: re.Match[str]) -> str:
+    """A run of Chinese characters as its pairs of neighbours, in spaces; a character that stands alone is a word."""
+    parts = _HAN_ASKING.sub(" ", run[0]).split()
+    pairs = (part[i : i + 2] for part in parts for i in range(max(len(part) - 1, 1)))
+    return f" {' '.join(pairs)} "
 
 
 class Lexicon:

@@ -1,0 +1,74 @@
+"""Which of the listed options does an answer choose? By letter, by text, or both; exactly (PM-16)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+from workup.case import Case
+from workup.ports import Judge
+from workup.text import normalise
+
+_LONGEST = 4_000  # characters of an answer that are looked at
+_LETTERED = re.compile(r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL)
+_PREFIX = re.compile(r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE)
+_CUTS = tuple(map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+")))
+
+
+def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
+    """The texts of the chosen options in the order of `options`; empty if any part of the answer names none.
+
+    An option is named by its text (normalised), by its letter, or by both where they agree: "C", "(c)", "C. Ceftriaxone". A
+    set is a list of such names ("A, C", "B和D") or capital letters without anything between ("BD"). Linear in the answer.
+    """
+    places = _places(
+        answer[:_LONGEST], {normalise(option): place for place, option in reversed(list(enumerate(options)))}, len(options)
+    )
+    return tuple(options[place] for place in sorted(places))
+
+
+def _places(answer: str, texts: dict[str, int], count: int) -> frozenset[int]:
+    whole = _one(answer, texts, count)
+    if whole is not None:
+        return frozenset({whole})
+    plain = _PREFIX.sub("", answer).strip()
+    if plain and plain.isascii() and plain.isalpha() and plain.isupper() and len(set(plain)) == len(plain) <= count:
+        letters = [ascii_uppercase.index(letter) for letter in plain]
+        return frozenset(letters) if max(letters) < count else frozenset()
+    for cut in _CUTS:
+        parts = [part for part in cut.split(plain) if part and part.strip()]
+        found = [_one(part, texts, count) for part in parts] if 1 < len(parts) <= count else []
+        if found and None not in found:
+            return frozenset(place for place in found if place is not None)
+    return frozenset()
+
+
+def _one(name: str, texts: dict[str, int], count: int) -> int | None:
+    """The place of the one option that `name` names."""
+    by_text = texts.get(normalise(name))
+    if by_text is not None:
+        return by_text
+    lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
+    if lettered is None:
+        return None
+    letter = normalise(lettered[1]).upper()
+    place = ascii_uppercase.find(letter)
+    if not 0 <= place < count:
+        return None
+    text = normalise(lettered[2] or "")
+    return place if not text or texts.get(text) == place else None
+
+
+class OptionJudge:
+    """A `Judge` of questions with options: right is exactly the true set. What has no options goes to `judge`.
+
+    So does a case whose truth is none of its options.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    async def same(self, answer: str, case: Case) -> bool:
+        true = chosen(case.truth.diagnosis, case.options)
+        return chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
