@@ -1,0 +1,42 @@
+"""MedQA (Jin et al., 2020): licensing examinations of the United States, Mainland China and Taiwan, one JSON object per line.
+
+`medqa:questions/US`, `medqa:questions/US/4_options`, `medqa:questions/Mainland`, or one of their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, model_validator
+
+from workup.case import Source
+from workup.cases.files import checked
+from workup.cases.pieces import Piece, pieces
+from workup.cases.questions import Dropped, File, Row, asked, content_id, files_of, question, question_source, row_of
+
+
+class _Row(BaseModel):
+    question: str
+    options: dict[str, str]
+    answer: str
+    answer_idx: str
+    meta_info: str = ""
+
+    @model_validator(mode="after")
+    def _answered(self) -> _Row:
+        if self.options.get(self.answer_idx.strip(), "").strip() != self.answer.strip():
+            raise ValueError("'answer' is not the option that 'answer_idx' names")
+        return self
+
+
+def open(rest: str, seed: int) -> Source:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    request = asked("medqa", rest, seed)
+    files = files_of(request.place, ["*.jsonl"])
+    return question_source(request, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."])
+
+
+def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    id = content_id(row.question, *row.options.values(), row.answer)
+    return [question(id, row.question, row.options, row.answer_idx, category=row.meta_info.strip())]

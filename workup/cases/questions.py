@@ -1,0 +1,336 @@
+"""What all question sets share: official parts, the answer's shape, the split of a stem, one source over several files.
+
+A question set is a module that says how one record becomes cases (`Read`) and hands that to `question_source`.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from workup.case import Case, FixedSource, Source, Truth
+from workup.cases.files import ALL, Lazy, existing, held_out, parse_object
+from workup.cases.pieces import Piece, piece_at
+from workup.errors import CaseError, UserError, unknown
+from workup.text import normalise
+
+SPLIT = "split"
+PARTS = ("train", "dev", "test")
+VIEWS = (ALL, SPLIT, *PARTS)
+MASK = "____"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {part: part for part in PARTS}
+_AGAIN = "repeats an earlier one (the same id, or the same text)"
+_FEW = {"cjk": 2, "other": 4}  # letters in the shortest name that is masked
+
+
+class Answer(TypedDict):
+    """`Truth.extra` of a question: the right answers one by one, so that sets can be compared (ProMed PM-16).
+
+    `right` are their texts, in the order of the options; `letters` their letters and `alphabet` the letter of each of
+    `Case.options`, both empty where answers are open. Plain JSON, so that the case format keeps it.
+    """
+
+    right: list[str]
+    letters: list[str]
+    alphabet: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a set and the official part that its name says, "" where it says none."""
+
+    path: Path
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case of a record. Rows of one `group` stay on one side of a split; `part` overrules the file's."""
+
+    case: Case
+    group: str = ""
+    part: str = ""
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A record that is no case, and why."""
+
+    reason: str
+
+
+Read = Callable[[Piece, File], Sequence[Row | Dropped]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A spec taken apart: the source's name, what to open, which view of it, and further settings after the `#`."""
+
+    name: str
+    place: str
+    view: str
+    settings: frozenset[str]
+    seed: int
+
+
+def asked(scheme: str, rest: str, seed: int, settings: Sequence[str] = ()) -> Request:
+    """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart. Raises UserError for what is not known."""
+    place, _, tail = rest.partition("#")
+    words = [word for word in tail.split(",") if word]
+    known = (*VIEWS, *settings)
+    if wrong := next((word for word in words if word not in known), None):
+        raise unknown(f"view of {scheme}", wrong, known, more=f"as in '{scheme}:{place}#{ALL}'")
+    views = [word for word in words if word in VIEWS]
+    if len(views) > 1 or len(set(words)) < len(words):
+        raise UserError(f"'{scheme}:{rest}' asks for several views; one is possible, as in '{scheme}:{place}#{views[0]}'.")
+    chosen = frozenset(word for word in words if word in settings)
+    return Request(f"{scheme}:{rest}", place, views[0] if views else "", chosen, seed)
+
+
+def files_of(place: str, patterns: Sequence[str], roles: dict[str, str] | None = None) -> list[File]:
+    """The files of a set: the one named, or those in a folder that match; test before dev before train.
+
+    A word of the file's name says its part (train, dev, val, test, and those of `roles`). In a folder with named parts,
+    other files are left out: they are the whole set once more. Raises UserError where there is none.
+    """
+    path = existing(place)
+    if not path.is_dir():
+        return [File(path, _part(path, roles))]
+    found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+    if not found:
+        raise UserError(f"{path} holds no file {' or '.join(patterns)}.{_folders(path)}")
+    files = [File(file, _part(file, roles)) for file in found]
+    named = [file for file in files if file.part] or files
+    return sorted(named, key=lambda file: (-PARTS.index(file.part) if file.part else 0, file.path))
+
+
+def _part(path: Path, roles: dict[str, str] | None) -> str:
+    words = re.split(r"[^a-z]+", path.stem.lower())
+    known = _ROLES | (roles or {})
+    return next((known[word] for word in reversed(words) if word in known), "")
+
+
+def _folders(path: Path) -> str:
+    inside = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+    return f" Did you mean '{path / inside[0]}'?" if inside else ""
+
+
+@dataclass
+class _Index:
+    """Where every case is, in arrays: a few bytes per case, however large the files are."""
+
+    file: array[int] = field(default_factory=lambda: array("H"))
+    offset: array[int] = field(default_factory=lambda: array("Q"))
+    length: array[int] = field(default_factory=lambda: array("L"))
+    which: array[int] = field(default_factory=lambda: array("H"))
+    part: array[int] = field(default_factory=lambda: array("b"))
+    held: array[int] = field(default_factory=lambda: array("b"))
+    masked: array[int] = field(default_factory=lambda: array("b"))
+    digest: array[int] = field(default_factory=lambda: array("Q"))
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def add(self, piece: Piece, number: int, file: File, rows: Sequence[Row | Dropped], seed: int) -> None:
+        for which, row in enumerate(rows):
+            if isinstance(row, Dropped):
+                self.dropped[row.reason] += 1
+                continue
+            part = row.part or file.part
+            self.file.append(number)
+            self.offset.append(piece.offset)
+            self.length.append(piece.length)
+            self.which.append(which)
+            self.part.append(PARTS.index(part) if part else -1)
+            self.held.append(held_out(seed, row.group or row.case.id))
+            self.masked.append(row.masked)
+            self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
+
+    def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
+        """The entries to train on and those to test on, each id once (the first, so a test row rather than a training row)."""
+        _, first = np.unique(np.frombuffer(self.digest, np.uint64), return_index=True)
+        kept = np.sort(first)
+        if again := len(self.digest) - len(kept):
+            self.dropped[_AGAIN] = again
+        part, held = (np.frombuffer(column, np.int8)[kept] for column in (self.part, self.held))
+        train, test = _sides(view, part, held == 1)
+        return kept[train], kept[test]
+
+
+def _sides(view: str, part: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which cases to train on and which to test on, as masks; see docs/datasets.md."""
+    none = np.zeros(len(part), bool)
+    if view == ALL:
+        return none, ~none
+    if view in PARTS:
+        return none, part == PARTS.index(view)
+    official = next((code for code in (PARTS.index("test"), PARTS.index("dev")) if (part == code).any()), None)
+    if view == SPLIT or official is None:
+        return ~held, held
+    return part == PARTS.index("train"), part == official
+
+
+def question_source(
+    request: Request,
+    files: Sequence[File],
+    pieces: Callable[[Path], Iterator[Piece]],
+    read: Read,
+    notes: Sequence[str],
+) -> Source:
+    """The source over all records of `files`. Reads each once; keeps where they are. Raises UserError and CaseError."""
+    index = _Index()
+    for number, file in enumerate(files):
+        for piece in pieces(file.path):
+            index.add(piece, number, file, read(piece, file), request.seed)
+    train, test = index.sides(request.view)
+    if not len(train) and not len(test):
+        why = "; ".join(f"{reason} ({count:,})" for reason, count in index.dropped.most_common(2))
+        what = f"no {request.view} part" if request.view in PARTS and index.digest else "no usable question"
+        raise UserError(f"{request.place} has {what}{': ' + why if why else ''}.")
+    told = (*_told(index, request, len(train) + len(test)), *notes)
+    return FixedSource(request.name, _cases(files, index, train, read), _cases(files, index, test, read), notes=told)
+
+
+def _told(index: _Index, request: Request, used: int) -> Iterator[str]:
+    for reason, count in index.dropped.most_common():
+        yield f"{count:,} dropped: {reason}."
+    if masked := sum(index.masked):
+        yield f"{masked:,} named their diagnosis in the presentation; it stands there as {MASK}."
+    present = [part for code, part in enumerate(PARTS) if code in set(index.part)]
+    if present and request.view != SPLIT:
+        rest = len(index.digest) - used - index.dropped[_AGAIN]
+        left = f"; {rest:,} in parts that are not used here" if rest else ""
+        yield f"Official parts: {', '.join(present)}{left}. `#PART` opens one for testing, `#{SPLIT}` splits anew."
+
+
+def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read) -> Lazy:
+    def make(i: int) -> Case:
+        entry = int(entries[i])
+        file = files[index.file[entry]]
+        rows = read(piece_at(file.path, index.offset[entry], index.length[entry]), file)
+        row = rows[index.which[entry]] if index.which[entry] < len(rows) else None
+        if not isinstance(row, Row):
+            raise CaseError("has changed since it was opened.", file=file.path)
+        return row.case
+
+    return Lazy(len(entries), make)
+
+
+# making a case -----------------------------------------------------------------------------------------------------------
+
+
+def row_of(piece: Piece, file: File) -> dict[str, Any]:
+    """The JSON object of a record. Raises CaseError."""
+    return parse_object(piece.text, file=file.path, line=piece.line)
+
+
+def content_id(*texts: str) -> str:
+    """A stable id where a set has none: 16 hexadecimal digits of the texts' hash."""
+    return _digest("\n".join(texts), size=8).hex()
+
+
+def _digest(text: str, size: int) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth] | Dropped:
+    """The options that have a text, and the truth for the letters in `right` ("D", "ABD", "A, B").
+
+    The diagnosis is the right option's text, or the texts of all, in the options' order, joined by "; ".
+    """
+    shown = {letter: text.strip() for letter, text in options.items() if text.strip()}
+    letters = set(re.sub(r"[\s,;、，；]+", "", normalise(right).upper()))
+    if not letters:
+        return Dropped("it has no answer")
+    if len(shown) < 2:
+        return Dropped("fewer than two of its options have a text")
+    if not letters <= set(shown):
+        return Dropped("its answer is none of the options' letters")
+    chosen = [letter for letter in shown if letter in letters]
+    extra = Answer(right=[shown[letter] for letter in chosen], letters=chosen, alphabet=list(shown))
+    return tuple(shown.values()), Truth("; ".join(extra["right"]), extra=extra)
+
+
+def question(id: str, stem: str, options: dict[str, str], right: str, **rest: Any) -> Row | Dropped:
+    """A multiple-choice question as a case; `rest` are fields of `Case`, and `references`, explanations of the answer."""
+    if not stem.strip():
+        return Dropped("it has no question")
+    made = choice(options, right)
+    if isinstance(made, Dropped):
+        return made
+    shown, truth = made
+    presentation, asks = parted(stem)
+    truth = replace(truth, references=tuple(filter(None, rest.pop("references", ()))))
+    return Row(Case(id, presentation, truth, asks, shown, **rest))
+
+
+def open_answer(names: Sequence[str], **rest: Any) -> Truth:
+    """The truth of an open question with one right name or more."""
+    return Truth("; ".join(names), extra=Answer(right=list(names), letters=[], alphabet=[]), **rest)
+
+
+# the question within a stem ----------------------------------------------------------------------------------------------
+
+_ENDS = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)""")
+_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Z]|Drs?|Mrs?|Ms|St|vs|No|Fig|approx|e\.g|i\.e)\.\s*$")
+_DESCRIPTION = 24  # characters from which what precedes a Chinese comma describes a patient, not a topic
+_ASKS = re.compile(r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*[)）][.。]?$|_{2,}[.。]?$|(?:是|为|包括|选用?)[。.]$""")
+
+
+def parted(stem: str) -> tuple[str, str]:
+    """A stem as (presentation, question): its last sentences, as far as they ask, are the question.
+
+    A sentence asks if it ends with a question mark, in a blank, or without a full stop (to be completed). Where all of them
+    ask, a Chinese one is parted at the last comma of the first, if a description stands before it. Otherwise there is
+    nothing to part: the whole stem is the presentation, and the question is empty.
+    """
+    text = stem.strip()
+    starts = _starts(text)
+    at = len(starts)
+    while at and _ASKS.search(text[starts[at - 1] : starts[at] if at < len(starts) else None].rstrip()):
+        at -= 1
+    if at == len(starts):
+        return text, ""
+    begin = starts[at] or text.rfind("，", 0, starts[1] if len(starts) > 1 else None) + 1
+    if not starts[at] and begin <= _DESCRIPTION:
+        return text, ""
+    return text[:begin].rstrip().rstrip("，"), text[begin:]
+
+
+def _starts(text: str) -> list[int]:
+    """Where sentences begin. Linear: an abbreviation is looked for in the last few letters only."""
+    ends = (found for found in _ENDS.finditer(text) if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start()))
+    return [0, *(found.end() for found in ends)]
+
+
+# leaks -------------------------------------------------------------------------------------------------------------------
+
+
+def masked(text: str, names: Sequence[str]) -> str:
+    """`text` with every occurrence of a name blanked: whole words, whatever their case; anywhere in Chinese text.
+
+    Names of fewer than four letters (two Chinese characters) stay: they stand in too many other words.
+    """
+    wanted = sorted({name.strip() for name in names if _long(name)}, key=len, reverse=True)
+    if not wanted:
+        return text
+    return re.sub("|".join(map(_whole, wanted)), MASK, text, flags=re.IGNORECASE)
+
+
+def _long(name: str) -> bool:
+    letters = [letter for letter in name if letter.isalnum()]
+    return len(letters) >= _FEW["cjk" if any(letter > "\u2e7f" for letter in letters) else "other"]
+
+
+def _whole(name: str) -> str:
+    before = r"(?<![A-Za-z0-9])" if re.match(r"[A-Za-z0-9]", name) else ""
+    after = r"(?:s|es)?(?![A-Za-z0-9])" if re.search(r"[A-Za-z0-9]$", name) else ""
+    return before + re.escape(name).replace(r"\ ", r"[\s\-]+") + after

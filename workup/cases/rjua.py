@@ -1,0 +1,49 @@
+"""RJUA-QA: Chinese urology consultations with a list of diagnoses, one JSON object per line (RJUA_train.json, …).
+
+The diagnoses are what is asked for; the published reply and advice are references. Where the patient already names a diagnosis, it is
+masked in the presentation and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from workup.case import Case, Source
+from workup.cases.files import checked
+from workup.cases.pieces import Piece, pieces
+from workup.cases.questions import Dropped, File, Row, asked, files_of, masked, open_answer, parted, question_source, row_of
+
+_BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
+_BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
+
+
+class _Row(BaseModel):
+    id: str | int
+    question: str
+    disease: str
+    answer: str = ""
+    advice: str = ""
+
+
+def open(rest: str, seed: int) -> Source:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    request = asked("rjua", rest, seed)
+    files = files_of(request.place, ["RJUA_*.json", "*.jsonl"])
+    return question_source(request, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
+
+
+def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
+    if not names or not row.question.strip():
+        return [Dropped("it has no question or no disease")]
+    said, asks = parted(row.question)
+    names_too = [*names, *(_BRACKETS.sub("", name) for name in names)]
+    presentation, asks_plainly = masked(said, names_too), masked(asks, names_too)
+    replies = tuple(filter(None, [row.answer.strip(), row.advice.strip()]))
+    truth = open_answer(names, references=replies)
+    case = Case(str(row.id), presentation, truth, asks_plainly)
+    return [Row(case, masked=(presentation, asks_plainly) != (said, asks))]
