@@ -14,7 +14,7 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
 
     Raises UserError for what the caller can mend, in the command line's words.
     """
-    read = settings.build(settings.Settings, {"method": method, **values})
+    read = settings.build(settings.Settings, settings.furnished({"method": method, **values}))
     with live.show(stream=_nowhere() if quiet else None) as view:
         return training.start(read, Path(out), view)
 
@@ -23,15 +23,24 @@ def evaluate(policy: str | Path, *, cases: str, out: str | Path, quiet: bool = F
     """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup evaluate`."""
     from workup import evaluation
 
-    read = settings.build(settings.PolicySettings, {"policy": str(policy), "cases": cases, **values})
+    read = settings.build(settings.PolicySettings, settings.furnished({"policy": str(policy), "cases": cases, **values}))
     with live.show(stream=_nowhere() if quiet else None) as view:
         return evaluation.start(read, Path(out), view)
 
 
 def resume(run: str | Path) -> Run:
-    """Goes on with an interrupted run."""
+    """Goes on with an interrupted run, training or evaluation."""
     with live.show() as view:
-        return training.resume(Path(run), view)
+        return go_on(Path(run), view)
+
+
+def go_on(run: Path, view: live.Live) -> Run:
+    """`resume` in an open view. Raises UserError where there is no run."""
+    from workup import evaluation
+
+    with Run.open(run) as opened:
+        trains = "method" in opened.config
+    return training.resume(run, view) if trains else evaluation.resume(run, view)
 
 
 def open_run(path: str | Path) -> Run:

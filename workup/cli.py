@@ -14,15 +14,21 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.errors import UserError, WorkupError
+from workup.commands import audit, cache, prepare
+from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
+
+SOURCES = "SCHEME:REST, as in clinic:s, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE (docs/datasets.md lists all)"
 
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
 )
+app.add_typer(audit.app, name="audit")
+app.add_typer(cache.app, name="cache")
+app.command()(prepare.prepare)
 SettingsWords = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, for example steps=200")]
 Out = Annotated[Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")]
 Config = Annotated[Path | None, typer.Option("--config", help="a YAML file of settings")]
@@ -69,7 +75,7 @@ def _unexpected(error: Exception) -> int:
 def train(
     method: Annotated[str, typer.Argument(help="a method's name (`workup methods`), or package.module:attribute")],
     words: SettingsWords = None,
-    cases: Annotated[str | None, typer.Option(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")] = None,
+    cases: Annotated[str | None, typer.Option(help=SOURCES)] = None,
     policy: Annotated[str | None, typer.Option(help="tiny, a model folder, a run folder, or a hub id")] = None,
     out: Out = None,
     config: Config = None,
@@ -79,7 +85,7 @@ def train(
     from workup import live, settings, training
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
-    read = settings.build(settings.Settings, {**settings.read(words or (), config), **given})
+    read = settings.build(settings.Settings, settings.furnished({**settings.read(words or (), config), **given}))
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
     with live.show(as_json=as_json) as view:
         _resumable(lambda: training.start(read, out, view), out)
@@ -87,28 +93,33 @@ def train(
 
 @app.command()
 def resume(run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")], as_json: Json = False) -> None:
-    """Go on with an interrupted run."""
-    from workup import live, training
+    """Go on with an interrupted run, training or evaluation."""
+    from workup import api, live
 
     with live.show(as_json=as_json) as view:
-        _resumable(lambda: training.resume(run, view), run)
+        _resumable(lambda: api.go_on(run, view), run)
 
 
 @app.command()
 def evaluate(
-    policy: Annotated[str, typer.Argument(help="a run folder, a model folder, a hub id, or an anchor such as 'random doctor'")],
-    cases: Annotated[str, typer.Option(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")],
+    policy: Annotated[str, typer.Argument(help="a run or model folder, a hub id, endpoint:NAME, or an anchor ('random doctor')")],
+    cases: Annotated[str, typer.Option(help=SOURCES)],
     words: SettingsWords = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")] = None,
     out: Out = None,
+    config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a policy on cases it has not seen."""
     from workup import evaluation, live, settings
 
-    read = settings.build(settings.PolicySettings, {**settings.read(words or ()), "policy": policy, "cases": cases})
+    values = {**settings.read(words or (), config), "policy": policy, "cases": cases}
+    if repeats is not None:
+        values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
+    read = settings.build(settings.PolicySettings, settings.furnished(values))
     out = out or _free(f"evaluate-{Path(policy).name}-{cases}")
     with live.show(as_json=as_json) as view:
-        evaluation.start(read, out, view)
+        _resumable(lambda: evaluation.start(read, out, view), out)
 
 
 @app.command()
@@ -137,7 +148,7 @@ def compare(
 
 @app.command()
 def cases(
-    source: Annotated[str, typer.Argument(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")],
+    source: Annotated[str, typer.Argument(help=SOURCES)],
     show: Annotated[int, typer.Option("--show", "-n", min=0, help="how many whole cases to show")] = 2,
     seed: Annotated[int, typer.Option(help="which ones")] = 0,
     validate: Annotated[bool, typer.Option("--validate", help="check every line of a jsonl file, and nothing else")] = False,
@@ -173,7 +184,7 @@ def _validate(source: str) -> None:
 
 @app.command()
 def play(
-    source: Annotated[str, typer.Argument(help="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE")],
+    source: Annotated[str, typer.Argument(help=SOURCES)],
     against: Annotated[Path | None, typer.Option(help="a run whose policy gets the same patient")] = None,
     case: Annotated[int | None, typer.Option(help="which test case [default: a random one]")] = None,
     seed: Annotated[int, typer.Option(help="of the source's split and of the others' draws")] = 0,
@@ -223,9 +234,11 @@ def _free(name: str) -> Path:
 
 
 def _resumable(work: Any, out: Path) -> None:
-    """Says how to go on after Ctrl-C."""
+    """Says how to go on after Ctrl-C and after a budget that is spent."""
     try:
         work()
+    except BudgetError as error:
+        raise BudgetError(f"{error}; raise budget= in {out / 'config.yaml'}, then type `workup resume {out}`") from None
     except KeyboardInterrupt:
         if (out / "config.yaml").exists():
             print(f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr)

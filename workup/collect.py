@@ -12,10 +12,9 @@ from workup.case import Source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
-from workup.errors import WorkupError
 from workup.judges.verdicts import Verdicts
 from workup.ports import Environment, Gather, Instruments, Judge, Policy, Reinforce
-from workup.rollout import Job, Play, TokenDoctor, play_all, seed_key
+from workup.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.runs import Record
 from workup.samples import sample
 from workup.settings import Settings
@@ -64,9 +63,11 @@ class Collection:
         """This process's samples of step `step` ≥ 0: they depend on policy, settings and step alone."""
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
-        played = await play_all(jobs, self.environment, TokenDoctor(policy), play, self.settings.concurrency)
         verdicts = Verdicts(self.judge)
-        settled = await verdicts.settle(played)
+        # Judged while others still play: an endpoint's latency is paid once, after the last episode.
+        settled = await play_all(
+            jobs, self.environment, TokenDoctor(policy), play, self.settings.concurrency, then=verdicts.settle
+        )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
         scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather))
@@ -89,13 +90,7 @@ class Collection:
 
     def _good(self, settled: Sequence[tuple[Episode, bool | None]]) -> list[list[tuple[Episode, bool, int]]]:
         """The groups without their failed episodes. Raises WorkupError when too many failed, with the commonest reason."""
-        failed = [episode for episode, correct in settled if correct is None]
-        if len(failed) > self.settings.max_failed * len(settled):
-            reason, count = Counter(episode.reason for episode in failed).most_common(1)[0]
-            raise WorkupError(
-                f"{len(failed)} of {len(settled)} episodes failed in one step, more than max_failed={self.settings.max_failed}; "
-                f"{count} of them: {reason}"
-            )
+        check_failures([e for e, correct in settled if correct is None], len(settled), self.settings.max_failed)
         numbered = [(episode, correct, k) for k, (episode, correct) in enumerate(settled)]
         groups = [numbered[start : start + self.settings.group] for start in range(0, len(numbered), self.settings.group)]
         kept = [[(e, correct, k) for e, correct, k in group if correct is not None] for group in groups]

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from workup.case import Case
 from workup.episode import Ending, Episode, Message, Observation, Turn
-from workup.errors import RolloutError
+from workup.errors import RolloutError, WorkupError
 from workup.ports import Act, Doctor, Environment, Policy, Sampling
+
+T = TypeVar("T")
 
 ATTEMPTS = 4  # draws before a repeated question is let through, with Play.avoid_repeats
 
@@ -45,6 +49,14 @@ def seed_key(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
 
+def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> None:
+    """Raises WorkupError when more than the share `allowed` of `total` episodes failed, with the commonest reason."""
+    if len(failed) <= allowed * total:
+        return
+    reason, count = Counter(episode.reason for episode in failed).most_common(1)[0]
+    raise WorkupError(f"{len(failed)} of {total} episodes failed, more than max_failed={allowed}; {count} of them: {reason}")
+
+
 class TokenDoctor:
     """A token policy in the doctor's chair: transcripts only grow, and ids are passed on exactly as sampled."""
 
@@ -59,6 +71,11 @@ class TokenDoctor:
         prompt = self.policy.render(past[-1].observation.messages if past else opening, tokens)
         tokens += prompt
         return Act(prompt, await self.policy.sample(tuple(tokens), sampling))
+
+
+async def itself(episode: Episode) -> Any:
+    """What `play_all` returns when nothing else is asked for."""
+    return episode
 
 
 async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play) -> Episode:
@@ -109,13 +126,22 @@ async def _turn(
 
 
 async def play_all(
-    jobs: Sequence[Job], environment: Environment, doctor: Doctor, play: Play, concurrency: int = 256
-) -> list[Episode]:
-    """Plays `jobs`, at most `concurrency` at a time; the episodes come back in the order of the jobs."""
+    jobs: Sequence[Job],
+    environment: Environment,
+    doctor: Doctor,
+    play: Play,
+    concurrency: int = 256,
+    then: Callable[[Episode], Awaitable[T]] = itself,
+) -> list[T]:
+    """Plays `jobs`, at most `concurrency` at a time, and hands each episode to `then` as soon as it is over.
+
+    What `then` returns comes back in the order of the jobs. It may wait (for a judge) without holding up the next episode.
+    """
     limit = asyncio.Semaphore(concurrency)
 
-    async def one(job: Job) -> Episode:
+    async def one(job: Job) -> T:
         async with limit:
-            return await rollout(job, environment, doctor, play)
+            episode = await rollout(job, environment, doctor, play)
+        return await then(episode)
 
     return list(await asyncio.gather(*(one(job) for job in jobs)))

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workup.engines.trl_settings import EngineSettings
 from workup.errors import UserError, unknown
+from workup.models.config import Config, refuse_secrets
+from workup.models.endpoint import EndpointSettings
 from workup.models.tiny import TinySettings
 
 T = TypeVar("T", bound=BaseModel)
@@ -29,15 +31,28 @@ class EvaluationSettings(BaseModel):
     anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
 
 
-class PolicySettings(BaseModel):
-    """What `workup evaluate` may be told."""
+class SupportSettings(BaseModel):
+    """The language models in supporting roles."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    roles: dict[str, str] = Field(
+        default_factory=dict, description="judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id"
+    )
+    endpoints: dict[str, EndpointSettings] = Field(default_factory=dict, description="by name; usually from workup.yaml")
+    budget: float | None = Field(None, ge=0, description="money for all calls of this run, in the currency of the prices")
+    replay: bool = Field(False, description="answer from the cache alone; a call that is not in it fails")
+    max_failed: float = Field(0.2, ge=0, le=1, description="share of failed episodes that stops the run")
+
+
+class PolicySettings(SupportSettings):
+    """What `workup evaluate` may be told."""
 
     policy: str
     cases: str
     seed: int = 0
     dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
+    environment: str | None = Field(None, description="consultation or questioning; as trained, or consultation")
     max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
     max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
@@ -49,7 +64,7 @@ class PolicySettings(BaseModel):
     )
 
 
-class Settings(EngineSettings):
+class Settings(EngineSettings, SupportSettings):
     """Everything that decides a training run; the resolved values stand in the run folder's config.yaml."""
 
     method: str
@@ -64,7 +79,6 @@ class Settings(EngineSettings):
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
     balance: float = Field(0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal")
     threads: int = Field(1, ge=1, description="torch threads per process; more pays on free cores only")
-    max_failed: float = Field(0.2, ge=0, le=1, description="share of failed episodes in a step that stops the run")
     tiny: TinySettings = TinySettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
@@ -90,7 +104,23 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
         raise UserError(f"{file or 'settings'}: not readable as YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(plain, dict):
         raise UserError(f"{file}: holds no mapping of settings")
-    return {str(key): value for key, value in plain.items()}
+    values = {str(key): value for key, value in plain.items()}
+    refuse_secrets({"endpoints": values.get("endpoints", {})}, file or Path("settings"))
+    return values
+
+
+def furnished(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with what they leave open taken from the workup.yaml of the working directory or of the user.
+
+    Only endpoints that a role, the policy or the diagnoser names are kept: a run folder tells what it used, and no more.
+    """
+    found = Config.find(None)
+    roles = {**found.roles, **(values.get("roles") or {})}
+    used = {str(spec).removeprefix("endpoint:") for spec in (*roles.values(), values.get("policy"), values.get("conclude"))}
+    known = {name: endpoint.model_dump(mode="json") for name, endpoint in found.endpoints.items()}
+    endpoints = {name: known[name] for name in known if name in used} | dict(values.get("endpoints") or {})
+    budget = {"budget": found.budget} if values.get("budget") is None and found.budget is not None else {}
+    return {**values, **budget, "roles": roles, "endpoints": endpoints}
 
 
 def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
@@ -112,6 +142,8 @@ def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> li
     inner: Any = model
     for part in where[:-1]:
         path.append(part)
+        if part not in inner.model_fields:  # a name that the user chose, as in endpoints.NAME
+            continue
         inner = _model_of(inner.model_fields[part].annotation)
     return [".".join((*path, name)) for name in inner.model_fields]
 

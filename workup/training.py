@@ -25,12 +25,13 @@ from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.collect import Collection, Share, Step, metrics
 from workup.errors import UserError
-from workup.evaluation import Examination, Player, anchors, examine, playing, policy_path
-from workup.judges.exact import ExactJudge
+from workup.evaluation import anchors, policy_path
+from workup.examination import Examination, Player, examine, playing
 from workup.live import Live
 from workup.methods import load
 from workup.models import warm
 from workup.ports import Demonstration, Environment, Imitate, Method, Reinforce
+from workup.roles import Staff
 from workup.rollout import TokenDoctor
 from workup.runs import Run, versions
 from workup.runs.summary import summarise
@@ -52,17 +53,18 @@ class Plan:
     settings: Settings
     method: Method
     source: Source
-    environment: Environment
+    staff: Staff
     options: Any  # the method's own settings
 
     @classmethod
-    def of(cls, settings: Settings) -> Plan:
+    def of(cls, settings: Settings, out: Path) -> Plan:
         method = load(settings.method)
         options = build(method.settings, settings.reward, prefix="reward")
         source = open_source(settings.cases, seed=settings.seed)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        plan = cls(settings, method, source, method.environment(source, options), options)
+        staff = Staff(settings, source, method.environment(source, options), out)
+        plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination
         if settings.balance:
@@ -73,6 +75,10 @@ class Plan:
     def config(self) -> dict[str, Any]:
         """What config.yaml holds: every setting, defaults included."""
         return {**self.settings.model_dump(mode="json"), "reward": self.options.model_dump(mode="json")}
+
+    @property
+    def environment(self) -> Environment:
+        return self.staff.environment
 
     @property
     def reinforcement(self) -> Reinforce | None:
@@ -87,11 +93,13 @@ class Plan:
         return Examination.of(
             self.source,
             self.environment,
-            ExactJudge(),
+            self.staff.judge,
             s.evaluation,
             reward=stage.reward if stage else None,
             max_tokens=s.max_tokens,
             seed=s.seed,
+            concurrency=s.concurrency,
+            max_failed=s.max_failed,
         )
 
     def open_policy(self) -> LocalPolicy:
@@ -115,12 +123,13 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
 
     Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
     """
-    plan = Plan.of(settings)
+    plan = Plan.of(settings, out)
     from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
 
     state, policy = PartialState(cpu=not cuda()), plan.open_policy()
     if state.is_main_process:
-        Run.create(out, plan.config, versions({"run": settings.seed}, shlex.join(["workup", *sys.argv[1:]]))).close()
+        command = shlex.join(["workup", *sys.argv[1:]])
+        Run.create(out, plan.config, versions({"run": settings.seed}, command), private=plan.source.restricted).close()
     state.wait_for_everyone()
     return _go_on(out, plan, policy, live)
 
@@ -128,12 +137,10 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
 def resume(path: Path, live: Live) -> Run:
     """Goes on with an interrupted run and returns it finished; a finished one is returned as it is."""
     with Run.open(path) as run:
-        if "method" not in run.config:
-            raise UserError(f"{path} is no training run; type its `workup evaluate` command again")
         if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-        plan = Plan.of(build(Settings, run.config))
+        plan = Plan.of(build(Settings, run.config), path)
     return _go_on(path, plan, plan.open_policy(), live)
 
 
@@ -199,7 +206,6 @@ class Training:
 
     def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
         self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
-        self.judge = ExactJudge()
         self.began = time.monotonic()
         self.stage = ""
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
@@ -245,7 +251,7 @@ class Training:
     def _reinforce(self, stage: Reinforce) -> int:
         self._begin(stage.name, "reinforce", self.settings.steps)
         share = Share(self.engine.rank, self.engine.world, self.engine.gather)
-        loop = Collection(stage, self.plan.source, self.plan.environment, self.judge, self.settings, share, self._keep)
+        loop = Collection(stage, self.plan.source, self.plan.environment, self.plan.staff.judge, self.settings, share, self._keep)
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
         if self.engine.is_main:
@@ -272,9 +278,11 @@ class Training:
             for label, doctor in anchors(self.plan.source, self.plan.environment, self.settings.seed).items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
-        summary = summarise(self.disk, steps=steps, seconds=seconds)
+        summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
         build_report(self.disk)
         self.live.table(summary)
+        for note in self.plan.staff.notes:
+            self.live.note(note)
         self.live.note(f"report  {self.disk.report}")
         self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
 

@@ -7,12 +7,13 @@ same case always gets the same answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from workup.case import Case, Fact, Item, Kind
-from workup.environments.lexical import Lexicon
+from workup.case import Case, Fact, Item, Kind, Source
+from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
+from workup.ports import Environment, Model
 from workup.text import blocks, neutralise, normalise
 
 DIAGNOSE = "diagnose"
@@ -40,6 +41,7 @@ _FACT_COVERAGE = 0.5
 _FACTS_PER_ANSWER = 2
 # Names shorter than this are withheld only in their exact case: "MS" is a disease, "ms" a unit.
 _SHORT = 4
+_LETTER = rf"[^\W{HAN}]"
 
 
 class Consultation:
@@ -77,6 +79,16 @@ class Consultation:
     def phrases(self) -> tuple[str, ...]:
         """Everything this environment can say of its own accord, for a tiny policy's vocabulary."""
         return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("simulator",)
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        """With a "simulator", what the record lacks is answered by that model (CR-2)."""
+        from workup.environments.records import SimulatedRecord  # it wraps a consultation
+
+        return SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
 
     @property
     def _limit(self) -> str:
@@ -167,6 +179,11 @@ class Consultation:
         return neutralise(_naming(names).sub(hide, self._closed.sub(hide, text)))
 
 
+def open(source: Source, max_turns: int) -> Consultation:
+    """The consultation over the cases of `source`."""
+    return Consultation(source.items, source.diagnoses, max_turns)
+
+
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
 def _read(text: str) -> Action:
     seen = blocks(text, TAGS)
@@ -196,7 +213,11 @@ def _names(case: Case) -> tuple[str, ...]:
 def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
     """Matches any of `names` as whole words, the longest first; nothing where there are none."""
     ordered = sorted(filter(None, map(str.strip, names)), key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(_spelled, ordered))})(?!\w)" if ordered else r"(?!)")
+    # Chinese has no spaces between words: there a name stands wherever its characters do.
+    spaced = [_spelled(name) for name in ordered if not chinese(name)]
+    found = [rf"(?<!{_LETTER})(?:{'|'.join(spaced)})(?!{_LETTER})"] if spaced else []
+    found += [_spelled(name) for name in ordered if chinese(name)]
+    return re.compile("|".join(found) if found else r"(?!)")
 
 
 def _spelled(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 from workup.case import Case
@@ -25,14 +24,11 @@ class Verdicts:
             self._asked[key] = asyncio.ensure_future(self._judge.same(answer, case))
         return await self._asked[key]
 
-    async def settle(self, episodes: Sequence[Episode]) -> list[tuple[Episode, bool | None]]:
-        """Every episode with its verdict; None, and the episode FAILED with the reason, where there can be none.
+    async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
+        """The episode with its verdict; None, and the episode FAILED with the reason, where there can be none.
 
         An episode that ended without a diagnosis is wrong by definition; no judge is asked.
         """
-        return list(await asyncio.gather(*(self._settle(episode) for episode in episodes)))
-
-    async def _settle(self, episode: Episode) -> tuple[Episode, bool | None]:
         if episode.ending is Ending.FAILED:
             return episode, None
         if episode.ending is not Ending.DIAGNOSED or not episode.answer:

@@ -85,8 +85,8 @@ class Run:
         self._store = Store(path / "episodes.sqlite")
 
     @classmethod
-    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any]) -> Run:
-        """Start a run in a new or empty folder.
+    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any], *, private: bool = False) -> Run:
+        """Start a run in a new or empty folder; a private one is closed to other users of the machine (mode 0700).
 
         Raises UserError when the folder holds a run or anything else, or cannot be written.
         """
@@ -94,6 +94,8 @@ class Run:
         _check_free(path)
         with clear_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+            if private:
+                path.chmod(0o700)
         write_json(path / "versions.json", versions)
         write_whole(path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
         return cls.open(path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -63,13 +64,14 @@ def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     return [*HEADLINE, *extra, *(["return"] if scored else [])]
 
 
-def summarise(run: Run, *, steps: int, seconds: float) -> dict[str, Any]:
+def summarise(run: Run, *, steps: int, seconds: float, calls: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Compute summary.json from the run's episodes, write it, and return it.
 
-    `steps` and `seconds` are the whole run's, over all stages.
+    `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting roles were asked and cost.
     """
     head = {"name": run.name, **{key: run.config.get(key) for key in ("method", "cases", "policy", "seed")}}
-    size = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
+    size: dict[str, Any] = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
+    size |= {"calls": [dict(row) for row in calls]} if calls else {}
     summary = {**head, **size, "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()}}
     run.write_summary(summary)
     return summary
@@ -83,8 +85,24 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
         "cases": len({outcome.case_id for outcome in outcomes}),
         "episodes": len(outcomes),
         "endings": dict(endings.most_common()),
+        **over_repeats(outcomes),
         **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
     }
+
+
+def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11); nothing for a single one."""
+    samples = sorted({outcome.sample for outcome in outcomes})
+    if len(samples) < 2:
+        return {}
+    each = [mean(v for o in outcomes if o.sample == k and (v := value(o, "accuracy")) is not None) for k in samples]
+    return {"repeats_accuracy": {"each": each, "mean": mean(each), "sd": stdev(each)}}
+
+
+def repeats(summary: Mapping[str, Any]) -> list[str]:
+    """For a reader: every doctor's accuracy over its repeats."""
+    told = [(label, doctor["repeats_accuracy"]) for label, doctor in summary["doctors"].items() if "repeats_accuracy" in doctor]
+    return [f"{label}: accuracy {r['mean']:.3f} ± {r['sd']:.3f} (SD over {len(r['each'])} repeats)" for label, r in told]
 
 
 def seed_of(run: Run) -> int:

@@ -1,0 +1,159 @@
+"""What every doctor of a run is put through: the same test cases, seeds, environment and judge; and who can take part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from workup.case import Case, Source
+from workup.environments.consultation import Consultation
+from workup.environments.hybrid import Diagnoser, conclude, whole_record
+from workup.episode import Ending, Episode, Score
+from workup.errors import RolloutError, UserError
+from workup.judges.verdicts import Verdicts
+from workup.ports import Doctor, Environment, Instruments, Judge, Reward
+from workup.rollout import Job, Play, check_failures, rollout, seed_key
+from workup.runs import Record, Run
+from workup.settings import EvaluationSettings
+from workup.signals.measures import measure
+
+CHUNK = 256  # episodes in memory at a time
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What every doctor of a run is put through: the same cases, the same seeds, the same judge.
+
+    `reward` scores the episodes as training does, so that the report can show where the reward comes from.
+    """
+
+    environment: Environment
+    cases: Sequence[Case]
+    judge: Judge
+    settings: EvaluationSettings
+    reward: Reward | None = None
+    max_tokens: int = 256
+    seed: int = 0
+    concurrency: int = CHUNK
+    max_failed: float = 0.2
+    costs: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, source: Source, environment: Environment, judge: Judge, settings: EvaluationSettings, **more: object
+    ) -> Examination:
+        """The examination on the test split of `source`; UserError when that is empty."""
+        if not len(source.test):
+            raise UserError(f"{source.name} holds no test case; a file needs at least a handful of cases to hold some out")
+        costs = {item.name: item.cost for item in source.items}
+        return cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+
+    @property
+    def total(self) -> int:
+        """How many episodes one doctor plays."""
+        return min(len(self.cases), self.settings.cases) * self.settings.samples
+
+    def jobs(self) -> Iterator[tuple[Job, int]]:
+        """Every episode to play, with the number of its sample; the key depends on case and sample alone."""
+        # Evenly spaced, since a file may be sorted by diagnosis.
+        count = min(len(self.cases), self.settings.cases)
+        for case in (self.cases[index * len(self.cases) // count] for index in range(count)):
+            for sample in range(self.settings.samples):
+                yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
+
+    @property
+    def play(self) -> Play:
+        return Play(self.settings.temperature, self.max_tokens, self.settings.avoid_repeats)
+
+
+Player = Callable[[Examination, Job], Awaitable[Episode]]
+
+
+def playing(doctor: Doctor) -> Player:
+    """`doctor` plays from the presentation to the diagnosis."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await rollout(job, examination.environment, doctor, examination.play)
+
+    return play
+
+
+def hybrid(gather: Doctor, diagnoser: Diagnoser) -> Player:
+    """One gathers, another concludes from the transcript (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        gathered = await playing(gather)(examination, job)
+        return gathered if gathered.ending is Ending.FAILED else await _concluded(gathered, diagnoser)
+
+    return play
+
+
+def oracle(diagnoser: Diagnoser, environment: Consultation) -> Player:
+    """The diagnoser sees the whole record at once (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await _concluded(whole_record(job.case, environment), diagnoser)
+
+    return play
+
+
+async def _concluded(episode: Episode, diagnoser: Diagnoser) -> Episode:
+    try:
+        return await conclude(episode, diagnoser)
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"diagnoser: {error}")
+
+
+def examine(run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None) -> None:
+    """Plays the examination and writes its episodes into `run` as those of `label`.
+
+    What an earlier session has written is not played again, but for the failed episodes. Raises WorkupError when more than
+    `max_failed` of the episodes failed.
+    """
+    kept = {(o.case_id, o.sample) for o in run.outcomes(label) if o.ending != Ending.FAILED}
+    jobs = ((job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept)
+    done, failed = len(kept), []
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, examination.total)
+
+    while chunk := list(islice(jobs, CHUNK)):
+        records = asyncio.run(_examine(examination, player, label, chunk, tick))
+        run.write(records)
+        failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
+        check_failures(failed, done, examination.max_failed)
+
+
+async def _examine(
+    examination: Examination, player: Player, label: str, jobs: Sequence[tuple[Job, int]], tick: Callable[[], None]
+) -> list[Record]:
+    verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
+
+    async def one(job: Job) -> tuple[Episode, bool | None]:
+        async with limit:
+            episode = await player(examination, job)
+        settled = await verdicts.settle(episode)
+        tick()
+        return settled
+
+    settled = await asyncio.gather(*(one(job) for job, _ in jobs))
+    scores = await _scores([e for e, correct in settled if correct is not None], examination.reward, verdicts)
+    records = []
+    for (episode, correct), (_, sample) in zip(settled, jobs, strict=True):
+        judged = correct is not None
+        measures = measure(episode, bool(correct), examination.costs) if judged else {}
+        score = next(scores) if judged and examination.reward else None
+        records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
+    return records
+
+
+async def _scores(episodes: Sequence[Episode], reward: Reward | None, judge: Judge) -> Iterator[Score]:
+    if reward is None or not episodes:
+        return iter(())
+    return iter((await reward((tuple(episodes),), Instruments(judge)))[0])

@@ -1,0 +1,52 @@
+"""Who plays the supporting roles of a run: judge, patient, record simulator, by name, each opened once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workup.case import Source
+from workup.errors import unknown
+from workup.judges.diagnosis import DiagnosisJudge
+from workup.judges.exact import ExactJudge
+from workup.models.config import Config
+from workup.models.desk import Desk
+from workup.ports import Environment, Judge
+from workup.settings import SupportSettings
+
+EXACT = "exact"
+
+
+class Staff:
+    """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
+
+    Raises UserError for a role that neither the judge's nor one of `environment`'s is, and for models that cannot be opened.
+    """
+
+    def __init__(self, settings: SupportSettings, source: Source, environment: Environment, out: Path) -> None:
+        self._specs = {role: spec for role, spec in settings.roles.items() if spec != EXACT}
+        for role in settings.roles:
+            if role not in (known := ("judge", *environment.roles)):
+                raise unknown("role", role, known)
+        config = Config(endpoints=settings.endpoints, budget=settings.budget)
+        self.desk = Desk(config, run=str(out.resolve()), restricted=source.restricted, replay=settings.replay)
+        models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
+        self.environment = environment.staffed(models) if models else environment
+        self.judge = self._judge()
+
+    def _judge(self) -> Judge:
+        spec = self._specs.get("judge")
+        return ExactJudge() if spec is None else DiagnosisJudge(self.desk.open(spec))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """What the roles have asked of their models so far, and what that cost, by role and model."""
+        return self.desk.costs()
+
+    @property
+    def notes(self) -> list[str]:
+        """The same for a reader."""
+        return [
+            f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers from the cache, cost {row['cost']:.4g}"
+            for row in self.calls
+        ]
