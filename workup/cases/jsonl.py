@@ -331,7 +331,11 @@ def line_of(case: Case, provenance: Sequence[ProvenanceLine] = (), *, restricted
         kind = type(extra).__name__
         raise UserError(f"case '{case.id}' cannot be written: its truth.extra ({kind}) is no JSON value.") from error
     text = json.dumps(line, ensure_ascii=False)
-    if len(text.encode()) >= LINE_LIMIT:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UserError(f"case {case.id!r} cannot be written: it holds half a character (a lone surrogate).") from error
+    if size >= LINE_LIMIT:
         raise UserError(f"case '{case.id}' is longer than a line of {LINE_LIMIT:,} bytes.")
     return text
 

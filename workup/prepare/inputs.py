@@ -1,0 +1,119 @@
+"""What a preparation reads: cases with their provenance, or raw reports as cases of which only the record is known."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.case import Case, FixedSource, Source, Truth
+from workup.cases import jsonl, open_source
+from workup.cases.files import DOCUMENT_LIMIT, Lazy, checked, existing, line_at, parse_object, scan
+from workup.cases.jsonl import ProvenanceLine
+from workup.errors import UserError, unknown
+
+SPLITS = ("all", "train", "test")
+
+
+@dataclass(frozen=True)
+class Input:
+    """`cases` in order, each with an id of its own; `histories` holds the provenance of those that have one."""
+
+    source: Source
+    cases: Sequence[Sequence[Case]]
+    histories: dict[str, tuple[ProvenanceLine, ...]] = field(default_factory=dict)
+    limit: int | None = None
+
+    def __iter__(self) -> Iterator[Case]:
+        return islice(chain.from_iterable(map(iter, self.cases)), self.limit)
+
+    def __len__(self) -> int:
+        size = sum(map(len, self.cases))
+        return size if self.limit is None else min(size, self.limit)
+
+
+class ReportLine(BaseModel):
+    """One raw report."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str = Field(min_length=1)
+    text: str = Field(min_length=1)
+    restricted: bool = False
+
+
+def open_input(spec: str, *, split: str = "all", limit: int | None = None, seed: int = 0, reports: bool = False) -> Input:
+    """Opens `SCHEME:REST` or a jsonl file of cases; with `reports` also a jsonl file of reports or a folder of texts.
+
+    Raises UserError and CaseError.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    if reports and (place := Path(spec).expanduser()).exists():
+        source = _folder(spec, place) if place.is_dir() else _lines(spec, place)
+        if split != "all":
+            raise UserError("raw reports have no split: leave --split out")
+        return Input(source, [source.test], limit=limit)
+    source = open_source(_spec(spec, split), seed=seed)
+    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[split]
+    return Input(source, sides, _histories(source.name), limit)
+
+
+def _spec(spec: str, split: str) -> str:
+    """A path of a jsonl file is its source; without a split to keep, its order is kept."""
+    if spec.endswith(".jsonl") and Path(spec).expanduser().is_file():
+        return f"jsonl:{spec}#all" if split == "all" else f"jsonl:{spec}"
+    return spec
+
+
+def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:
+    scheme, _, rest = name.partition(":")
+    return jsonl.provenances(Path(rest.partition("#")[0]).expanduser()) if scheme == "jsonl" else {}
+
+
+def _folder(name: str, folder: Path) -> Source:
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        raise UserError(f"{folder} holds no .txt file; a folder of reports has one text file per report.")
+
+    def make(i: int) -> Case:
+        return _report(files[i].stem, _text(files[i]))
+
+    return FixedSource(name, (), Lazy(len(files), make))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return file.read(DOCUMENT_LIMIT)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path} cannot be read as UTF-8 text.") from error
+
+
+def _lines(name: str, path: Path) -> Source:
+    offsets = array("Q")
+    restricted = False
+    for line in scan(path):
+        row = checked(ReportLine, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
+        restricted |= row.restricted
+        offsets.append(line.offset)
+
+    def make(i: int) -> Case:
+        row = checked(ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)
+        return _report(row.id, row.text)
+
+    return FixedSource(name, (), Lazy(len(offsets), make), restricted=restricted)
+
+
+def _report(id: str, text: str) -> Case:
+    return Case(id, "", Truth("", record=text))
+
+
+def keeps_sidecar(source: Source) -> bool:
+    """Whether the source's items and diagnoses are its own, not gathered from a file's facts."""
+    scheme, _, rest = source.name.partition(":")
+    return scheme != "jsonl" or jsonl.sidecar_of(existing(rest.partition("#")[0])).is_file()
