@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Measure how far to trust the models in supporting roles.")
@@ -10,3 +14,42 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Measure how
 @app.callback()
 def audit() -> None:
     """Measure how far to trust the models in supporting roles."""
+
+
+@app.command()
+def judge(
+    model: Annotated[str, typer.Option(help="endpoint:NAME, a model folder, or a hub id")],
+    cases: Annotated[str, typer.Option(help="where the probes come from; clinic:pathology tries all judgements")] = (
+        "clinic:pathology"
+    ),
+    n: Annotated[int, typer.Option("--n", min=1, help="probes of each judgement")] = 200,
+    seed: Annotated[int, typer.Option(help="which probes")] = 0,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
+) -> None:
+    """Compare a model's verdicts with the exact judge's, on probes whose exact verdict is known."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.audits.judge import audit
+    from workup.cases import open_source
+    from workup.models.config import Config
+    from workup.models.desk import Desk
+
+    source = open_source(cases, seed=seed)
+    desk = Desk(Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted)
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("probes", total=None)
+            found = asyncio.run(audit(desk.open(model), source, n, seed, lambda: progress.advance(task)))
+    finally:
+        desk.close()
+    console = Console(highlight=False)
+    console.print(found.table())
+    for judgement in found.versions:
+        console.print("", found.confusion(judgement))
+    for reason, count in found.failures().most_common(5):
+        console.print(f"{count} × {reason}", markup=False)
+    if out is not None:
+        found.write(out)
+        console.print(out, markup=False)

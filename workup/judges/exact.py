@@ -151,7 +151,7 @@ def _worth(examination: str, candidates: list[Entry]) -> Worth:
 
 
 class ExactEntailment:
-    """An `Assessor[Stated, Entailed]`: a sentence of the text is one of the wordings of the finding.
+    """An `Assessor[Stated, Entailed]`: a sentence or a line of the text is one of the wordings of the finding.
 
     A heading and a colon may stand before the sentence. Two wordings of one finding with the same numbers are one finding,
     even where one tells more than the other; any other paraphrase is not recognised.
@@ -163,6 +163,6 @@ class ExactEntailment:
 
 
 def _sentences(text: str) -> frozenset[str]:
-    pieces = [piece for piece in _SENTENCE.split(text) if piece.strip()]
+    pieces = [*text.splitlines(), *_SENTENCE.split(text)]  # a finding may be worded in several sentences
     headed = [piece.partition(":")[2] for piece in pieces]
     return frozenset(normalise(piece) for piece in (*pieces, *headed)) - {""}

@@ -123,7 +123,7 @@ class Mark:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return (str(self.mark),)
+        return (self.grade.name.lower(),)
 
 
 @dataclass(frozen=True, slots=True)

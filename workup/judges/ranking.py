@@ -41,7 +41,8 @@ RUBRIC = Rubric(
     '"nonexistent": medicine knows no such disease; the name is made up.\n'
     '"other": any other disease, even if it is unlikely, related to the established one or easily confused with it.\n'
     'The reference differentials are reasonable but wrong: a candidate that equals one of them is "other".\n'
-    "Each candidate stands on one line behind its number; all of the line is that one candidate.\n"
+    "Each candidate stands on one line behind its number; all of the line is that one candidate. A line that says anything "
+    'else than the name of a disease is "nonexistent".\n'
     'Answer with one JSON object: {"reason": one or two short sentences, "candidates": [{"number": 1, "standing": …}, …] with '
     'one entry for each candidate, "total": how many candidates there are}.',
     max_tokens=2_000,

@@ -18,7 +18,7 @@ from workup.cases.clinic.tables import clinic_tables
 from workup.cases.icd import compact
 from workup.text import normalise
 
-_FILLING = "a an and at by for from in of on or the to with without"
+_FILLING = "a an and any at by for form from in kind of on or some the to type with without"
 _DISEASE = "condition disease diseases disorder illness process pathology syndrome"
 _TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
 _METHOD = (
