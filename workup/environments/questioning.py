@@ -221,31 +221,29 @@ def _read(text: str) -> Action:
     brackets = [found for found in _BRACKET.finditer(said) if _says(found[1])]
     if not headings and brackets:
         return _concluded(said, brackets[0], errors + 1)
-    ends = [heading.start() for heading in headings[1:]] + [len(said)]
-    for number, (heading, end) in enumerate(zip(headings, ends, strict=True)):
+    ends = [*map(_start, headings[1:]), len(said)]
+    for number, (heading, end) in enumerate(zip(headings, ends, strict=False)):  # one end too many where there is no heading
         following = bisect(brackets, heading.end(), key=_start)
         if heading.lastgroup == DIAGNOSE and following < len(brackets):
             within = headings[number + 1 : bisect(headings, _start(brackets[following]), key=_start)]
             return _concluded(said, brackets[following], errors + sum(other.lastgroup != "patient" for other in within))
-        content = said[heading.end() : end]
+        bracket = _BRACKET.search(said, heading.end(), end)
+        content = said[heading.end() : bracket.start() if bracket else end]
         if heading.lastgroup != "patient" and _says(content):
+            # An answer that lacks its bracket, or a question that holds an answer as well.
+            errors += (heading.lastgroup == DIAGNOSE) + (heading.lastgroup == ASK and bracket is not None)
             return _action(str(heading.lastgroup), content, errors + len(headings) - number - 1)
         errors += 1
     return Action(MALFORMED, (), max(errors, 1))
 
 
 def _action(kind: str, content: str, errors: int) -> Action:
-    """A question, without an answer that it may hold; or an answer that lacks its bracket."""
-    bracket = _BRACKET.search(content)
-    content = _folded(content[: bracket.start()] if bracket else content)
-    missing = kind == DIAGNOSE or bracket is not None
-    return Action(kind, (content[:_LONGEST],), errors + missing + (len(content) > _LONGEST))
+    content = _folded(content)
+    return Action(kind, (content[:_LONGEST],), errors + (len(content) > _LONGEST))
 
 
 def _concluded(said: str, bracket: re.Match[str], errors: int) -> Action:
-    content = _folded(bracket[1])
-    errors += bool(said[bracket.end() :].strip(_MARKS)) + (len(content) > _LONGEST)
-    return Action(DIAGNOSE, (content[:_LONGEST],), errors)
+    return _action(DIAGNOSE, bracket[1], errors + bool(said[bracket.end() :].strip(_MARKS)))
 
 
 def _start(found: re.Match[str]) -> int:

@@ -45,19 +45,17 @@ def _places(answer: str, texts: dict[str, int], count: int) -> frozenset[int]:
 
 
 def _one(name: str, texts: dict[str, int], count: int) -> int | None:
-    """The place of the one option that `name` names."""
+    """The place of the one option that `name` names; None where letter and text name different ones."""
     by_text = texts.get(normalise(name))
-    if by_text is not None:
-        return by_text
     lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
     if lettered is None:
-        return None
-    letter = normalise(lettered[1]).upper()
-    place = ascii_uppercase.find(letter)
-    if not 0 <= place < count:
-        return None
+        return by_text
+    place = ascii_uppercase.find(normalise(lettered[1]).upper())
     text = normalise(lettered[2] or "")
-    return place if not text or texts.get(text) == place else None
+    if text:
+        # First of all by what stands behind the letter: normalising takes "A." for an article.
+        return by_text if text not in texts else place if texts[text] == place else None
+    return place if 0 <= place < count else None
 
 
 class OptionJudge:
