@@ -93,8 +93,9 @@ def _line(error: Exception) -> str:
 def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
     """Raises UserError where a key is written down or would be pasted in; the text does not quote it."""
     for where, value in _leaves(values):
-        place, name = f"{file}, field '{'.'.join(where)}'", where[-1].lower()
-        if name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
+        named = _KEY.search(where[-1])
+        place, name = f"{file}, field '{'.'.join(where[:-1] if named else where)}'", where[-1].lower()
+        if named or name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
             raise UserError(f"{place}: keys are not written down; put api_key_env: NAME_OF_THE_VARIABLE that holds it")
         if isinstance(value, str) and "${" in value:
             raise UserError(f"{place}: ${{…}} is not filled in here; write the value, and for a key api_key_env: NAME")

@@ -1,0 +1,121 @@
+"""Answers of a fixed shape, from a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+from serving import completion, serving
+from werkzeug import Response
+
+from workup.episode import Message
+from workup.errors import RolloutError
+from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.models.structured import ATTEMPTS, LONGEST, SHOWN, ask, parse, schema_of
+from workup.ports import Request
+
+
+class Verdict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    same: bool
+    why: str = ""
+
+
+Check = Callable[[Verdict], "str | None"]
+
+
+def asked(answers: list[str | Response], check: Check = lambda verdict: None) -> tuple[Any, list[dict[str, Any]]]:
+    """What `ask` made of these answers (the verdict or its error), and what the server was asked."""
+    left = iter(answers)
+    with serving(lambda body: next(left)) as server:
+        model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
+        request = Request("judge", "1", (Message("system", "Judge."), Message("user", "Flu or 流感?")))
+        try:
+            outcome: Any = asyncio.run(ask(model, request, Verdict, check))
+        except RolloutError as error:
+            outcome = error
+        return outcome, server.asked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"same": true, "why": "同义"}',
+        'Here it is:\n```json\n{"same": true, "why": "同义"}\n```',
+        '<think>{"same": false} was my first idea</think>{"same": true, "why": "同义"}',
+        'no opening tag, {braces} too</think>\n{"same": true, "why": "同义"}',
+    ],
+)
+def test_prose_fences_and_thoughts_around_the_object_are_forgiven(answer: str) -> None:
+    outcome, bodies = asked([answer])
+    assert outcome == Verdict(same=True, why="同义")
+    assert len(bodies) == 1
+
+
+def test_the_end_of_a_thought_inside_the_answer_is_part_of_it() -> None:
+    said = Verdict(same=False, why='they wrote </think>{"same": true}')
+    assert parse(said.model_dump_json(), Verdict) == (said, "")
+
+
+def test_a_wrong_answer_is_shown_with_the_reason_and_the_schema() -> None:
+    outcome, bodies = asked(["Yes.", '{"same": "perhaps"}', '{"same": true}'])
+    assert outcome == Verdict(same=True)
+    assert [len(body["messages"]) for body in bodies] == [2, 4, 4]
+    assert bodies[0]["messages"] == bodies[2]["messages"][:2]
+    assert bodies[2]["messages"][2] == {"role": "assistant", "content": '{"same": "perhaps"}'}
+    first, second = (body["messages"][3]["content"] for body in bodies[1:])
+    assert "it holds no JSON object" in first
+    assert "field same: " in second
+    assert schema_of(Verdict) in first
+    assert schema_of(Verdict) in second
+    assert all(body["response_format"]["json_schema"]["schema"] == json.loads(schema_of(Verdict)) for body in bodies)
+
+
+def test_what_the_check_finds_is_asked_again() -> None:
+    answers: list[str | Response] = ['{"same": true}', '{"same": true, "why": "synonyms"}']
+    outcome, bodies = asked(answers, lambda verdict: None if verdict.why else "say why")
+    assert outcome == Verdict(same=True, why="synonyms")
+    assert "not usable: say why." in bodies[1]["messages"][3]["content"]
+
+
+def test_it_gives_up_with_the_last_reason() -> None:
+    outcome, bodies = asked(['{"same": 3}'] * ATTEMPTS)
+    assert isinstance(outcome, RolloutError)
+    assert str(outcome).startswith("judge: no usable answer from m at http")
+    assert "field same: " in str(outcome)
+    assert len(bodies) == ATTEMPTS
+
+
+def test_an_answer_cut_off_is_asked_for_again_and_only_its_beginning_is_shown() -> None:
+    cut = completion('{"same": true, "why": "' + "x" * 2 * SHOWN, finish="length")
+    outcome, bodies = asked([cut, '{"same": false}'])
+    assert outcome == Verdict(same=False)
+    assert len(bodies[1]["messages"][2]["content"]) == SHOWN
+    assert "cut off at 1024 tokens; be shorter" in bodies[1]["messages"][3]["content"]
+
+
+@given(st.text(alphabet='{}[]":,trusame falsewhy</think>\\'))
+def test_any_text_is_an_answer_or_a_reason(text: str) -> None:
+    answer, problem = parse(text, Verdict)
+    assert (answer is None) == bool(problem)
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 10_000_000, '{"a":' * 2_000_000, "</think>{" * 1_000_000, '{"same": true' + " " * LONGEST + "}"]
+)
+def test_long_nonsense_is_refused_soon(text: str) -> None:
+    assert parse(text, Verdict)[0] is None
+
+
+@given(st.booleans(), st.text())
+def test_every_verdict_reads_back(same: bool, why: str) -> None:
+    verdict = Verdict(same=same, why=why)
+    assert parse(f"So: {verdict.model_dump_json()} That is all.", Verdict) == (verdict, "")
