@@ -1,1 +1,60 @@
-"""Search over document collections: one file per backend, one port."""
+"""Search over document collections: one file per backend, one port.
+
+`open_retriever` turns a word into a Retriever: an index folder, the address of a server, a clinic's built-in library.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workup.errors import UserError
+
+if TYPE_CHECKING:
+    from workup.retrieval.batching import Together
+    from workup.retrieval.index import Index
+
+FORMS = "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX"
+
+
+def open_retriever(spec: str, *, kind: str = "", seed: int = 0) -> Together:
+    """The library that `spec` names (see FORMS). Raises UserError when it does not exist.
+
+    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid"); `seed` is that of a
+    built-in library's documents. A server need not be up yet: searches wait for it.
+    """
+    from workup.retrieval.batching import Together
+
+    scheme, _, rest = spec.partition(":")
+    if scheme in ("http", "https"):
+        from workup.retrieval.remote import Remote
+
+        return Together(Remote(spec).find)
+    if scheme == "qdrant":
+        from workup.retrieval.qdrant import Qdrant
+
+        return Together(Qdrant.open(rest).find)
+    if scheme == "opensearch":
+        from workup.retrieval.opensearch import OpenSearch
+
+        return Together(OpenSearch.open(rest).find)
+    return Together(local(spec, kind=kind, seed=seed).find)
+
+
+def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
+    """The index in a folder, or of a clinic's built-in library ("clinic:s"), which is made in memory. Raises UserError."""
+    from workup.retrieval.index import Index
+
+    if spec.startswith("clinic:"):
+        return _clinic(spec.removeprefix("clinic:"), seed)
+    if not Path(spec).is_dir():
+        raise UserError(f"no library '{spec}': name {FORMS}")
+    return Index.open(Path(spec), kind)
+
+
+def _clinic(subset: str, seed: int) -> Index:
+    from workup.cases.clinic.library import library
+    from workup.retrieval.corpus import Document
+    from workup.retrieval.index import Index
+
+    return Index.of(Document(document.id, document.title, document.text) for document in library(subset, seed))

@@ -1,0 +1,73 @@
+"""Searches that are asked for at the same time, answered together, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from workup.ports import Passage
+from workup.retrieval import words
+
+Find = Callable[[Sequence[str], int], Sequence[Sequence[Passage]]]
+"""queries, k → the passages of each, best first; may block. Gets no control characters and no endless query."""
+
+MOST = 128
+"""Searches in one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    query: str
+    k: int
+    answer: asyncio.Future[Sequence[Passage]]
+
+
+class Together:
+    """A `Retriever` over something that answers several searches at once.
+
+    While one batch is away, those who ask meanwhile wait for the next. An error is the error of that batch's searches
+    alone. May be used from one event loop after another.
+    """
+
+    def __init__(self, find: Find, most: int = MOST) -> None:
+        self._find, self._most = find, most
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = WeakKeyDictionary()
+        self._busy: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = WeakKeyDictionary()
+
+    async def search(self, query: str, k: int) -> Sequence[Passage]:
+        """The best `k` passages; none for a query that is blank, or when `k` is 0."""
+        asked = words.query(query)
+        if not asked.strip() or k < 1:
+            return []
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[Passage]] = loop.create_future()
+        self._waiting.setdefault(loop, []).append(_Asked(asked, k, answer))
+        if loop not in self._busy:
+            self._busy[loop] = loop.create_task(self._serve(loop))
+        return await answer
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting[loop]
+        try:
+            while waiting:
+                batch, waiting[:] = waiting[: self._most], waiting[self._most :]
+                await self._answer([asked for asked in batch if not asked.answer.done()])
+        finally:
+            del self._busy[loop]
+
+    async def _answer(self, batch: Sequence[_Asked]) -> None:
+        """One call for all: a longer ranking begins as a shorter one does."""
+        if not batch:
+            return
+        try:
+            found = await asyncio.to_thread(self._find, [asked.query for asked in batch], max(asked.k for asked in batch))
+        except Exception as error:
+            for asked in batch:
+                if not asked.answer.done():
+                    asked.answer.set_exception(error)
+            return
+        for asked, passages in zip(batch, found, strict=True):
+            if not asked.answer.done():
+                asked.answer.set_result(passages[: asked.k])

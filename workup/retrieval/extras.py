@@ -1,0 +1,27 @@
+"""Libraries that only some installations have, imported when they are needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from workup.errors import UserError
+
+EXTRAS = {
+    "tantivy": "retrieval",
+    "starlette": "retrieval",
+    "uvicorn": "retrieval",
+    "faiss": "dense",
+    "sentence_transformers": "dense",
+    "qdrant_client": "qdrant",
+}
+
+
+def wanted(module: str) -> Any:
+    """A module of an extra. Raises UserError that says what to install when it is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise UserError(f"{module} is not installed; type: pip install 'workup[{EXTRAS[module]}]'") from error

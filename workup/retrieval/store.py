@@ -1,0 +1,172 @@
+"""The passages themselves: one JSON object per line, opened by memory map, with the place of each line beside it.
+
+Written as a stream that a killed process leaves in a state from which the next one goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+
+import numpy as np
+
+from workup.errors import UserError
+from workup.ports import Passage
+from workup.retrieval import words
+from workup.retrieval.corpus import Document, Fields, documents
+
+LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
+PLACE = np.dtype("<u8")  # where a line ends, in bytes
+EVERY = 20_000
+"""Passages between two points from which an interrupted build can go on."""
+
+
+class Store(Sequence[Passage]):
+    """The passages of a folder by row number. Many processes may open it at once; they share the memory it takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ends = np.fromfile(folder / PLACES, PLACE) if not _size(folder / PLACES) else np.memmap(folder / PLACES, PLACE, "r")
+        with (folder / LINES).open("rb") as file:
+            self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if _size(folder / LINES) else b""
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Passage]: ...
+
+    def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(f"passage {index} of {len(self)}")
+        start = int(self._ends[index - 1]) if index else 0
+        return _passage(self._lines[start : int(self._ends[index])], self.folder / LINES)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _passage(line: bytes, file: Path) -> Passage:
+    try:
+        return Passage(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file}: damaged; `workup index check {file.parent}` tells more") from error
+
+
+def stream(folder: Path, start: int = 0) -> Iterator[Passage]:
+    """The passages from row `start` on, read as a file and not by memory map: a build's memory stays its own."""
+    with (folder / PLACES).open("rb") as places, (folder / LINES).open("rb") as lines:
+        if start:
+            places.seek((start - 1) * PLACE.itemsize)
+            lines.seek(int.from_bytes(places.read(PLACE.itemsize), "little"))
+        for line in lines:
+            yield _passage(line, folder / LINES)
+
+
+def size(folder: Path) -> int:
+    """How many passages a folder's store has."""
+    return _size(folder / PLACES) // PLACE.itemsize
+
+
+class _Writer:
+    """Appends passages, and now and then notes where it stands: `state` is what the reader of the corpora needs to go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._journal = folder / JOURNAL
+        self.state: dict[str, int] = {"file": 0, "document": 0, "rows": 0, "bytes": 0, "empty": 0}
+        if self._journal.exists():
+            self.state = json.loads(self._journal.read_text())
+        self._lines = _at(folder / LINES, self.state["bytes"])
+        self._places = _at(folder / PLACES, self.state["rows"] * PLACE.itemsize)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lines.close()
+        self._places.close()
+
+    def write(self, passage: Passage) -> None:
+        fields = {"id": passage.id, "title": passage.title, "text": passage.text}
+        self.state["bytes"] += self._lines.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
+        self._places.write(self.state["bytes"].to_bytes(PLACE.itemsize, "little"))
+        self.state["rows"] += 1
+
+    def note(self) -> None:
+        """The data first, then the word that it is there."""
+        for file in (self._lines, self._places):
+            file.flush()
+            os.fsync(file.fileno())
+        write_whole(self._journal, self.state)
+
+
+def _at(path: Path, place: int) -> Any:
+    """The file cut off at `place`: what an interrupted build wrote behind it is written again."""
+    path.touch()
+    file = path.open("r+b", buffering=2**20)
+    file.truncate(place)
+    file.seek(place)
+    return file
+
+
+def write_whole(path: Path, value: object) -> None:
+    """JSON into a file that is there whole or not at all."""
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(value, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def write(
+    folder: Path, corpus: Sequence[Path], fields: Fields, limit: int, told: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, int]:
+    """Cuts the documents of `corpus` (files) into passages of at most `limit` tokens, and writes those still missing.
+
+    `told` hears now and then how many bytes of how many are read. Returns what was read and written: documents with
+    neither title nor text are counted as `empty` and left out. Raises UserError for a corpus that cannot be read.
+    """
+    sizes = [_size(file) for file in corpus]
+    with _Writer(folder) as writer:
+        for number in range(writer.state["file"], len(corpus)):
+            done, since = sum(sizes[:number]), writer.state["rows"]
+            for position, (document, place) in enumerate(documents(corpus[number], fields)):
+                if position < writer.state["document"]:
+                    continue
+                _write_document(writer, document, limit)
+                writer.state["document"] = position + 1
+                if writer.state["rows"] - since >= EVERY:
+                    writer.note()
+                    told(done + place, sum(sizes))
+                    since = writer.state["rows"]
+            writer.state |= {"file": number + 1, "document": 0}
+            writer.note()
+            told(done + sizes[number], sum(sizes))
+        return {"passages": writer.state["rows"], "empty": writer.state["empty"]}
+
+
+def _write_document(writer: _Writer, document: Document, limit: int) -> None:
+    for passage in cut(document, limit):
+        writer.write(passage)
+    writer.state["empty"] += not (document.title.strip() or document.text.strip())
+
+
+def cut(document: Document, limit: int) -> Iterator[Passage]:
+    """A document's passages, called after it and numbered from 0 if there are several; none of an empty one."""
+    pieces = [piece.strip() for piece in words.passages(document.text, limit) if piece.strip()]
+    if not pieces and document.title.strip():
+        yield Passage(document.id, "", document.title)
+    for number, piece in enumerate(pieces):
+        yield Passage(document.id if len(pieces) == 1 else f"{document.id}#{number}", piece, document.title)
