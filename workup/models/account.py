@@ -47,7 +47,9 @@ class Account:
         try:
             await asyncio.wrap_future(granted)
         except asyncio.CancelledError:
-            if not granted.cancel() and granted.exception() is None:
+            if granted.cancel():
+                self._serve()  # those behind it may need less
+            elif granted.exception() is None:
                 self.release(amount)
             raise
 

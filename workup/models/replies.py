@@ -220,9 +220,8 @@ class Replies:
     def shrink(self) -> None:
         """Gives the room of what was deleted back to the disk."""
         with clear_errors(self.path), self._writing:
-            # One step per page that is given back.
-            for _ in self._writer.execute("PRAGMA incremental_vacuum"):
-                pass
+            # A script: `execute` would stop after the first page.
+            self._writer.executescript("PRAGMA incremental_vacuum")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:

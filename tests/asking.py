@@ -1,0 +1,36 @@
+"""Asks a paid endpoint through a desk and says of each answer that it has it: `asking.py URL FOLDER FIRST LAST`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from workup.episode import Message
+from workup.models.config import Config
+from workup.models.desk import Desk
+from workup.models.endpoint import EndpointSettings, Price
+from workup.ports import Request
+
+RUN = "the run"
+
+
+def question(number: int) -> Request:
+    return Request("judge", "1", (Message("user", str(number)),))
+
+
+async def main(url: str, folder: Path, numbers: range) -> None:
+    endpoint = EndpointSettings(base_url=url, model="m", concurrency=8, price=Price(input=1_000_000, output=1_000_000))
+    desk = Desk(Config(endpoints={"it": endpoint}), RUN, cache=folder)
+    model = desk.open("endpoint:it")
+
+    async def one(number: int) -> None:
+        reply = await model.complete(question(number))
+        print(number, reply.text, flush=True)
+
+    await asyncio.gather(*map(one, numbers))
+    desk.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), range(int(sys.argv[3]), int(sys.argv[4]))))
