@@ -22,8 +22,8 @@ _ROLE = (
     "You are the record of one patient in a simulated consultation, a test bench. A doctor has asked for something that the "
     "record does not hold; report what it would have shown in this patient.\n"
     "The result must agree with the findings on record, with the record's text, with the results that were already given, and "
-    "with the diagnosis. It is plausible for this patient: mostly unremarkable where the diagnosis does not bear on it. It adds "
-    "no finding that the record would surely have mentioned.\n"
+    "with the diagnosis. It is plausible for this patient: the usual answer, or unremarkable, where the diagnosis does not "
+    "bear on it. It adds no finding that the record would surely have mentioned.\n"
     "Report findings alone, in one or two sentences, as a clerk would, with values and units where they belong, in the language "
     "of the request. No interpretation, no advice. Never write the name of the diagnosis or of any other disease that explains "
     "the findings, in no language, not as an abbreviation and not as an indirect mention; if the request asks for the diagnosis, "
@@ -83,14 +83,14 @@ class SimulatedRecord:
         request = action.content[0]
         if before := answered_before(past, request):
             return before.observation
-        text = await self._simulate(case, past, request)
+        text = await self._simulate(case, request, self._messages(case, past, request, recorded.messages[0].content))
         return Observation((Message("user", text),), item=recorded.item)
 
     @staticmethod
     def _lacking(recorded: Observation) -> bool:
         return not (recorded.done or recorded.evidence or recorded.messages[0].content == UNREADABLE)
 
-    async def _simulate(self, case: Case, past: Sequence[Turn], request: str) -> str:
+    async def _simulate(self, case: Case, request: str, messages: tuple[Message, ...]) -> str:
         def written(result: _Result) -> str:
             # As the text of a finding whose item is the request: a name that the doctor has used is no secret.
             return told(self.record, case, Fact("result", request, result.result.strip()))
@@ -100,10 +100,10 @@ class SimulatedRecord:
                 return "it names the diagnosis; state the finding alone"
             return None
 
-        asked = Request("simulator", "simulator/1", self._messages(case, past, request), max_tokens=500)
+        asked = Request("simulator", "simulator/1", messages, max_tokens=500)
         return written(await ask(self._model, asked, _Result, leaking))
 
-    def _messages(self, case: Case, past: Sequence[Turn], request: str) -> tuple[Message, ...]:
+    def _messages(self, case: Case, past: Sequence[Turn], request: str, usual: str) -> tuple[Message, ...]:
         facts = (*case.given, *case.truth.facts)
         sections = [
             ("the presentation", clean(case.presentation, _LONGEST_RECORD)),
@@ -112,6 +112,7 @@ class SimulatedRecord:
             ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_REQUEST)),
             ("results that were given before", self._given(case, past) or "(none)"),
             ("the request", clean(request, _LONGEST_REQUEST)),
+            ("the usual answer where nothing is on record", usual),
         ]
         closing = "Report the result of the request, with nothing but the JSON object."
         return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message("user", f"{fenced(sections)}\n\n{closing}")
