@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
+from test_mediq import row as mediq_row
+from test_mediq import write as write_mediq
 
-from workup.case import Case, Fact, FixedSource, Truth
+import workup.cases
+from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import jsonl, open_source
 from workup.cases.files import Lazy, existing, held_out
 from workup.cases.icd import chapter
@@ -68,16 +72,80 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert existing("~/f") == tmp_path / "f"
 
 
-def test_every_scheme_opens_and_keeps_its_name(tmp_path: Path) -> None:
-    write_release(tmp_path)
+# what every source keeps --------------------------------------------------------------------------------------------------
+
+
+def _ddxplus(folder: Path) -> str:
+    write_release(folder)
     evidences = (["E_1"], ["E_1", "E_7"], ["E_1", "E_8"], ["E_1", "E_9"])
-    write_csv(tmp_path / "p.csv", [patient(evidences=chosen) for chosen in evidences])
-    jsonl.write(numbered(30), tmp_path / "c.jsonl")
-    for spec in ("clinic:xs", f"ddxplus:{tmp_path / 'p.csv'}#simulated", f"jsonl:{tmp_path / 'c.jsonl'}"):
-        source = open_source(spec, seed=3)
-        assert source.name == spec
-        assert source.train[0] == open_source(spec, seed=3).train[0]
-        assert isinstance(source.test, Sequence)
+    write_csv(folder / "p.csv", [patient(evidences=chosen) for chosen in evidences])
+    return f"{folder / 'p.csv'}#simulated"
+
+
+def _mediq(folder: Path) -> str:
+    return str(write_mediq(folder / "m.jsonl", *(mediq_row(i) for i in range(30))))
+
+
+def _jsonl(folder: Path) -> str:
+    jsonl.write(numbered(30), folder / "c.jsonl")
+    return str(folder / "c.jsonl")
+
+
+LAYOUTS: dict[str, Callable[[Path], str]] = {
+    "clinic": lambda folder: "xs",
+    "ddxplus": _ddxplus,
+    "mediq": _mediq,
+    "jsonl": _jsonl,
+}
+for module in sorted(Path(__file__).parent.glob("*_layouts.py")):  # one file per family of sources, found by its name
+    LAYOUTS |= import_module(module.stem).LAYOUTS
+
+
+def test_every_scheme_has_a_small_file_of_its_layout() -> None:
+    schemes = {name for name in workup.cases._modules() if workup.cases._opener(name) is not None}
+    assert schemes == set(LAYOUTS)
+
+
+@pytest.fixture(params=sorted(LAYOUTS))
+def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"{request.param}:{LAYOUTS[request.param](tmp_path)}"
+
+
+def test_a_source_keeps_its_name_and_says_what_it_is(spec: str) -> None:
+    source = open_source(spec, seed=3)
+    assert source.name == spec
+    assert isinstance(source.restricted, bool)
+    assert all(note and "\n" not in note for note in source.notes)
+    assert len(set(source.phrases)) == len(source.phrases)
+    assert shown(source).count("hidden:") == min(2, len(source.test) or len(source.train))
+
+
+def test_a_source_has_cases_that_can_be_played(spec: str) -> None:
+    source = open_source(spec, seed=3)
+    cases = [*source.train[:50], *source.test[:50]]
+    assert cases
+    assert len({case.id for case in cases}) == len(cases)
+    for case in cases:
+        assert case.id
+        assert case.presentation.strip()
+        assert case.truth.diagnosis
+        assert all(option.strip() for option in case.options)
+        assert not source.diagnoses or case.truth.diagnosis in source.diagnoses
+
+
+def test_a_source_is_the_same_every_time(spec: str) -> None:
+    one, other = open_source(spec, seed=3), open_source(spec, seed=3)
+    for mine, yours in ((one.train, other.train), (one.test, other.test)):
+        assert len(mine) == len(yours)
+        assert mine[:20] == yours[:20]
+        assert list(reversed(mine[:20])) == [mine[i] for i in reversed(range(min(20, len(mine))))]
+
+
+def test_a_source_of_files_refuses_what_is_not_there(spec: str, tmp_path: Path) -> None:
+    scheme = spec.partition(":")[0]
+    with pytest.raises(UserError) as caught:
+        open_source(f"{scheme}:{tmp_path / 'no' / 'such' / 'place'}")
+    assert "\n" not in str(caught.value)
 
 
 # lazy reading ------------------------------------------------------------------------------------------------------------
@@ -154,7 +222,7 @@ def test_icd_chapters(code: str, family: str) -> None:
 # the look ----------------------------------------------------------------------------------------------------------------
 
 
-def shown(source: FixedSource, n: int = 2) -> str:
+def shown(source: Source, n: int = 2) -> str:
     console = Console(file=StringIO(), width=300)
     show(source, console, n=n)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

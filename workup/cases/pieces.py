@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import NamedTuple
 
 from workup.cases.files import BOM, LINE_LIMIT, Line, decoded, line_at, opened, parse_json, scan
 from workup.errors import CaseError
@@ -38,13 +39,15 @@ class Piece:
     key: str = ""
 
 
-def piece_at(path: Path, offset: int, length: int, key: str = "") -> Piece:
-    """The record at these bytes, as it was found. Raises CaseError if the file has gone."""
+def piece_at(path: Path, offset: int, length: int) -> Piece:
+    """The record at these bytes, as it was found. Raises CaseError if the file has gone or is another one now."""
     if not length:
-        return Piece(offset, 0, None, line_at(path, offset), key)
+        return Piece(offset, 0, None, line_at(path, offset))
     with opened(path) as file:
         file.seek(offset)
-        return Piece(offset, length, None, decoded(file.read(length), path, None), key)
+        raw = file.read(length)
+    member = _member(raw, 0, path)
+    return Piece(offset, length, None, decoded(raw[member.value :], path, None), member.key)
 
 
 def pieces(path: Path, *, under: str = "") -> Iterator[Piece]:
@@ -65,6 +68,23 @@ def pieces(path: Path, *, under: str = "") -> Iterator[Piece]:
         yield Piece(line.offset, 0, line.number, line.text)
 
 
+class _Member(NamedTuple):
+    """What stands before a value: whether a comma does, where the key or else the value begins, the key, the value."""
+
+    comma: bool
+    begin: int
+    key: str
+    value: int
+
+
+def _member(text: bytes | mmap, at: int, path: Path) -> _Member:
+    found = _MEMBER.match(text, at)
+    if found is None or not found[2]:
+        value = found.end() if found else at
+        return _Member(bool(found and found[1]), value, "", value)
+    return _Member(bool(found[1]), found.start(2), str(parse_json(found[2].decode("utf-8", "replace"), file=path)), found.end())
+
+
 class _Document:
     """One JSON value of any size, walked bracket by bracket; what is inside a member is left to the parser."""
 
@@ -80,7 +100,7 @@ class _Document:
         end = self._end(self.start)
         if end is None or self._skip(end) < len(self.text):
             return end is None and self.path.suffix == ".json"
-        value = _MEMBER.match(self.text, self.start + 1).end()  # type: ignore[union-attr]
+        value = _member(self.text, self.start + 1, self.path).value
         return self.text[value : value + 1] == b"{" or bool(under and self._find(under))
 
     def members(self, under: str) -> Iterator[Piece]:
@@ -89,17 +109,17 @@ class _Document:
         keyed = self.text[at : at + 1] == b"{"
         at += 1
         for number in count():
-            comma, key, value = self._member(at)
+            comma, begin, key, value = _member(self.text, at, self.path)
             if self.text[value : value + 1] == (b"}" if keyed else b"]") and not comma and not key:
                 break
-            if self.text[value : value + 1] != b"{" or bool(comma) != bool(number) or bool(key) != keyed:
+            if self.text[value : value + 1] != b"{" or comma != bool(number) or bool(key) != keyed:
                 raise self._error(value, "here a JSON object {…} should begin")
             end = self._end(value)
             if end is None:
                 raise self._error(value, "the JSON object that begins here does not end")
             if end - value > LINE_LIMIT:
                 raise self._error(value, f"the JSON object that begins here is longer than {LINE_LIMIT:,} bytes")
-            yield Piece(value, end - value, self._line_of(value), decoded(self.text[value:end], self.path, None), key)
+            yield Piece(begin, end - begin, self._line_of(value), decoded(self.text[value:end], self.path, None), key)
             at = end
         if not under and (rest := self._skip(value + 1)) < len(self.text):
             raise self._error(rest, "something follows the end")
@@ -108,17 +128,11 @@ class _Document:
         """Where the array called `name` begins in the outermost object."""
         at: int | None = self.start + 1
         while at is not None:
-            _, key, value = self._member(at)
-            if key == name and self.text[value : value + 1] == b"[":
-                return value
-            at = self._end(value) if key else None
+            member = _member(self.text, at, self.path)
+            if member.key == name and self.text[member.value : member.value + 1] == b"[":
+                return member.value
+            at = self._end(member.value) if member.key else None
         return None
-
-    def _member(self, at: int) -> tuple[bytes, str, int]:
-        """The comma before a member, its key, and where its value begins."""
-        found = _MEMBER.match(self.text, at)
-        assert found is not None  # every part of it may be empty
-        return found[1], str(parse_json(found[2].decode("utf-8", "replace"), file=self.path)) if found[2] else "", found.end()
 
     def _end(self, at: int) -> int | None:
         """Behind the value that begins at `at`; None if it does not end."""

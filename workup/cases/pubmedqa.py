@@ -19,6 +19,7 @@ from workup.cases.questions import Dropped, File, Row, asked, choice, files_of, 
 from workup.errors import CaseError
 
 _TRUTH = "test_ground_truth.json"
+_SPLITS = ("train_set.json", "dev_set.json", "test_set.json")  # what the authors' script writes
 _DECISIONS = ("yes", "no", "maybe")
 _LETTERS = dict(zip(_DECISIONS, "ABC", strict=True))
 
@@ -36,9 +37,7 @@ def open(rest: str, seed: int) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
     request = asked("pubmedqa", rest, seed)
     whole = (existing(request.place) / "ori_pqal.json").is_file()
-    files = files_of(
-        request.place, ["ori_pqal.json"] if whole else ["train_set.json", "dev_set.json", "test_set.json", "*.jsonl"]
-    )
+    files = files_of(request.place, ["ori_pqal.json"] if whole else [*_SPLITS, "*.jsonl"])
     truth, where = _truth(request.place)
 
     def read(piece: Piece, file: File) -> Sequence[Row | Dropped]:

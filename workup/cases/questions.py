@@ -18,6 +18,7 @@ import numpy as np
 
 from workup.case import Case, FixedSource, Source, Truth
 from workup.cases.files import ALL, Lazy, existing, held_out, parse_object
+from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
 from workup.errors import CaseError, UserError, unknown
 from workup.text import normalise
@@ -25,11 +26,9 @@ from workup.text import normalise
 SPLIT = "split"
 PARTS = ("train", "dev", "test")
 VIEWS = (ALL, SPLIT, *PARTS)
-MASK = "____"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {part: part for part in PARTS}
 _AGAIN = "repeats an earlier one (the same id, or the same text)"
-_FEW = {"cjk": 2, "other": 4}  # letters in the shortest name that is masked
 
 
 class Answer(TypedDict):
@@ -203,7 +202,7 @@ def _told(index: _Index, request: Request, used: int) -> Iterator[str]:
     for reason, count in index.dropped.most_common():
         yield f"{count:,} dropped: {reason}."
     if masked := sum(index.masked):
-        yield f"{masked:,} named their diagnosis in the presentation; it stands there as {MASK}."
+        yield f"{masked:,} named their diagnosis in the presentation; it is withheld there, as {WITHHELD}."
     present = [part for code, part in enumerate(PARTS) if code in set(index.part)]
     if present and request.view != SPLIT:
         rest = len(index.digest) - used - index.dropped[_AGAIN]
@@ -282,15 +281,17 @@ def open_answer(names: Sequence[str], **rest: Any) -> Truth:
 _ENDS = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)""")
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Z]|Drs?|Mrs?|Ms|St|vs|No|Fig|approx|e\.g|i\.e)\.\s*$")
 _DESCRIPTION = 24  # characters from which what precedes a Chinese comma describes a patient, not a topic
-_ASKS = re.compile(r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*[)）][.。]?$|_{2,}[.。]?$|(?:是|为|包括|选用?)[。.]$""")
+_ASKS = re.compile(
+    r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*[)）][.。]?$|_{2,}[.。]?$|(?:是|为|包括|选用?)[。.]$|^请问|谢谢[您你]?[。！]?$"""
+)
 
 
 def parted(stem: str) -> tuple[str, str]:
     """A stem as (presentation, question): its last sentences, as far as they ask, are the question.
 
-    A sentence asks if it ends with a question mark, in a blank, or without a full stop (to be completed). Where all of them
-    ask, a Chinese one is parted at the last comma of the first, if a description stands before it. Otherwise there is
-    nothing to part: the whole stem is the presentation, and the question is empty.
+    A sentence asks if it ends with a question mark, in a blank, or without a full stop (to be completed), or says please or
+    thanks in Chinese. Where all of them ask, a Chinese one is parted at the last comma of the first, if a description stands
+    before it. Otherwise there is nothing to part: the whole stem is the presentation, and the question is empty.
     """
     text = stem.strip()
     starts = _starts(text)
@@ -309,28 +310,3 @@ def _starts(text: str) -> list[int]:
     """Where sentences begin. Linear: an abbreviation is looked for in the last few letters only."""
     ends = (found for found in _ENDS.finditer(text) if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start()))
     return [0, *(found.end() for found in ends)]
-
-
-# leaks -------------------------------------------------------------------------------------------------------------------
-
-
-def masked(text: str, names: Sequence[str]) -> str:
-    """`text` with every occurrence of a name blanked: whole words, whatever their case; anywhere in Chinese text.
-
-    Names of fewer than four letters (two Chinese characters) stay: they stand in too many other words.
-    """
-    wanted = sorted({name.strip() for name in names if _long(name)}, key=len, reverse=True)
-    if not wanted:
-        return text
-    return re.sub("|".join(map(_whole, wanted)), MASK, text, flags=re.IGNORECASE)
-
-
-def _long(name: str) -> bool:
-    letters = [letter for letter in name if letter.isalnum()]
-    return len(letters) >= _FEW["cjk" if any(letter > "\u2e7f" for letter in letters) else "other"]
-
-
-def _whole(name: str) -> str:
-    before = r"(?<![A-Za-z0-9])" if re.match(r"[A-Za-z0-9]", name) else ""
-    after = r"(?:s|es)?(?![A-Za-z0-9])" if re.search(r"[A-Za-z0-9]$", name) else ""
-    return before + re.escape(name).replace(r"\ ", r"[\s\-]+") + after

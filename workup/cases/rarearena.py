@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field
 
 from workup.case import Case, Source, Truth
 from workup.cases.files import checked
+from workup.cases.leaks import Mask
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Answer, Dropped, File, Row, asked, files_of, masked, question_source, row_of
+from workup.cases.questions import Answer, Dropped, File, Row, asked, files_of, question_source, row_of
 from workup.text import same_name
 
 _ROLES = {"benchmark": "test", "rds": "train", "rdc": "train"}  # the last word of a name that is here counts
-_BRACKETS = re.compile(r"\s*\([^()]*\)")
 
 
 class _Row(BaseModel):
@@ -44,10 +44,10 @@ def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
     task = "RDS" if row.test_results is None else "RDC"
     report = "\n".join(filter(None, [row.case_report.strip(), (row.test_results or "").strip()]))
     truth = _truth(row)
-    names = (truth.diagnosis, *truth.aliases)
-    presentation = masked(report, [*names, *(_BRACKETS.sub("", name) for name in names)])
+    mask = Mask((truth.diagnosis, *truth.aliases), family=False)
+    presentation = mask(report)
     case = Case(f"{task}-{row.id}", presentation, truth, category=task)
-    return [Row(case, group=row.id, masked=presentation != report)]
+    return [Row(case, group=row.id, masked=mask.found > 0)]
 
 
 def _truth(row: _Row) -> Truth:

@@ -1,7 +1,7 @@
 """RJUA-QA: Chinese urology consultations with a list of diagnoses, one JSON object per line (RJUA_train.json, …).
 
-The diagnoses are what is asked for; the published reply and advice are references. Where the patient already names a diagnosis, it is
-masked in the presentation and counted.
+The diagnoses are what is asked for; the published reply and advice are references. Where the patient already names a
+diagnosis, it is masked in the presentation and counted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pydantic import BaseModel
 
 from workup.case import Case, Source
 from workup.cases.files import checked
+from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, files_of, masked, open_answer, parted, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, asked, files_of, open_answer, parted, question_source, row_of
 
 _BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
@@ -41,9 +42,15 @@ def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
     if not names or not row.question.strip():
         return [Dropped("it has no question or no disease")]
     said, asks = parted(row.question)
-    names_too = [*names, *(_BRACKETS.sub("", name) for name in names)]
-    presentation, asks_plainly = masked(said, names_too), masked(asks, names_too)
+    presentation, asks_plainly = _withheld(said, names), _withheld(asks, names)
     replies = tuple(filter(None, [row.answer.strip(), row.advice.strip()]))
     truth = open_answer(names, references=replies)
     case = Case(str(row.id), presentation, truth, asks_plainly)
     return [Row(case, masked=(presentation, asks_plainly) != (said, asks))]
+
+
+def _withheld(text: str, names: Sequence[str]) -> str:
+    """`text` without the names, wherever they stand (Chinese has no blanks between words), whole or without their brackets."""
+    spelled = {spelling for name in names for spelling in (name, _BRACKETS.sub("", name)) if len(spelling) > 1}
+    pattern = "|".join(re.escape(spelling) for spelling in sorted(spelled, key=lambda name: (-len(name), name)))
+    return re.sub(pattern, WITHHELD, text, flags=re.IGNORECASE) if pattern else text
