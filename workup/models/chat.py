@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from jinja2 import TemplateError
 
-from workup.episode import Message
 from workup.errors import RolloutError, UserError
 from workup.models.local import LocalPolicy, load
+from workup.models.structured import in_words
 from workup.ports import Reply, Request, Sampling
 from workup.rollout import seed_key
 
@@ -60,18 +59,13 @@ class LocalChat:
         return Reply(_answer(said.text), len(prompt), len(said.tokens), said.truncated)
 
     def _prompt(self, request: Request) -> tuple[int, ...]:
+        *before, last = request.messages
+        if request.schema:
+            last = replace(last, content=last.content + in_words(request.schema))
         try:
-            return self._policy.render(with_schema(request.messages, request.schema))
+            return self._policy.render((*before, last))
         except TemplateError as error:
             raise RolloutError(f"{self.name}: its chat template refuses the messages: {error}") from error
-
-
-def with_schema(messages: Sequence[Message], schema: str) -> tuple[Message, ...]:
-    """`messages`, the last of them asking for an answer of `schema`, where there is one."""
-    if not schema:
-        return tuple(messages)
-    words = f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
-    return (*messages[:-1], replace(messages[-1], content=messages[-1].content + words))
 
 
 def digest(folder: Path) -> str:

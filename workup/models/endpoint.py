@@ -21,6 +21,7 @@ from aiolimiter import AsyncLimiter
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workup.errors import RolloutError, UserError
+from workup.models.structured import in_words
 from workup.ports import Reply, Request
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class Endpoint:
             return
         if self._structured == "json_object":
             body["response_format"] = {"type": "json_object"}
-        body["messages"][-1]["content"] += f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{request.schema}"
+        body["messages"][-1]["content"] += in_words(request.schema)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:

@@ -43,6 +43,11 @@ async def ask(
     raise RolloutError(f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}")
 
 
+def in_words(schema: str) -> str:
+    """What is added to a prompt for a model that is told of the schema nowhere else."""
+    return f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
+
+
 def schema_of(shape: type[BaseModel]) -> str:
     """The JSON Schema of `shape` as canonical JSON text."""
     return json.dumps(shape.model_json_schema(), sort_keys=True, ensure_ascii=False)

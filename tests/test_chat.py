@@ -1,0 +1,137 @@
+"""Local chat models: real (tiny) transformers weights in a folder, against `generate()`, alone and in company."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import BaseModel
+from test_local_policy import CHATML, letters, qwen
+
+from workup.episode import Message
+from workup.errors import RolloutError, UserError
+from workup.models.chat import LocalChat, _answer, digest
+from workup.models.structured import in_words, schema_of
+from workup.ports import Reply, Request
+
+torch.set_num_threads(1)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system messages') }}{% endif %}" + CHATML
+
+
+def save(folder: Path, template: str | None = CHATML, context: int = 2_048) -> Path:
+    tokenizer = letters()
+    tokenizer.chat_template = template
+    qwen(len(tokenizer), context=context).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("weights") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def chat(folder: Path) -> LocalChat:
+    return LocalChat.load(str(folder))
+
+
+def request(text: str = "what now?", **more: Any) -> Request:
+    return Request("patient", "1", (Message("system", "be brief"), Message("user", text)), **{"max_tokens": 24, **more})
+
+
+def answers(chat: LocalChat, *requests: Request) -> list[Reply]:
+    async def ask() -> list[Reply]:
+        return await asyncio.gather(*map(chat.complete, requests))
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("schema", ["", '{"type": "object"}'])
+def test_greedy_answers_are_those_of_generate(chat: LocalChat, folder: Path, schema: str) -> None:
+    asked = request("is it flu?", schema=schema)
+    (reply,) = answers(chat, asked)
+    tokenizer, model = chat._policy.tokenizer, chat._policy.model
+    last = "is it flu?" + (in_words(schema) if schema else "")
+    prompt = f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n{last}<|im_end|>\n<|im_start|>assistant\n"
+    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+    with torch.no_grad():
+        out = model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=tokenizer.eos_token_id)[0]
+    said = out[ids["input_ids"].shape[1] :].tolist()
+    assert (reply.prompt_tokens, reply.completion_tokens) == (ids["input_ids"].shape[1], len(said))
+    assert reply.text == _answer(tokenizer.decode([i for i in said if i != tokenizer.eos_token_id]))
+    assert reply.truncated == (tokenizer.eos_token_id not in said)
+
+
+def test_equal_requests_have_equal_answers_in_any_company_and_in_any_loop(folder: Path) -> None:
+    one, another = LocalChat.load(str(folder)), LocalChat.load(str(folder))
+    asked = [request(text, temperature=1.0, sample=sample) for text in ("a", "bc", "def " * 9) for sample in range(4)]
+    together = answers(one, *asked)
+    alone = [answers(another, each)[0] for each in reversed(asked)][::-1]
+    assert together == alone == answers(one, *asked)
+    assert len({reply.text for reply in together}) > 9  # samples differ
+
+
+def test_the_name_tells_the_weights(chat: LocalChat, folder: Path, tmp_path: Path) -> None:
+    assert chat.name == f"tiny@{digest(folder)}"
+    assert re.fullmatch(r"tiny@[0-9a-f]{16}", chat.name)
+    copy = tmp_path / "elsewhere" / "tiny"
+    shutil.copytree(folder, copy)
+    (copy / "trainer.log").write_text("not what makes the model")
+    assert LocalChat.load(str(copy)).name == chat.name
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    assert digest(copy) != digest(folder)
+    shutil.copy(folder / "model.safetensors", copy)
+    (copy / "chat_template.jinja").write_text(CHATML + " ")
+    assert digest(copy) != digest(folder)
+
+
+def test_an_answer_of_a_given_shape_is_asked_for_in_the_prompt(chat: LocalChat) -> None:
+    class Shape(BaseModel):
+        diagnosis: str
+
+    plain, shaped = answers(chat, request(), request(schema=schema_of(Shape)))
+    assert shaped.prompt_tokens - plain.prompt_tokens == len(in_words(schema_of(Shape)))  # one token per character here
+
+
+def test_a_prompt_without_room_for_an_answer_fails(chat: LocalChat) -> None:
+    with pytest.raises(RolloutError, match=r"the prompt as patient has 3\d{3} tokens, its context 2048"):
+        answers(chat, request("x" * 3_000))
+    (reply,) = answers(chat, request("x" * 1_975, max_tokens=1_000))
+    assert reply.truncated or reply.completion_tokens < 1_000
+    assert reply.prompt_tokens + reply.completion_tokens <= 2_048
+
+
+def test_a_template_that_refuses_the_messages_fails_with_its_reason(tmp_path: Path) -> None:
+    chat = LocalChat.load(str(save(tmp_path / "strict", NO_SYSTEM)))
+    with pytest.raises(RolloutError, match="its chat template refuses the messages: no system messages"):
+        answers(chat, request())
+    assert answers(chat, Request("judge", "1", (Message("user", "well?"),), max_tokens=4))[0].completion_tokens > 0
+
+
+def test_weights_that_are_none_or_no_chat_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no chat template"):
+        LocalChat.load(str(save(tmp_path / "base", None)))
+    with pytest.raises(UserError, match="nowhere"):
+        LocalChat.load(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("flu", "flu"),
+        ("<think>\nperhaps {}\n</think>\n\nflu", "flu"),
+        ("perhaps</think>flu", "flu"),  # the template had opened the thought
+        ("<think>perhaps, or else", ""),
+        ("I <think> so", "I <think> so"),
+    ],
+)
+def test_a_thought_is_no_part_of_the_answer(said: str, answer: str) -> None:
+    assert _answer(said) == answer
