@@ -61,7 +61,7 @@ def prune(
     which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
     with _opened(cache) as replies:
         count, size = upkeep.prune(replies, which, limit, dry=dry)
-    print(f"{'would take' if dry else 'took'} out {count:,} answers, {_bytes(size)}")
+    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {_bytes(size)}")
 
 
 @app.command()
@@ -76,7 +76,7 @@ def export(
 
     with _opened(cache) as replies:
         count = upkeep.export(replies, file, upkeep.Which(role, model))
-    print(f"{file}: {count:,} answers")
+    print(f"{file}: {_answers(count)}")
 
 
 @app.command("import")
@@ -142,7 +142,7 @@ def _show_all(replies: Replies, console: Console) -> None:
         )
     console.print(table)
     entries, size = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
-    console.print(f"{replies.path}: {entries:,} answers, {_bytes(size)}", soft_wrap=True, markup=False)
+    console.print(f"{replies.path}: {_answers(entries)}, {_bytes(size)}", soft_wrap=True, markup=False)
 
 
 def _show_one(replies: Replies, key: str, console: Console) -> None:
@@ -214,6 +214,10 @@ def _size(text: str) -> int:
 def _bytes(size: int) -> str:
     unit = next((name for name, worth in reversed(SIZES.items()) if size >= worth), "B")
     return f"{size / SIZES[unit]:,.{0 if unit == 'B' else 1}f} {unit}"
+
+
+def _answers(count: int) -> str:
+    return f"{count:,} answer{'' if count == 1 else 's'}"
 
 
 def _date(seconds: float) -> str:
