@@ -85,6 +85,8 @@ def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
 
 
 def _decided(request: Request, values: Counter[int]) -> int:
+    if not values:
+        return 1
     possible = {base for base in (0, 1) if all(base <= value < base + len(_LETTERS) for value in values)}
     said = {_BASES[setting] for setting in request.settings} or possible
     if len(said) == 1 and said <= possible:

@@ -20,6 +20,7 @@ from workup.cases.questions import Dropped, File, Row, asked, content_id, files_
 from workup.errors import CaseError
 
 _MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
+_LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)
 
 
 class _Row(BaseModel):
@@ -74,23 +75,30 @@ def _case(row: _Row, file: File) -> Row | Dropped:
 
 
 def lettered(text: str) -> tuple[str, dict[str, str]]:
-    """The stem, and the options by letter: the longest run A, B, C, … of marks ("A." or "A)"), of equal ones the last."""
-    marks = list(_MARK.finditer(text))
-    runs = [_run(marks[at:]) for at in range(len(marks)) if marks[at][1] == "A"]
-    run = max(reversed(runs), key=len, default=[])
-    if len(run) < 2:
+    """The stem, and the options by letter: a run A, B, C, … of marks ("A." or "A)") where lines begin, else where words do.
+
+    Of several runs the longest counts, of equal ones the last.
+    """
+    run = _longest(list(_LINE_MARK.finditer(text))) or _longest(list(_MARK.finditer(text)))
+    if not run:
         return text, {}
     ends = [*(mark.start() for mark in run[1:]), len(text)]
     options = {mark[1]: text[mark.end() : end].strip() for mark, end in zip(run, ends, strict=True)}
     return text[: run[0].start()].strip(), options
 
 
-def _run(marks: Sequence[re.Match[str]]) -> list[re.Match[str]]:
-    """The marks that follow on one another, from an A to before the next one."""
-    run = [marks[0]]
-    for mark in marks[1:]:
-        if mark[1] == "A":
+def _longest(marks: Sequence[re.Match[str]]) -> list[re.Match[str]]:
+    runs = [_run(marks, at) for at, mark in enumerate(marks) if mark[1] == "A"]
+    run = max(reversed(runs), key=len, default=[])
+    return run if len(run) > 1 else []
+
+
+def _run(marks: Sequence[re.Match[str]], at: int) -> list[re.Match[str]]:
+    """The marks that follow on one another, from the A at a place to before the next one."""
+    run = [marks[at]]
+    for place in range(at + 1, len(marks)):
+        if marks[place][1] == "A":
             break
-        if ord(mark[1]) == ord(run[-1][1]) + 1:
-            run.append(mark)
+        if ord(marks[place][1]) == ord(run[-1][1]) + 1:
+            run.append(marks[place])
     return run

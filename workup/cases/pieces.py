@@ -46,8 +46,8 @@ def piece_at(path: Path, offset: int, length: int) -> Piece:
     with opened(path) as file:
         file.seek(offset)
         raw = file.read(length)
-    member = _member(raw, 0, path)
-    return Piece(offset, length, None, decoded(raw[member.value :], path, None), member.key)
+    member = _member(raw, 0, path) if raw.startswith(b'"') else _Member(False, 0, "", 0)
+    return Piece(offset, length, None, _text(raw[member.value :], path, None), member.key)
 
 
 def pieces(path: Path, *, under: str = "") -> Iterator[Piece]:
@@ -119,7 +119,7 @@ class _Document:
                 raise self._error(value, "the JSON object that begins here does not end")
             if end - value > LINE_LIMIT:
                 raise self._error(value, f"the JSON object that begins here is longer than {LINE_LIMIT:,} bytes")
-            yield Piece(begin, end - begin, self._line_of(value), decoded(self.text[value:end], self.path, None), key)
+            yield Piece(begin, end - begin, self._line_of(value), _text(self.text[value:end], self.path, None), key)
             at = end
         if not under and (rest := self._skip(value + 1)) < len(self.text):
             raise self._error(rest, "something follows the end")
@@ -189,6 +189,12 @@ def csv_cells(text: str) -> list[str]:
     return next(csv.reader(text.splitlines(keepends=True), strict=True))
 
 
+def _text(raw: bytes, path: Path, number: int | None) -> str:
+    """The bytes as text, blanks at the ends included."""
+    decoded(raw, path, number)  # complains
+    return raw.decode("utf-8")
+
+
 def _raw_lines(path: Path) -> Iterator[Line]:
     """Every line with its end."""
     with opened(path) as file:
@@ -197,7 +203,6 @@ def _raw_lines(path: Path) -> Iterator[Line]:
             raw = file.readline(LINE_LIMIT + 1)
             if not raw:
                 return
-            decoded(raw, path, number)  # complains
             start = len(BOM) if number == 1 and raw.startswith(BOM) else 0
-            yield Line(offset + start, number, raw[start:].decode("utf-8"))
+            yield Line(offset + start, number, _text(raw[start:], path, number))
             offset += len(raw)

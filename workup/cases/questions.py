@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypedDict
+from unicodedata import normalize
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from workup.cases.files import ALL, Lazy, existing, held_out, parse_object
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
 from workup.errors import CaseError, UserError, unknown
-from workup.text import normalise
 
 SPLIT = "split"
 PARTS = ("train", "dev", "test")
@@ -246,7 +246,7 @@ def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth]
     The diagnosis is the right option's text, or the texts of all, in the options' order, joined by "; ".
     """
     shown = {letter: text.strip() for letter, text in options.items() if text.strip()}
-    letters = set(re.sub(r"[\s,;、，；]+", "", normalise(right).upper()))
+    letters = set(re.sub(r"[\s,;、]+", "", normalize("NFKC", right).upper()))
     if not letters:
         return Dropped("it has no answer")
     if len(shown) < 2:
@@ -278,20 +278,18 @@ def open_answer(names: Sequence[str], **rest: Any) -> Truth:
 
 # the question within a stem ----------------------------------------------------------------------------------------------
 
-_ENDS = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)""")
+_ENDS = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9_])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)""")
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Z]|Drs?|Mrs?|Ms|St|vs|No|Fig|approx|e\.g|i\.e)\.\s*$")
 _DESCRIPTION = 24  # characters from which what precedes a Chinese comma describes a patient, not a topic
-_ASKS = re.compile(
-    r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*[)）][.。]?$|_{2,}[.。]?$|(?:是|为|包括|选用?)[。.]$|^请问|谢谢[您你]?[。！]?$"""
-)
+_ASKS = re.compile(r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*+[)）]|__|(?:是|为|包括|选用?)[。.]$|^请问|谢谢[您你]?[。！]?$""")
 
 
 def parted(stem: str) -> tuple[str, str]:
     """A stem as (presentation, question): its last sentences, as far as they ask, are the question.
 
-    A sentence asks if it ends with a question mark, in a blank, or without a full stop (to be completed), or says please or
-    thanks in Chinese. Where all of them ask, a Chinese one is parted at the last comma of the first, if a description stands
-    before it. Otherwise there is nothing to part: the whole stem is the presentation, and the question is empty.
+    A sentence asks if it ends with a question mark or without a full stop (to be completed), has a blank to fill in, or says
+    please or thanks in Chinese. Where all of them ask, a Chinese one is parted at the last comma of the first, if a
+    description stands before it. Otherwise there is nothing to part: the whole stem is the presentation, the question empty.
     """
     text = stem.strip()
     starts = _starts(text)
