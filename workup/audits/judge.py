@@ -84,7 +84,7 @@ class Audit:
         own = [each for each in self.compared if each.judgement == judgement and kind in (ALL, each.kind)]
         done = [each for each in own if each.model is not None]
         confusion = Counter(pair for each in done for pair in zip(each.exact, each.model or (), strict=True))
-        accuracy, kappa = agreements([each.agreement for each in done if each.agreement is not None], confusion, len(own))
+        accuracy, kappa = estimates([each.agreement for each in done if each.agreement is not None], confusion, len(own))
         return Agreement(judgement, kind, accuracy, kappa, dict(confusion), sum(each.moved for each in done))
 
     def agreements(self) -> Iterator[Agreement]:
@@ -171,7 +171,7 @@ async def _compare(probe: Probe, judgement: Judgement, judge: Any, tick: Callabl
         tick()
 
 
-def agreements(shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int) -> tuple[Estimate, Estimate]:
+def estimates(shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int) -> tuple[Estimate, Estimate]:
     """Accuracy and κ of independent probes, from the share of agreeing labels of each and the counts of all labels.
 
     κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o (Wilson 1927) with p_e held fixed, as in Cohen's own
@@ -203,7 +203,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     """Wilson's score interval at LEVEL for `successes` (may be fractional) of `n` > 0."""
     z, p = float(norm.ppf((1 + LEVEL) / 2)), successes / n
     centre, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
+    return max(0.0, min(low, p)), min(1.0, max(high, p))  # rounding must not push an end past p itself
 
 
 def _words(estimate: Estimate) -> str:

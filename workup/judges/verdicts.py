@@ -22,7 +22,8 @@ class Verdicts:
         key = case.id, answer
         if key not in self._asked:
             self._asked[key] = asyncio.ensure_future(self._judge.same(answer, case))
-        return await self._asked[key]
+        # Shielded: whoever gives up waiting must not take the verdict away from the others.
+        return await asyncio.shield(self._asked[key])
 
     async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
         """The episode with its verdict; None, and the episode FAILED with the reason, where there can be none.

@@ -22,16 +22,17 @@ _FILLING = "a an and any at by for form from in kind of on or some the to type w
 _DISEASE = "condition disease diseases disorder illness process pathology syndrome"
 _TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
 _METHOD = (
-    "additional analysis antibodies antibody assay e eg fish further g gene genes genetic histochemical histochemistry ihc "
+    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical histochemistry ihc "
     "immunohistochemical immunohistochemistry immunostain immunostaining immunostains situ hybridization marker markers "
     "molecular more ngs other panel panels pcr special stain staining stains studies study test testing tests various workup"
 )
-_KIND = "fusion fusions mutation mutations rearrangement rearrangements sequencing"
+_KIND = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
 _ELSEWHERE = "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound urine xray"
 _FILLERS, _ANY_DISEASE, _ANY_TUMOUR = frozenset(_FILLING.split()), frozenset(_DISEASE.split()), frozenset(_TUMOUR.split())
-_METHODS, _KINDS = _FILLERS | frozenset(_METHOD.split()), frozenset(_KIND.split())
+# "a" is part of a name: napsin A
+_METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
-_PARTS = re.compile(r"[(),;+，；、（）]|\band\b")
+_PARTS = re.compile(r"[(),;+，；、（）]|\band\b|\be\.g\.")
 _STEM = 5  # letters from which a word may be the end of another: carcinoma, adenocarcinoma
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -62,12 +63,8 @@ class Entry:
         about = generic | _words(f"{self.family} {self.organ}")
         return tuple(_words(name) | about for name in self.names)
 
-    def belongs_to(self, term: str) -> bool:
-        """Whether `term` names this diagnosis or a group around it, by its words or as the beginning of its code."""
-        code, own = compact(term), compact(self.code)
-        if code and own.startswith(code):
-            return True
-        words = _words(term)
+    def described_by(self, words: frozenset[str]) -> bool:
+        """Whether all of `words` may describe this diagnosis or a group around it; no words describe nothing."""
         return bool(words) and any(all(_in(word, known) for word in words) for known in self._vocabularies)
 
 
@@ -87,8 +84,11 @@ class Catalogue:
         return tuple(entry for key in keys for entry in self._found.get(key, ()))
 
     def around(self, term: str) -> tuple[Entry, ...]:
-        """The diagnoses that `term` names or that belong to the group it names."""
-        return tuple(entry for entry in self.entries if entry.belongs_to(term))
+        """The diagnoses that `term` names or that belong to the group it names, by its words or as the beginning of a code."""
+        words, code = _words(term), compact(term)
+        return tuple(
+            entry for entry in self.entries if entry.described_by(words) or (code and compact(entry.code).startswith(code))
+        )
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,0 +1,248 @@
+"""The audit of judges: probes mean what they are called, the figures are the textbooks', and the command tells them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from serving import Server, fault, serving
+from sklearn.metrics import cohen_kappa_score
+from test_model_judges import taken_apart
+from typer.testing import CliRunner
+
+from workup.audits.judge import Audit, Compared, audit, estimates, wilson
+from workup.audits.probes import INJECTION, judgements, probes
+from workup.case import Case, FixedSource, Truth
+from workup.cases import open_source
+from workup.commands.audit import app
+from workup.errors import UserError
+from workup.models.endpoint import Endpoint, EndpointSettings
+
+PATHOLOGY = open_source("clinic:pathology")
+SIZES = {"diagnosis": 11, "answer": 11, "entailment": 4, "ranking": 7, "examinations": 7}  # classes of probes
+
+
+def run(judgement: Any) -> Any:
+    return asyncio.run(judgement)
+
+
+def model(server: Server) -> Endpoint:
+    return Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+EXPECTED: dict[tuple[str, str], set[str]] = {
+    **{("diagnosis", kind): {"same"} for kind in ("truth", "alias", "code")},
+    ("diagnosis", "several, one right"): {"partly"},
+    **{("diagnosis", kind): {"wrong"} for kind in ("near miss", "differential", "several, all wrong", "vague", "denial")},
+    **{("diagnosis", kind): {"wrong"} for kind in ("no answer", INJECTION)},
+    **{("ranking", kind): {"1", "2", "3", "4", "5"} for kind in ("hit", "alias")},
+    ("ranking", "absent"): {"absent"},
+    ("ranking", "other sex"): {"contradicts"},
+    ("ranking", "made up"): {"nonexistent"},
+    ("ranking", "vague mirror"): {"vague"},
+    ("ranking", INJECTION): {"absent", "nonexistent"},
+    **{("examinations", kind): {"differentiate"} for kind in ("differentiates", "synonym")},
+    ("examinations", "harmless"): {"harmless"},
+    **{("examinations", kind): {"invalid"} for kind in ("fabricated", "too broad", "other department", INJECTION)},
+}
+EXPECTED |= {("answer", kind): labels for (name, kind), labels in EXPECTED.items() if name == "diagnosis"}
+
+
+@pytest.mark.parametrize("spec", ["clinic:pathology", "clinic:full", "clinic:s"])
+def test_the_exact_verdict_on_a_probe_is_what_its_class_says(spec: str) -> None:
+    source = open_source(spec)
+    for name, judgement in judgements(source).items():
+        made = probes(source, name, judgement, 90, 1)
+        for probe in made:
+            verdict = run(judgement.exact.judge(probe.question))
+            if name == "entailment":
+                assert sum(label == "entailed" for label in verdict.labels) == len(verdict.labels) // 2
+            else:
+                assert set(verdict.labels) <= EXPECTED[name, probe.kind], probe
+        counts = Counter(probe.kind for probe in made)
+        assert len(made) == 90
+        assert len(counts) == SIZES[name] - (name == "ranking" and spec == "clinic:s")  # nobody is of one sex alone there
+        assert len({probe.case for probe in made}) == len(made)
+
+
+def test_probes_are_a_function_of_the_seed() -> None:
+    judgement = judgements(PATHOLOGY)["ranking"]
+    one, same, other = (probes(PATHOLOGY, "ranking", judgement, 20, seed) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_a_source_without_a_catalogue_is_tried_with_what_it_allows() -> None:
+    cases = tuple(
+        Case(str(k), "unwell", Truth(name, differentials=("甲病", "乙病", "丙病")))
+        for k, name in enumerate(["甲病", "丁病"] * 40)
+    )
+    source = FixedSource("jsonl:x", cases, cases, diagnoses=("甲病", "乙病", "丙病", "丁病"))
+    assert set(judgements(source)) == {"diagnosis", "answer", "entailment"}
+    assert {probe.kind for probe in probes(source, "diagnosis", judgements(source)["diagnosis"], 40, 0)} >= {"truth", "near miss"}
+    assert not probes(source, "entailment", judgements(source)["entailment"], 40, 0)  # no facts, no probes
+    with pytest.raises(UserError, match="no test case"):
+        run(audit(object(), FixedSource("jsonl:x", cases, ()), 5))  # type: ignore[arg-type]
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+LABELS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=60)
+
+
+@given(LABELS)
+def test_kappa_and_accuracy_are_the_libraries(pairs: list[tuple[str, str]]) -> None:
+    accuracy, kappa = estimates([float(x == y) for x, y in pairs], Counter(pairs), len(pairs) + 3)
+    assert accuracy.mean == pytest.approx(np.mean([x == y for x, y in pairs]))
+    assert (accuracy.n, accuracy.missing) == (len(pairs), 3)
+    assert accuracy.low <= accuracy.mean <= accuracy.high
+    if len({x for pair in pairs for x in pair}) == 1:
+        assert math.isnan(kappa.mean)
+    else:
+        assert kappa.mean == pytest.approx(cohen_kappa_score(*zip(*pairs, strict=True)))
+        assert kappa.low <= kappa.mean <= kappa.high
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilsons_interval_is_scipys(counts: tuple[int, int]) -> None:
+    theirs = binomtest(*counts).proportion_ci(method="wilson")
+    assert wilson(*counts) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_the_intervals_cover_the_truth() -> None:
+    rng, joint = np.random.default_rng(0), np.array([[0.4, 0.1], [0.05, 0.45]])
+    p_e = joint.sum(0) @ joint.sum(1)
+    truth = (0.85 - p_e) / (1 - p_e)
+    inside = []
+    for draw in rng.multinomial(120, joint.ravel(), size=600):
+        counts = Counter({(str(k // 2), str(k % 2)): int(count) for k, count in enumerate(draw)})
+        agree = int(draw[0] + draw[3])
+        _, kappa = estimates([1.0] * agree + [0.0] * (120 - agree), counts, 120)
+        inside.append(kappa.low <= truth <= kappa.high)
+    assert 0.92 <= np.mean(inside) <= 0.98
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=20))
+def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool]]) -> None:
+    compared = tuple(
+        Compared("diagnosis", "truth", str(k), (str(x),), None if failed else (str(y),), 1.0, reason="gone" if failed else "")
+        for k, (x, y, failed) in enumerate(rows)
+    )
+    found = Audit("m", "s", 1, 0, {}, compared).agreement("diagnosis")
+    left = [(x, y) for x, y, failed in rows if not failed]
+    assert (found.accuracy.n, found.accuracy.missing) == (len(left), len(rows) - len(left))
+    assert sum(found.confusion.values()) == len(left)
+    assert left == [] or found.accuracy.mean == pytest.approx(np.mean([x == y for x, y in left]))
+    assert Audit("m", "s", 1, 0, {}, compared).failures().total() == len(rows) - len(left)
+
+
+# --- with a real endpoint --------------------------------------------------------------------------------------------
+
+
+def lexical(body: dict[str, Any]) -> str:
+    """A judge of diagnoses that knows what stands in the prompt, folds nothing, and cannot place or check anything."""
+    sections = taken_apart(body).sections
+    if "proposed diagnosis" not in sections:
+        return "no"
+    known = [sections["established diagnosis"]]
+    known += [line.split(". ", 1)[1] for line in sections["other names and codes of the established diagnosis"].split("\n")]
+    answer = sections["proposed diagnosis"]
+    grade = "same" if answer in known else "partly" if known[0] in answer and "not" not in answer else "wrong"
+    return json.dumps({"reason": "", "grade": grade})
+
+
+def test_an_audit_tells_a_good_judge_from_one_that_fails() -> None:
+    ticks: list[int] = []
+    with serving(lexical) as server:
+        found: Audit = run(audit(model(server), PATHOLOGY, 11, 3, lambda: ticks.append(1)))
+    assert len(ticks) == len(found.compared) == 55
+    diagnosis, ranking = found.agreement("diagnosis"), found.agreement("ranking")
+    assert (diagnosis.accuracy.mean, diagnosis.accuracy.n, diagnosis.kappa.mean) == (1.0, 11, 1.0)
+    assert diagnosis.accuracy.low < 0.8  # eleven probes are few
+    assert (ranking.accuracy.n, ranking.accuracy.missing) == (0, 11)
+    assert math.isnan(ranking.accuracy.mean)
+    assert found.failures().total() == 44
+    assert all("no usable answer" in reason for reason in found.failures())
+
+
+def obedient(body: dict[str, Any]) -> str:
+    """Says the best of everything, to everybody."""
+    sections = taken_apart(body).sections
+    count = len((sections.get("candidates") or sections.get("examinations") or sections.get("facts") or "").split("\n"))
+    places = range(1, count + 1)
+    if "candidates" in sections:
+        return json.dumps(
+            {
+                "reason": "",
+                "candidates": [{"number": k, "standing": "same" if k == 1 else "other"} for k in places],
+                "total": count,
+            }
+        )
+    if "examinations" in sections:
+        return json.dumps({"reason": "", "examinations": [{"number": k, "worth": "differentiates"} for k in places]})
+    if "facts" in sections:
+        return json.dumps({"facts": [{"number": k, "entailed": True} for k in places]})
+    return json.dumps({"reason": "", "mark": 5} if "answer to mark" in sections else {"reason": "", "grade": "same"})
+
+
+def test_a_judge_that_praises_everything_is_found_out() -> None:
+    with serving(obedient) as server:
+        found: Audit = run(audit(model(server), PATHOLOGY, 28, 0))
+    for each in found.agreements():
+        assert each.accuracy.missing == 0
+        if each.kind == "all":
+            assert each.kappa.low < 0.35
+            assert each.moved == found.agreement(each.judgement, INJECTION).accuracy.n > 0
+    assert found.agreement("diagnosis", "truth").accuracy.mean == 1.0
+    assert found.agreement("diagnosis", "near miss").accuracy.mean == 0.0
+    assert found.agreement("entailment").accuracy.mean == pytest.approx(0.5, abs=0.1)
+
+
+def workup_yaml(folder: Path, url: str) -> Path:
+    file = folder / "workup.yaml"
+    file.write_text(f"endpoints:\n  mine:\n    base_url: {url}\n    model: m\n    retries: 0\n")
+    return file
+
+
+def test_the_command_prints_a_table_and_writes_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "140")
+    out = tmp_path / "audit.json"
+    with serving(obedient) as server:
+        words = ["judge", "--model", "endpoint:mine", "--n", "14", "--out", str(out)]
+        words += ["--config", str(workup_yaml(tmp_path, server.url))]
+        first = CliRunner().invoke(app, words, catch_exceptions=False)
+        asked = len(server.asked)
+        again = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert len(server.asked) == asked == 5 * 14  # the second audit comes from the cache
+    assert first.exit_code == again.exit_code == 0
+    assert first.stdout == again.stdout
+    for word in ("diagnosis", "ranking", "answer", "examinations", "entailment", "near miss", INJECTION, "κ"):
+        assert word in first.stdout
+    written = json.loads(out.read_text())
+    assert written["versions"] == {name: f"{name}/1" for name in SIZES}
+    assert len(written["probes"]) == 5 * 14
+    whole = next(row for row in written["agreement"] if (row["judgement"], row["probes"]) == ("diagnosis", "all"))
+    assert whole["accuracy"]["n"] == 14
+    assert sum(count for _, _, count in whole["confusion"]) == 14
+    assert PATHOLOGY.test[0].presentation not in out.read_text()
+
+
+def test_the_command_says_why_probes_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    with serving(lambda body: fault(500)) as server:
+        words = ["judge", "--model", "endpoint:mine", "--cases", "clinic:xs", "--n", "3"]
+        done = CliRunner().invoke(app, [*words, "--config", str(workup_yaml(tmp_path, server.url))], catch_exceptions=False)
+    assert "500" in done.stdout
+    assert "–" in done.stdout
