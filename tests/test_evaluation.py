@@ -1,0 +1,251 @@
+"""`workup evaluate`: any doctor on cases that nobody trained on, against a real endpoint on loopback."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean, stdev
+from threading import Lock
+from typing import Any
+
+import pytest
+from command_line import SCRIPT, environment, finished, told
+from omegaconf import OmegaConf
+from serving import Server, completion, serving
+from werkzeug import Response
+
+from workup import api
+from workup.cases import open_source
+from workup.environments.model_doctor import up_to
+from workup.errors import UserError, WorkupError
+from workup.runs import Run
+
+CASES = open_source("clinic:xs", seed=0)
+ASKED = 3
+PRICE = {"input": 1.0, "output": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+
+
+def doctor(body: dict[str, Any]) -> str:
+    """Asks for three items, then names a diagnosis: both depend on the patient's presentation and on nothing else."""
+    said = [message for message in body["messages"] if message["role"] == "assistant"]
+    draw = random.Random(body["messages"][1]["content"])
+    items = draw.sample([item.name for item in CASES.items], ASKED)
+    if len(said) < ASKED:
+        return f"<ask>{items[len(said)]}</ask> and a word too many"
+    return f"<diagnose>{draw.choice(CASES.diagnoses)}</diagnose>"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(doctor) as running:
+        yield running
+
+
+def evaluate(server: Server, out: Path, **more: Any) -> Run:
+    endpoint = {"base_url": server.url, "model": "m", "price": PRICE, **more.pop("endpoint", {})}
+    given: dict[str, Any] = {"cases": "clinic:xs", "quiet": True, "evaluation": {"cases": 12, "anchors": False}}
+    return api.evaluate("endpoint:doc", out=out, endpoints={"doc": endpoint}, **{**given, **more})
+
+
+def played(run: Run) -> list[tuple[Any, ...]]:
+    """Everything that happened, but for where the server listened."""
+    return [
+        (r.doctor, r.sample, r.correct, r.episode.ending, [t.completion.text for t in r.episode.turns])
+        for r in run.episodes(phase="eval")
+    ]
+
+
+def test_an_endpoint_plays_and_its_calls_are_counted(server: Server, tmp_path: Path) -> None:
+    run = evaluate(server, tmp_path / "run")
+    (calls,) = run.summary["calls"]
+    assert calls["role"] == "doctor"
+    assert calls["calls"] == len(server.asked) == 12 * (ASKED + 1)
+    assert calls["cost"] == pytest.approx(calls["calls"] * (7 * 1.0 + 3 * 2.0) / 1e6)
+    assert run.summary["doctors"]["doc"]["questions"]["mean"] == ASKED
+    assert run.report.stat().st_size > 10_000
+    for record in run.episodes(phase="eval"):
+        assert all(turn.completion.text.endswith(("</ask>", "</diagnose>")) for turn in record.episode.turns)
+
+
+def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: Path) -> None:
+    first = evaluate(server, tmp_path / "one")
+    asked = len(server.asked)
+    second = evaluate(server, tmp_path / "two", replay=True)
+    assert len(server.asked) == asked
+    assert played(second) == played(first)
+    assert [row["hits"] for row in second.summary["calls"]] == [asked]
+
+
+def test_faults_change_nothing(tmp_path: Path) -> None:
+    """429, 500, hung-up connections and broken JSON at 20 %: no episode lost, no answer charged twice, the same result."""
+    answered, lock, draw = 0, Lock(), random.Random(3)
+    faults: list[Callable[[], Response]] = [
+        lambda: Response("slow down", status=429, headers={"Retry-After": "0"}),
+        lambda: Response("oops", status=500),
+        lambda: Response('{"choices": [{"mess', content_type="application/json"),
+        lambda: Response("{}", content_type="application/json"),
+    ]
+
+    def shaky(body: dict[str, Any]) -> Response | str:
+        nonlocal answered
+        with lock:
+            if draw.random() < 0.2:
+                return draw.choice(faults)()
+            answered += 1
+        return doctor(body)
+
+    with serving(doctor) as well, serving(shaky) as ill:
+        calm, shaken = evaluate(well, tmp_path / "calm"), evaluate(ill, tmp_path / "shaken", endpoint={"retries": 12})
+    assert played(shaken) == played(calm)
+    (row,), (reference,) = shaken.summary["calls"], calm.summary["calls"]
+    assert row["calls"] == answered == reference["calls"]
+    assert row["cost"] == pytest.approx(reference["cost"])
+
+
+def test_more_failures_than_allowed_stop_the_run_and_it_goes_on_afterwards(tmp_path: Path) -> None:
+    down = True
+
+    def flaky(body: dict[str, Any]) -> Response | str:
+        return Response("no such parameter", status=400) if down else doctor(body)
+
+    with serving(flaky) as server:
+        with pytest.raises(WorkupError, match=r"12 of 12 episodes failed, more than max_failed=0.2; 12 of them: "):
+            evaluate(server, tmp_path / "run")
+        run = Run.open(tmp_path / "run")
+        assert {record.episode.ending.value for record in run.episodes(phase="eval")} == {"failed"}
+        down = False
+        run = api.resume(tmp_path / "run")
+    assert run.summary["doctors"]["doc"]["endings"] == {"diagnosed": 12}
+
+
+def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) -> None:
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.01)
+        return doctor(body)
+
+    with serving(slow) as server:
+        words = (
+            "evaluate", "endpoint:doc", "--cases", "clinic:xs", "--out", "run", "evaluation.cases=40", "evaluation.anchors=false",
+        )  # fmt: skip
+        endpoint = {"base_url": server.url, "model": "m", "concurrency": 4, "price": PRICE}
+        OmegaConf.save(OmegaConf.create({"endpoints": {"doc": endpoint, "unused": endpoint}}), tmp_path / "workup.yaml")
+        process = subprocess.Popen([str(SCRIPT), *words], cwd=tmp_path, env=environment(tmp_path / "cache"))
+        deadline = time.monotonic() + 60
+        while len(server.asked) < 40 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+        before = len(server.asked)
+        finished("resume", "run", cwd=tmp_path)
+        total = 40 * (ASKED + 1)
+        assert 40 <= before < total
+        # What was in flight when it died had no answer yet: that, and only that, is asked again.
+        assert total <= len(server.asked) <= total + 4
+        again = evaluate(server, tmp_path / "whole", evaluation={"cases": 40, "anchors": False})
+    run = Run.open(tmp_path / "run")
+    assert played(run) == played(again)
+    assert run.summary["calls"][0]["calls"] == total
+    assert list(run.config["endpoints"]) == ["doc"]
+
+
+def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(server: Server, tmp_path: Path) -> None:
+    each = 3 * 1e-6  # three tokens come back, and no call may write more: what is set aside is what it costs
+    whole = 12 * (ASKED + 1) * each
+    endpoint = {"base_url": server.url, "model": "m", "price": {"output": 1.0}}
+    OmegaConf.save(OmegaConf.create({"endpoints": {"doc": endpoint}, "budget": whole / 2}), tmp_path / "workup.yaml")
+    words = ("--out", "run", "evaluation.cases=12", "evaluation.anchors=false", "max_tokens=3")
+    said = told("evaluate", "endpoint:doc", "--cases", "clinic:xs", *words, cwd=tmp_path)
+    assert "budget" in said
+    assert "workup resume run" in said
+    paid = len(server.asked)
+    assert paid * each == pytest.approx(whole / 2)
+    config = OmegaConf.load(tmp_path / "run" / "config.yaml")
+    config["budget"] = 2 * whole
+    OmegaConf.save(config, tmp_path / "run" / "config.yaml")
+    finished("resume", "run", cwd=tmp_path)
+    assert len(server.asked) == 12 * (ASKED + 1)
+
+
+def test_repeats_are_told_with_their_spread(server: Server, tmp_path: Path) -> None:
+    run = evaluate(server, tmp_path / "run", evaluation={"cases": 10, "samples": 3, "anchors": False})
+    records = list(run.episodes(phase="eval"))
+    each = [mean(bool(r.correct) for r in records if r.sample == k) for k in range(3)]
+    told_ = run.summary["doctors"]["doc"]["repeats_accuracy"]
+    assert told_["each"] == pytest.approx(each)
+    assert told_["sd"] == pytest.approx(stdev(each))
+
+
+def test_another_model_concludes_and_judges(server: Server, tmp_path: Path) -> None:
+    asked_of_judge: list[str] = []
+
+    def judge(body: dict[str, Any]) -> str:
+        asked_of_judge.append(body["messages"][-1]["content"])
+        return '{"reason": "by its name", "grade": "wrong"}'
+
+    with serving(judge) as strict:
+        endpoints = {"doc": {"base_url": server.url, "model": "m"}, "strict": {"base_url": strict.url, "model": "judge"}}
+        run = api.evaluate(
+            "random doctor", cases="clinic:xs", out=tmp_path / "run", quiet=True, conclude="endpoint:doc", endpoints=endpoints,
+            roles={"judge": "endpoint:strict"}, evaluation={"cases": 6, "anchors": False},
+        )  # fmt: skip
+    doctors = run.summary["doctors"]
+    assert set(doctors) == {"random doctor", "random doctor, doc concludes", "doc, oracle context"}
+    assert all(entry["accuracy"]["mean"] == 0 for entry in doctors.values())
+    assert {row["role"] for row in run.summary["calls"]} == {"doctor", "judge"}
+    assert asked_of_judge
+
+
+def test_a_judge_that_fails_is_a_failed_episode_with_a_reason(server: Server, tmp_path: Path) -> None:
+    with serving(lambda body: "I would rather not say.") as vague:
+        endpoints = {"doc": {"base_url": server.url, "model": "m"}, "vague": {"base_url": vague.url, "model": "judge"}}
+        run = api.evaluate(
+            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, endpoints=endpoints, max_failed=1,
+            roles={"judge": "endpoint:vague"}, evaluation={"cases": 4, "anchors": False},
+        )  # fmt: skip
+    records = list(run.episodes(phase="eval"))
+    assert {record.episode.ending.value for record in records} == {"failed"}
+    assert all(record.correct is None and "judge" in record.episode.reason for record in records)
+    assert run.summary["doctors"]["doc"]["accuracy"]["mean"] is None
+
+
+def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    for given, said in (
+        ({"roles": {"jugde": "exact"}}, "Did you mean 'judge'"),
+        ({"roles": {"patient": "exact"}}, "no role 'patient'"),
+        ({"roles": {"judge": "endpoint:dco"}}, "Did you mean 'doc'"),
+        ({"environment": "consulting"}, "Did you mean 'consultation'"),
+        ({"endpoint": {"api_key": "sk-1234567890abcdef"}}, "endpoints.doc.api_key"),
+        ({"budget": -1}, "setting 'budget'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            evaluate(server, out, **given)
+    assert not out.exists()
+    assert server.asked == []
+
+
+def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
+    def questioner(body: dict[str, Any]) -> str:
+        said = [message for message in body["messages"] if message["role"] == "assistant"]
+        return "question: do you have a fever?" if len(said) < 2 else f"answer: it is this [answer: {CASES.diagnoses[0]}]"
+
+    with serving(questioner) as server:
+        run = evaluate(server, tmp_path / "run", environment="questioning")
+    doc = run.summary["doctors"]["doc"]
+    assert doc["endings"] == {"diagnosed": 12}
+    assert doc["questions"]["mean"] == 2
+    assert 0 < doc["accuracy"]["mean"] < 1
+
+
+def test_text_ends_at_the_first_stop_string() -> None:
+    assert up_to("<ask>a</ask><ask>b</ask>", ("</diagnose>", "</ask>")) == "<ask>a</ask>"
+    assert up_to("nothing", ("</ask>",)) == "nothing"
+    assert completion("x").status_code == 200
