@@ -8,10 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 
 from workup import cli
-from workup.commands import cache as command
 from workup.episode import Message
 from workup.models.replies import DAY, FILE, Charge, Replies, asked
 from workup.ports import Reply, Request
@@ -22,9 +20,6 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """`workup cache WORDS` in this process: (exit status, standard output, standard error)."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.add_typer(command.app, name="cache")
-    monkeypatch.setattr(cli, "app", app)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "kept"))
     monkeypatch.setenv("COLUMNS", "160")
@@ -94,7 +89,7 @@ def test_prune_takes_out_what_it_says(call: Call, filled: list[str]) -> None:
     assert call("prune", "--older", "25d", "--dry-run")[1].startswith("would take out 2 answers")
     assert call("prune", "--older", "25d")[1].startswith("took out 2 answers")
     assert call("prune", "--role", "judge", "--model", "m [v1] at http://here", "--older", "2w")[1].startswith(
-        "took out 1 answers"
+        "took out 1 answer,"
     )
     assert call("prune", "--larger", "1GB")[1].startswith("took out 0 answers, 0 B")
     assert call("prune", "--larger", "0.5kb")[1].startswith("took out 2 answers")
