@@ -11,6 +11,7 @@ import pytest
 from ddxplus_world import patient, write_csv, write_release
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 from test_mediq import row as mediq_row
@@ -247,6 +248,18 @@ def test_the_look_counts_and_shows_whole_cases() -> None:
     assert text.count("hidden:") == 2
     assert "hidden:" not in shown(source, n=0)
     assert shown(source) == shown(source)
+
+
+def test_the_look_keeps_columns_under_paragraphs_and_wide_letters() -> None:
+    paragraph = "A long answer.\n" * 40
+    names = ["Flu", "\u80ba\u708e", paragraph]
+    cases = [Case(str(i), "Line one.\nLine two.", Truth(names[i % 3])) for i in range(9)]
+    text = shown(FixedSource("list", [], cases))
+    rows = [line for line in text.splitlines() if "█" in line]
+    assert len({cell_len(row.partition(" 33.3%")[0]) for row in rows}) == 1
+    assert len(rows) == 3
+    assert max(map(cell_len, rows)) < 110
+    assert "\n  Line one.\n  Line two.\n" in text
 
 
 def test_the_look_at_a_source_that_only_tests() -> None:

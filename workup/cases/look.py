@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 
@@ -13,6 +14,7 @@ from workup.case import Case, Fact, Source
 
 _SAMPLE = 1_000  # cases read for a distribution that no index knows
 _TOP, _BAR = 12, 24
+_WIDEST = 60  # columns that a diagnosis gets in the table
 _COLOURS = {None: "dim", 0: "dim", 1: "cyan", 2: "yellow", 3: "bold red"}
 
 
@@ -52,9 +54,24 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str]:
     rest = total - sum(count for _, count in top)
     what = "training cases" if labels else f"{total:,} sampled cases"
     head = ["", f"[bold]Diagnoses[/bold] of {what}, {len(counts):,} different:"]
-    width = max((len(name) for name, _ in top), default=0)
-    rows = [f"  {escape(name.ljust(width))} {count / total:6.1%} {_bar(count / top[0][1])}" for name, count in top]
+    names = [_short(name) for name, _ in top]
+    width = max(map(cell_len, names), default=0)
+    rows = [
+        f"  {escape(set_cell_size(name, width))} {count / total:6.1%} {_bar(count / top[0][1])}"
+        for name, (_, count) in zip(names, top, strict=True)
+    ]
     return head + rows + ([f"  {'all others'.ljust(width)} {rest / total:6.1%}"] if rest else [])
+
+
+def _short(name: str) -> str:
+    """A name on one line, cut where it is long: an answer may be a paragraph."""
+    line = " ".join(name.split()) or name
+    return line if cell_len(line) <= _WIDEST else set_cell_size(line, _WIDEST - 1).rstrip() + "…"
+
+
+def _indented(text: str, by: int = 2) -> str:
+    """Every line of a text that a file wrote, further in."""
+    return "\n".join(" " * by + escape(line) for line in text.split("\n"))
 
 
 def _bar(share: float) -> str:
@@ -79,8 +96,8 @@ def _whole(case: Case) -> list[str]:
     return [
         "",
         f"[bold]{escape(case.id)}[/bold]" + (f" · {escape(case.category)}" if case.category else ""),
-        f"  {escape(case.presentation)}",
-        *([f"  {escape(case.question)}"] if case.question else []),
+        _indented(case.presentation),
+        *([_indented(case.question)] if case.question else []),
         *(f"    – {escape(option)}" for option in case.options),
         f"  [dim]hidden:[/dim] [bold]{escape(truth.diagnosis)}[/bold]" + (f" [dim]({escape(names)})[/dim]" if names else ""),
         *(_fact(fact) for fact in sorted(truth.facts, key=lambda fact: -(fact.weight or 0))),
