@@ -7,8 +7,6 @@ import hashlib
 import json
 import logging
 import math
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -267,6 +265,15 @@ def test_no_more_than_allowed_are_in_flight_and_a_queue_does_not_age() -> None:
         assert server.times[-1] - server.times[0] > 1.0
 
 
+def test_a_retry_does_not_age_in_the_queue_either() -> None:
+    first = iter([fault(500)])
+    with serving(lambda body: next(first, None) or slow(body)) as server:
+        ask(endpoint(server.url, concurrency=1, deadline=1.0, backoff=0.001), *(request(str(i)) for i in range(15)))
+        assert len(server.asked) == 16
+        assert asked_text(server.asked[0]) == asked_text(server.asked[-1])
+        assert server.times[-1] - server.times[0] > 1.3
+
+
 def test_requests_are_spaced_by_the_rate() -> None:
     with serving(echo) as server:
         model = endpoint(server.url, requests_per_minute=1200)
@@ -304,36 +311,6 @@ def test_a_cancelled_request_gives_its_place_back() -> None:
 
         assert asyncio.run(story()).text == "yes"
         release.set()
-
-
-LOOPS = """
-import asyncio, gc, sys
-from workup.episode import Message
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Request
-
-model = Endpoint(EndpointSettings(base_url=sys.argv[1], model="m", concurrency=2, requests_per_minute=60_000))
-
-async def step(k):
-    return await asyncio.gather(*(model.complete(Request("judge", "1", (Message("user", f"{k} {i}"),))) for i in range(5)))
-
-for k in range(3):
-    assert len(asyncio.run(step(k))) == 5
-loop = asyncio.new_event_loop()
-loop.run_until_complete(step(3))
-loop.close()
-del model
-gc.collect()
-"""
-
-
-def test_it_works_in_one_event_loop_after_another_and_leaves_nothing_behind() -> None:
-    with serving(echo) as server:
-        command = [sys.executable, "-W", "always", "-c", LOOPS, server.url]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert len(server.asked) == 20
-    assert (done.returncode, done.stdout) == (0, "")
-    assert not [line for line in done.stderr.splitlines() if "Event loop" in line or "Resource" in line or "never" in line]
 
 
 # What is sent

@@ -154,3 +154,31 @@ def test_a_model_that_is_not_served_fails_with_the_server_s_words(served: Endpoi
     other = served.model_copy(update={"model": "another"})
     with pytest.raises(RolloutError, match=r"refuses the request: 400 .*pinned"):
         asyncio.run(Endpoint(other).complete(request("hello")))
+
+
+LOOPS = """
+import asyncio, gc, sys
+from workup.episode import Message
+from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.ports import Request
+
+model = Endpoint(EndpointSettings(base_url=sys.argv[1], model=sys.argv[2], concurrency=2, requests_per_minute=60_000))
+
+def request(text):
+    return Request("judge", "1", (Message("user", text),), max_tokens=4)
+
+async def step(k):
+    return await asyncio.gather(*(model.complete(request(f"{k} {i}")) for i in range(5)))
+
+for k in range(3):
+    assert len(asyncio.run(step(k))) == 5
+del model
+gc.collect()
+"""
+
+
+def test_it_works_in_one_event_loop_after_another_and_leaves_nothing_behind(served: EndpointSettings) -> None:
+    command = [sys.executable, "-W", "always", "-c", LOOPS, served.base_url, served.model]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert not [line for line in done.stderr.splitlines() if "Event loop" in line or "Resource" in line or "never" in line]
