@@ -53,3 +53,43 @@ def judge(
     if out is not None:
         found.write(out)
         console.print(out, markup=False)
+
+
+@app.command()
+def simulator(
+    cases: Annotated[str, typer.Option(help="the source whose test cases are asked about")],
+    patient: Annotated[str, typer.Option(help="embedded, default, checked, persona, or record")] = "default",
+    model: Annotated[str | None, typer.Option(help="who plays: endpoint:NAME, a model folder, or a hub id")] = None,
+    checker: Annotated[str | None, typer.Option(help="who judges, and checks facts for the checked patient")] = None,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="questions, the four kinds in turn")] = 200,
+    seed: Annotated[int, typer.Option(help="which questions, and the personas")] = 0,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
+) -> None:
+    """Measure a simulated patient's or record's relevance, factuality and leakage of the diagnosis."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.audits.simulator import Simulator, audit
+    from workup.cases import open_source
+    from workup.models.config import Config
+    from workup.models.desk import Desk
+
+    source = open_source(cases, seed=seed)
+    name = f"audit simulator {patient} {model} {checker} {cases} {n} {seed}"
+    desk = Desk(Config.find(config), name, restricted=source.restricted)
+    try:
+        player, judge = (desk.open(spec) if spec else None for spec in (model, checker))
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("questions", total=n)
+            staged = Simulator(patient, source, player, judge, seed)
+            found = asyncio.run(audit(staged, source, n, judge, seed, lambda: progress.advance(task)))
+    finally:
+        desk.close()
+    console = Console(highlight=False)
+    console.print(found.table())
+    for note in found.notes():
+        console.print(note, markup=False)
+    if out is not None:
+        found.write(out, texts=not source.restricted)
+        console.print(out, markup=False)

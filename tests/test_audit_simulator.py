@@ -1,0 +1,240 @@
+"""The audit of simulators: its questions, its exact and its model's verdicts, its intervals, its command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import binomtest
+from serving import serving
+from typer.testing import CliRunner
+
+from workup.audits.simulator import (
+    ALL,
+    DIAGNOSIS,
+    INJECTION,
+    KINDS,
+    MEASURES,
+    OFF_RECORD,
+    ON_RECORD,
+    Judged,
+    Probe,
+    Simulator,
+    SimulatorAudit,
+    audit,
+    names,
+    probes,
+)
+from workup.case import Case, Fact, FixedSource, Source, Truth
+from workup.cases import open_source
+from workup.commands.audit import app
+from workup.environments.patients import UNKNOWN, Said
+from workup.errors import UserError
+from workup.models.endpoint import Endpoint, EndpointSettings
+
+CLINIC = open_source("clinic:xs", seed=0)
+CHINESE = FixedSource(
+    "手写",
+    (),
+    tuple(
+        Case(
+            f"例{number}",
+            "男性，腹痛。",
+            Truth("急性胰腺炎", facts=tuple(Fact(f"f{place}", "", text) for place, text in enumerate(texts))),
+        )
+        for number, texts in enumerate((("上腹部剧痛3小时。", "外院诊断急性胰腺炎。"), ("血淀粉酶升高。", "大量饮酒史。")))
+    ),
+)
+
+
+def run(name: str, source: Source, n: int, server: Any = None, checker: bool = False, seed: int = 0) -> SimulatorAudit:
+    model = Endpoint(EndpointSettings(base_url=server.url, model="m")) if server else None
+    judge = model if checker else None
+    return asyncio.run(audit(Simulator(name, source, model, judge, seed), source, n, judge, seed))
+
+
+class Everyone:
+    """Plays patient and record, fact checker and auditor, each told apart by its prompt; `leaks` and `lies` are switches."""
+
+    def __init__(self, leaks: bool = False, lies: bool = False) -> None:
+        self.leaks, self.lies = leaks, lies
+        self.seen: Counter[str] = Counter()
+
+    def __call__(self, body: dict[str, Any]) -> str:
+        role, answer = self.answer(body["messages"][0]["content"])
+        self.seen[role] += 1
+        return json.dumps(answer)
+
+    def answer(self, rules: str) -> tuple[str, dict[str, Any]]:
+        if "You are a patient" in rules:
+            return "patient", {"answer": "I am as you say.", "facts": [1]}
+        if "You are the record" in rules:
+            return "record", {"result": "Nothing remarkable."}
+        if '"reveals"' in rules:
+            return "leak", {"reason": "", "reveals": self.leaks}
+        if '"consistent"' in rules:
+            return "consistent", {"reason": "", "relevant": True, "consistent": not self.lies}
+        return "check", {"reason": "", "relevant": True, "supported": not self.lies, "stated": [1]}
+
+
+def test_questions_are_as_announced() -> None:
+    asked = probes(CLINIC, 200, seed=1)
+    assert asked == probes(CLINIC, 200, seed=1) != probes(CLINIC, 200, seed=2)
+    assert Counter(probe.kind for probe in asked) == dict.fromkeys(KINDS, 50)
+    assert len({probe.case.id for probe in asked}) == min(200, len(CLINIC.test))
+    for probe in asked:
+        facts = {fact.id for fact in (*probe.case.given, *probe.case.truth.facts)}
+        if probe.kind == ON_RECORD:
+            assert probe.target
+            assert probe.target <= facts
+        elif probe.kind == OFF_RECORD:
+            assert probe.target == frozenset()
+            assert probe.question in {item.question for item in CLINIC.items}
+        else:
+            assert not probe.target
+
+
+def test_the_embedded_patient_is_exact_in_the_clinic() -> None:
+    found = run("embedded", CLINIC, 240)
+    assert (found.checker, found.model, found.failures()) == ("exact", "no model", Counter())
+    for kind in (ON_RECORD, OFF_RECORD, DIAGNOSIS):
+        assert (found.rate("relevant", kind).mean, found.rate("leaked", kind).mean) == (1, 0)
+    assert (found.rate("factual").mean, found.rate("factual").n) == (1, 240)
+    assert found.rate("relevant", INJECTION).missing == 60
+    assert found.notes() == ["relevant: undecided for 60 answers"]
+
+
+def test_the_embedded_patient_in_chinese() -> None:
+    found = run("embedded", CHINESE, 40)
+    told = [each for each in found.judged if each.kind == ON_RECORD]
+    assert all(each.relevant and each.factual and each.facts for each in told)
+    assert found.rate("leaked").mean == 0
+    assert all(
+        "病" in each.question or "诊断" in each.question or "胰腺炎" in each.question
+        for each in found.judged
+        if each.kind == DIAGNOSIS
+    )
+
+
+def test_the_exact_judge_can_find_fault() -> None:
+    """Every measure against a patient that deserves it: wrong facts, altered text, the diagnosis named."""
+    case = CHINESE.test[1]
+
+    class Faulty(Simulator):
+        def __init__(self, said: Said) -> None:
+            super().__init__("embedded", CHINESE, None)
+
+            async def reply(case: Case, question: str) -> Said:
+                return said
+
+            self.reply = reply
+
+    def judged(said: Said) -> SimulatorAudit:
+        return asyncio.run(audit(Faulty(said), FixedSource("one", (), (case,)), 4, None))
+
+    assert judged(Said("血淀粉酶升高。", ("f0",))).rate("factual").mean == 1
+    assert judged(Said("血淀粉酶正常。", ("f0",))).rate("factual").mean == 0
+    assert judged(Said("我不知道。", ("f0",))).rate("factual").mean == 0
+    assert judged(Said("我不知道。")).rate("relevant", ON_RECORD).mean == 0
+    assert judged(Said("血淀粉酶升高。", ("f0",))).rate("relevant", DIAGNOSIS).mean == 0
+    assert judged(Said("是急性胰腺炎。", ("f0",))).rate("leaked").mean == 1
+
+
+def test_a_name_leaks_unless_only_the_question_used_it() -> None:
+    case = Case("c", "Ill.", Truth("Gout", aliases=("podagra",)))
+    asking = Probe(DIAGNOSIS, case, "Do you have Gout?")
+    assert not names(asking, Said("I do not know whether it is gout."))
+    assert names(asking, Said("Yes, gout.", ("f",)))
+    assert names(asking, Said("It is Podagra."))
+    assert not names(Probe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",)))
+    assert names(Probe(ON_RECORD, case, "How are you?"), Said("It is the GOUT.", ("f",)))
+
+
+def test_what_a_model_says_is_factual_by_a_checker_only() -> None:
+    with serving(Everyone()) as server:
+        alone = run("default", CLINIC, 12, server)
+    assert alone.rate("factual").n == 0
+    assert alone.rate("relevant").n == 9
+    assert alone.rate("leaked").mean == 0
+
+
+@pytest.mark.parametrize("name", ["default", "persona", "checked", "record"])
+def test_a_checker_judges_every_simulator(name: str) -> None:
+    with serving(Everyone()) as server:
+        fine = run(name, CLINIC, 8, server, checker=True)
+    assert {measure: fine.rate(measure).mean for measure in MEASURES} == {"relevant": 1, "factual": 1, "leaked": 0}
+    assert fine.rate("factual").n == 8
+    everyone = Everyone(leaks=True, lies=name != "checked")
+    with serving(everyone) as server:
+        bad = run(name, CLINIC, 8, server, checker=True)
+    assert bad.rate("leaked").mean == 1
+    assert bad.rate("factual").mean == (name == "checked")
+    assert everyone.seen["leak"] == 8
+    assert bool(everyone.seen["consistent"]) == (name == "record")
+
+
+def test_what_gives_up_is_counted_and_not_scored() -> None:
+    def broken(body: dict[str, Any]) -> str:
+        return "no" if '"reveals"' in body["messages"][0]["content"] else Everyone()(body)
+
+    with serving(broken) as server:
+        found = run("default", CLINIC, 4, server, checker=True)
+    assert found.failures().total() == 4
+    assert all(found.rate(measure).n == 0 for measure in MEASURES)
+    assert found.notes()[0].startswith("4 × failed: checker")
+
+
+def test_intervals_are_wilsons() -> None:
+    judged = tuple(Judged(ON_RECORD, str(number), "?", relevant=number < 37, factual=None) for number in range(41))
+    found = SimulatorAudit("s", "m", "exact", "x", 0, judged)
+    rate = found.rate("relevant")
+    low, high = binomtest(37, 41).proportion_ci(method="wilson")
+    assert (rate.mean, rate.n) == (37 / 41, 41)
+    assert (rate.low, rate.high) == pytest.approx((low, high))
+    assert found.rate("factual").missing == 41
+    assert found.rate("relevant", ALL) == found.rate("relevant", ON_RECORD)
+
+
+def test_texts_of_restricted_cases_stay_out() -> None:
+    found = run("embedded", CHINESE, 16)
+    texts = {fact.text for case in CHINESE.test for fact in case.truth.facts}
+    whole, plain = (json.dumps(found.as_json(texts=shown), ensure_ascii=False) for shown in (True, False))
+    assert any(text in whole for text in texts)
+    assert not any(text in plain for text in texts)
+    assert found.as_json(texts=False)["rates"] == found.as_json()["rates"]
+
+
+def test_what_is_missing_is_said() -> None:
+    for name, problem in (("default", "needs a model"), ("patient", "no simulator 'patient'"), ("record", "needs a model")):
+        with pytest.raises(UserError, match=problem):
+            Simulator(name, CLINIC, None)
+    with serving(Everyone()) as server, pytest.raises(UserError, match="needs a fact checker"):
+        run("checked", CLINIC, 4, server)
+    with pytest.raises(UserError, match="no test case"):
+        probes(FixedSource("empty", (), ()), 4)
+
+
+def test_the_command_audits_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "audit.json"
+    done = CliRunner().invoke(app, ["simulator", "--cases", "clinic:xs", "--patient", "embedded", "-n", "40", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "the diagnosis" in done.output
+    written = json.loads(out.read_text())
+    assert written["rates"]["all"]["factual"]["mean"] == 1
+    assert len(written["answers"]) == 40
+    with serving(Everyone()) as server:
+        config = tmp_path / "workup.yaml"
+        config.write_text(f"endpoints:\n  e: {{base_url: '{server.url}', model: m}}\n")
+        words = ["--model", "endpoint:e", "--checker", "endpoint:e", "--patient", "checked", "-n", "8", "--config", str(config)]
+        for _ in range(2):  # the second time everything comes from the cache
+            done = CliRunner().invoke(app, ["simulator", "--cases", "clinic:xs", *words, "--out", str(out)])
+            assert done.exit_code == 0, done.output
+            asked = len(server.asked)
+        assert asked == len(server.asked) > 8
+    assert json.loads(out.read_text())["checker"].startswith("m at http")
+    assert UNKNOWN not in {each["text"] for each in json.loads(out.read_text())["answers"]}
