@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -742,3 +743,20 @@ def test_exact_judges_take_any_text(text: str) -> None:
     assert run(ExactRanking().judge(Ranked((text,), case))).position in (-1, 0, 1)
     assert run(ExactExaminations().judge(Ordered((text,), (text, "melanoma")))).value in (-1, 0, 1)
     assert run(ExactEntailment().judge(Stated((Fact("1", "x", text),), text))).value in (0, 1)
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_page_runs(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs/judges.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path))
+    monkeypatch.setenv("MY_KEY", "k")
+    config, example = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("yaml", "python"))  # type: ignore[index]
+    Path("workup.yaml").write_text(config.replace("https://api.example.com/v1", server.url))
+    saying(server, {"reason": "", "grade": "partly"})
+    scope: dict[str, Any] = {}
+    exec(compile(example, "docs/judges.md", "exec"), scope)
+    assert scope["opinions"].mean() == 0.75
+    assert scope["exact"].total == 2

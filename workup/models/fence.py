@@ -24,6 +24,7 @@ RULES = (
 )
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _JOINERS = "\u200c\u200d"  # letters of Persian and of Indic scripts need them
+_SPACES = str.maketrans("", "", "\n\t")
 _NOT_PLAIN = re.compile(r"[^a-z0-9]+")
 KEY = 24  # hexadecimal digits
 
@@ -40,7 +41,10 @@ def clean(text: str, longest: int) -> str:
     Every line end becomes a newline. What cannot be seen or encoded (bidirectional overrides, zero-width and tag characters,
     controls, lone surrogates) becomes □, so that whoever reads the prompt sees that something was there.
     """
-    return "".join(map(_visible, _LINE_ENDS.sub("\n", neutralise(cut(text, longest)))))
+    text = neutralise(cut(text, longest))
+    if text.translate(_SPACES).isprintable():  # most texts are, and this is much faster
+        return text
+    return "".join(map(_visible, _LINE_ENDS.sub("\n", text)))
 
 
 def _visible(character: str) -> str:
