@@ -12,33 +12,41 @@ from workup.errors import UserError
 
 if TYPE_CHECKING:
     from workup.retrieval.batching import Together
+    from workup.retrieval.fusion import Find
     from workup.retrieval.index import Index
 
 FORMS = "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX"
+JOINED = " + "
 
 
 def open_retriever(spec: str, *, kind: str = "", seed: int = 0) -> Together:
-    """The library that `spec` names (see FORMS). Raises UserError when it does not exist.
+    """The library that `spec` names (see FORMS), several joined by " + " fused by rank. Raises UserError for what does not exist.
 
     `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid"); `seed` is that of a
     built-in library's documents. A server need not be up yet: searches wait for it.
     """
     from workup.retrieval.batching import Together
+    from workup.retrieval.fusion import fused
 
+    finds = [_find(one.strip(), kind, seed) for one in spec.split(JOINED)]
+    return Together(finds[0] if len(finds) == 1 else fused(finds))
+
+
+def _find(spec: str, kind: str, seed: int) -> Find:
     scheme, _, rest = spec.partition(":")
     if scheme in ("http", "https"):
         from workup.retrieval.remote import Remote
 
-        return Together(Remote(spec).find)
+        return Remote(spec).find
     if scheme == "qdrant":
         from workup.retrieval.qdrant import Qdrant
 
-        return Together(Qdrant.open(rest).find)
+        return Qdrant.open(rest).find
     if scheme == "opensearch":
         from workup.retrieval.opensearch import OpenSearch
 
-        return Together(OpenSearch.open(rest).find)
-    return Together(local(spec, kind=kind, seed=seed).find)
+        return OpenSearch.open(rest).find
+    return local(spec, kind=kind, seed=seed).find
 
 
 def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:

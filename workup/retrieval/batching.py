@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from workup.ports import Passage
 from workup.retrieval import words
-
-Find = Callable[[Sequence[str], int], Sequence[Sequence[Passage]]]
-"""queries, k → the passages of each, best first; may block. Gets no control characters and no endless query."""
+from workup.retrieval.fusion import Find
 
 MOST = 128
 """Searches in one batch."""
+
+
+async def _away(find: Find, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    """`find` in a thread that nobody waits for when the loop ends: a search may wait minutes for a server."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[Sequence[Passage]]] = loop.create_future()
+
+    def tell(act: Callable[[Any], None], value: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: None if answer.done() else act(value))
+
+    def work() -> None:
+        try:
+            tell(answer.set_result, find(queries, k))
+        except Exception as error:
+            tell(answer.set_exception, error)
+
+    Thread(target=work, daemon=True).start()
+    return await answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +82,7 @@ class Together:
         if not batch:
             return
         try:
-            found = await asyncio.to_thread(self._find, [asked.query for asked in batch], max(asked.k for asked in batch))
+            found = await _away(self._find, [asked.query for asked in batch], max(asked.k for asked in batch))
         except Exception as error:
             for asked in batch:
                 if not asked.answer.done():

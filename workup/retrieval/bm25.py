@@ -27,8 +27,10 @@ MEMORY = 64_000_000
 BATCH = 50_000
 """Passages between two commits, from which an interrupted build goes on."""
 
-LANGUAGES = ("english", "none", "danish", "dutch", "finnish", "french", "german", "hungarian")
-LANGUAGES += ("italian", "norwegian", "portuguese", "russian", "spanish", "swedish")
+LANGUAGES = (
+    *("english", "none", "danish", "dutch", "finnish", "french", "german", "hungarian"),
+    *("italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
+)
 
 Ranking = list[tuple[int, float]]
 """Rows of the store with their scores, best first."""
@@ -65,19 +67,19 @@ def build(
     """
     index = _create(folder, language)
     document = wanted("tantivy").Document
-    row = index.searcher().num_docs
+    done = start = index.searcher().num_docs
     # One thread: rows reach the index in their order, so the number of committed ones says where to go on.
     writer = index.writer(MEMORY, 1)
-    for row, passage in enumerate(passages(row), row + 1):
+    for done, passage in enumerate(passages(start), start + 1):
         entry = document()
-        entry.add_unsigned("row", row - 1)
+        entry.add_unsigned("row", done - 1)
         entry.add_text("body", indexed(passage))
         writer.add_document(entry)
-        if row % BATCH == 0:
+        if done % BATCH == 0:
             writer.commit()
-            told(row)
+            told(done)
     writer.commit()
-    told(row)
+    told(done)
     writer.wait_merging_threads()
     index.reload()
     return index
@@ -132,8 +134,8 @@ class Bm25:
 
     def _term(self, term: str, times: int) -> Query:
         """A word that the query says several times counts as often."""
-        query = self._tantivy.Query.term_query(self._schema, "body", term, "freq")
-        return query if times == 1 else self._tantivy.Query.boost_query(query, times)
+        query: Query = self._tantivy.Query.term_query(self._schema, "body", term, "freq")
+        return query if times == 1 else query.boost_query(query, times)
 
 
 @contextmanager

@@ -102,19 +102,20 @@ def _batches(passages: Iterable[Passage]) -> Iterable[list[str]]:
 
 def _compress(folder: Path, dimension: int, factory: str) -> None:
     faiss = wanted("faiss")
-    vectors = _vectors(folder, dimension)
+    embedded = vectors(folder, dimension)
     try:
         codes = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
-        chosen = np.sort(np.random.default_rng(0).permutation(len(vectors))[:SAMPLE])
-        codes.train(np.asarray(vectors[chosen], np.float32))
+        chosen = np.sort(np.random.default_rng(0).permutation(len(embedded))[:SAMPLE])
+        codes.train(np.asarray(embedded[chosen], np.float32))
     except RuntimeError as error:
-        raise UserError(f"FAISS makes no index '{factory}' of {len(vectors)} vectors: {str(error).splitlines()[-1]}") from error
-    for start in range(0, len(vectors), BLOCK):
-        codes.add(np.asarray(vectors[start : start + BLOCK], np.float32))
+        raise UserError(f"FAISS makes no index '{factory}' of {len(embedded)} vectors: {str(error).splitlines()[-1]}") from error
+    for start in range(0, len(embedded), BLOCK):
+        codes.add(np.asarray(embedded[start : start + BLOCK], np.float32))
     faiss.write_index(codes, str(folder / CODES))
 
 
-def _vectors(folder: Path, dimension: int) -> NDArray[np.float16]:
+def vectors(folder: Path, dimension: int) -> NDArray[np.float16]:
+    """The embeddings that `build` wrote, by memory map: [passages, dimension]."""
     path = folder / VECTORS
     if not path.stat().st_size:
         return np.empty((0, dimension), "<f2")
@@ -127,7 +128,7 @@ class Dense:
     def __init__(self, folder: Path, encoder: Encoder) -> None:
         self._faiss = wanted("faiss")
         self._encoder = encoder
-        self.vectors = _vectors(folder, encoder.dimension)
+        self.vectors = vectors(folder, encoder.dimension)
         self._codes = self._open_codes(folder / CODES) if (folder / CODES).exists() else None
 
     def _open_codes(self, path: Path) -> Any:

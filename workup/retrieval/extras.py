@@ -22,6 +22,7 @@ def wanted(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:
+        package = module.partition(".")[0]
+        if error.name != package:
             raise
-        raise UserError(f"{module} is not installed; type: pip install 'workup[{EXTRAS[module]}]'") from error
+        raise UserError(f"{package} is not installed; type: pip install 'workup[{EXTRAS[package]}]'") from error

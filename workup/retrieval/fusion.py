@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from workup.ports import Passage
 
 CONSTANT = 60
 """k of the formula, as its authors set it (Cormack, Clarke and Büttcher 2009)."""
 
+DEPTH = 100
+"""Places of each ranking that fusion looks at, where fewer are asked for."""
 
-def reciprocal_rank(rankings: Sequence[Sequence[int]], k: int) -> list[tuple[int, float]]:
-    """The best `k` by Σ_rankings 1 / (60 + rank), ranks from 1; equal ones in the order of their numbers."""
-    scores: dict[int, float] = defaultdict(float)
+Key = TypeVar("Key", bound=Hashable)
+Find = Callable[[Sequence[str], int], Sequence[Sequence[Passage]]]
+"""queries, k → the passages of each, best first; may block."""
+
+
+def reciprocal_rank(rankings: Sequence[Sequence[Key]], k: int) -> list[tuple[Key, float]]:
+    """The best `k` by Σ_rankings 1 / (60 + rank), ranks from 1; of equal ones that first which an earlier ranking has."""
+    scores: dict[Key, float] = defaultdict(float)
     for ranking in rankings:
-        for rank, row in enumerate(ranking, 1):
-            scores[row] += 1 / (CONSTANT + rank)
-    return sorted(scores.items(), key=lambda hit: (-hit[1], hit[0]))[:k]
+        for rank, key in enumerate(ranking, 1):
+            scores[key] += 1 / (CONSTANT + rank)
+    return sorted(scores.items(), key=lambda hit: -hit[1])[:k]
+
+
+def fused(finds: Sequence[Find]) -> Find:
+    """Several libraries of the same passages as one: a passage is the same where its id is."""
+
+    def find(queries: Sequence[str], k: int) -> list[list[Passage]]:
+        found = [one(queries, max(k, DEPTH)) for one in finds]
+        return [_join(rankings, k) for rankings in zip(*found, strict=True)]
+
+    return find
+
+
+def _join(rankings: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
+    known = {passage.id: passage for ranking in rankings for passage in ranking}
+    order = reciprocal_rank([[passage.id for passage in ranking] for ranking in rankings], k)
+    return [replace(known[name], score=score) for name, score in order]

@@ -16,14 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from workup.errors import UserError, unknown
 from workup.ports import Passage
 from workup.retrieval import bm25, corpus, dense, sparse, store
-from workup.retrieval.fusion import reciprocal_rank
+from workup.retrieval.fusion import DEPTH, reciprocal_rank
 
 MANIFEST, PLAN = "manifest.json", "building.json"
 FORMAT = 1
-KINDS = ("bm25", "dense", "sparse")
 HYBRID = "hybrid"
-DEPTH = 100
-"""Passages of each ranking that fusion looks at."""
 
 Told = Callable[[str, int, int], None]
 """What is being done, how far it is, and of how much (bytes read for "passages", passages for the others)."""
@@ -197,11 +194,11 @@ class Index:
         return cls(store.Store(folder), {name: _finder(folder / name, name, settings) for name in chosen})
 
     @classmethod
-    def of(cls, documents: Iterable[corpus.Document], settings: IndexSettings = IndexSettings()) -> Index:
+    def of(cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english") -> Index:
         """An index of `documents` by their words in memory, without a file."""
-        passages = [passage for document in documents for passage in store.cut(document, settings.tokens)]
-        built = bm25.build(None, lambda start: passages[start:], settings.language)
-        return cls(passages, {"bm25": bm25.Bm25(built, settings.language)})
+        passages = [passage for document in documents for passage in store.cut(document, tokens)]
+        built = bm25.build(None, lambda start: passages[start:], language)
+        return cls(passages, {"bm25": bm25.Bm25(built, language)})
 
     def __len__(self) -> int:
         return len(self.passages)

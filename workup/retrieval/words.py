@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 LONGEST_QUERY = 10_000
 """Characters of a query that are read; policies write megabytes when they get stuck."""
@@ -37,46 +38,35 @@ def count(text: str) -> int:
 
 
 def passages(text: str, limit: int) -> list[str]:
-    """`text` in pieces of at most `limit` tokens, cut at the best boundary there is; together they are the text.
+    """`text` in pieces of at most `limit` tokens; together they are the text.
 
-    Pieces are filled from the left. Linear in the length of the text.
+    A piece but the last is at least half full, and ends at the best boundary that lies in its second half: the highest
+    in rank, of these the last. Linear in the length of the text.
     """
-    return list(_pieces(text, limit, 0))
+    starts = [found.start() for found in _TOKEN.finditer(text)]
+    if len(starts) <= limit:
+        return [text]
+    cuts = [[found.end() for found in boundary.finditer(text)] for boundary in _BOUNDARIES]
+    pieces, begin, token = [], 0, 0
+    while len(starts) - token > limit:
+        end = _end(cuts, starts[token + limit // 2], starts[token + limit])
+        pieces.append(text[begin:end])
+        begin, token = end, bisect_left(starts, end)
+    return [*pieces, text[begin:]]
 
 
-def _pieces(text: str, limit: int, level: int) -> Iterator[str]:
-    if count(text) <= limit:
-        yield text
-    elif level == len(_BOUNDARIES):
-        starts = [found.start() for found in _TOKEN.finditer(text)][limit::limit]
-        yield from (text[start:end] for start, end in zip([0, *starts], [*starts, len(text)], strict=True))
-    else:
-        yield from _packed(_cut(text, level), limit, level)
+def _end(cuts: Sequence[Sequence[int]], low: int, high: int) -> int:
+    """The best place to cut in (low, high]."""
+    for places in cuts:
+        last = bisect_right(places, high) - 1
+        if last >= 0 and places[last] > low:
+            return places[last]
+    return high
 
 
-def _cut(text: str, level: int) -> Iterator[str]:
-    start = 0
-    for found in _BOUNDARIES[level].finditer(text):
-        if found.end() > start:
-            yield text[start : found.end()]
-            start = found.end()
-    if start < len(text):
-        yield text[start:]
-
-
-def _packed(parts: Iterator[str], limit: int, level: int) -> Iterator[str]:
-    """Neighbours joined while they fit; a part that fits nowhere is cut at the next lower boundary."""
-    held: list[str] = []
-    size = 0
-    for part in parts:
-        tokens = count(part)
-        if held and size + tokens > limit:
-            yield "".join(held)
-            held, size = [], 0
-        if tokens > limit:
-            yield from _pieces(part, limit, level + 1)
-        else:
-            held.append(part)
-            size += tokens
-    if held:
-        yield "".join(held)
+def first(text: str, tokens: int) -> str:
+    """`text` up to and with its first so many tokens."""
+    end = 0
+    for _, found in zip(range(tokens), _TOKEN.finditer(text), strict=False):
+        end = found.end()
+    return text[:end]

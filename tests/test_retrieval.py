@@ -1,0 +1,476 @@
+"""Corpora, passages, indexes by words, fusion, batching: against brute force, bm25s, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workup.errors import UserError
+from workup.ports import Passage
+from workup.retrieval import bm25, open_retriever, store, words
+from workup.retrieval.batching import Together
+from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval.fusion import fused, reciprocal_rank
+from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
+
+DATA = Path(__file__).parents[2] / "shared/data"
+real = pytest.mark.skipif(not (DATA / "bioasq_7to10_corpus.jsonl").exists(), reason="needs the BioASQ passages")
+TEXTS = st.text(st.sampled_from("ab.!?;, \n\t。，病人x-é1"), max_size=400)
+
+
+def lines(path: Path, rows: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def zipf(count: int, seed: int = 0, vocabulary: int = 500) -> list[Document]:
+    rng = np.random.default_rng(seed)
+    chosen = (rng.zipf(1.3, (count, 20)) - 1) % vocabulary
+    return [Document(f"d{i}", f"title{i % 7}", " ".join(f"w{word}" for word in row)) for i, row in enumerate(chosen)]
+
+
+# Texts
+
+
+@given(TEXTS, st.integers(1, 30))
+def test_passages_are_the_text_and_none_is_too_long(text: str, limit: int) -> None:
+    pieces = words.passages(text, limit)
+    assert "".join(pieces) == text
+    assert all(words.count(piece) <= limit for piece in pieces)
+
+
+@given(TEXTS, st.integers(2, 30))
+def test_passages_are_half_full(text: str, limit: int) -> None:
+    pieces = words.passages(text, limit)
+    assert all(words.count(piece) >= limit // 2 for piece in pieces[:-1])
+
+
+def test_a_passage_ends_where_a_reader_would_pause() -> None:
+    text = "One two three. Four five six.\n\nSeven eight nine, ten eleven twelve. End."
+    assert words.passages(text, 12) == ["One two three. Four five six.\n\n", "Seven eight nine, ten eleven twelve. End."]
+    assert words.passages(text, 7) == ["One two three. ", "Four five six.\n\n", "Seven eight nine, ", "ten eleven twelve. End."]
+    assert words.passages("病人发热。咳嗽三天。", 8) == ["病人发热。", "咳嗽三天。"]
+    assert words.passages("x" * 100, 2) == ["x" * 64, "x" * 36]
+
+
+@pytest.mark.parametrize("unit", ["a", "a ", "a. ", "\n", "\n ", " ", "。", "病", "-", "a\n\n", ". \n"])
+def test_cutting_is_linear(unit: str) -> None:
+    def seconds(size: int) -> float:
+        text = unit * (size // len(unit))
+        begun = time.process_time()
+        words.passages(text, 256)
+        return time.process_time() - begun
+
+    assert seconds(400_000) < 12 * seconds(100_000) + 0.1
+
+
+@given(st.text())
+def test_what_is_searched_can_be_written_and_holds_no_control_characters(text: str) -> None:
+    assert words.plain(text + "\ud800").encode()
+    assert not any(ord(letter) < 32 and letter not in "\n\t\r" for letter in words.plain(text))
+    assert len(words.plain(text)) == len(text)
+
+
+# Corpora
+
+PUBMED = """<?xml version="1.0"?><!DOCTYPE PubmedArticleSet SYSTEM "http://x/p.dtd"><PubmedArticleSet>
+<PubmedArticle><MedlineCitation><PMID Version="1">11</PMID><Article><ArticleTitle>On <i>E. coli</i> in man</ArticleTitle>
+<Abstract><AbstractText Label="METHODS">We  <sub>2</sub> counted.</AbstractText><AbstractText Label="RESULTS">Many.</AbstractText>
+</Abstract></Article></MedlineCitation><PubmedData><ArticleIdList><ArticleId>zz</ArticleId></ArticleIdList></PubmedData></PubmedArticle>
+<PubmedArticle><MedlineCitation><PMID>12</PMID>
+<Article><ArticleTitle>No abstract</ArticleTitle></Article></MedlineCitation></PubmedArticle>
+<DeleteCitation><PMID>9</PMID></DeleteCitation></PubmedArticleSet>"""
+
+
+def test_four_kinds_of_corpus_read_alike(tmp_path: Path) -> None:
+    rows = [{"id": "1", "title": "One", "text": "first text"}, {"id": 2, "title": None, "text": "second\ud800 text"}]
+    expected = [Document("1", "One", "first text"), Document("2", "", "second  text")]
+    assert [d for d, _ in documents(lines(tmp_path / "a.jsonl", rows))] == expected
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    assert [d for d, _ in documents(tmp_path / "a.jsonl.gz")] == expected
+    pq.write_table(
+        pa.table({"id": ["1", "2"], "title": ["One", None], "text": ["first text", "second\x00 text"]}), tmp_path / "a.parquet"
+    )
+    assert [d for d, _ in documents(tmp_path / "a.parquet")] == expected
+    (tmp_path / "on_fever.txt").write_text("all of it\nis one")
+    assert [d for d, _ in documents(tmp_path / "on_fever.txt")] == [Document("on_fever", "on fever", "all of it\nis one")]
+    (tmp_path / "pubmed24n0001.xml.gz").write_bytes(gzip.compress(PUBMED.encode()))
+    assert [d for d, _ in documents(tmp_path / "pubmed24n0001.xml.gz")] == [
+        Document("11", "On E. coli in man", "METHODS: We 2 counted.\nRESULTS: Many."),
+        Document("12", "No abstract", ""),
+    ]
+    assert len(files([tmp_path])) == 5
+
+
+def test_the_bytes_read_end_at_the_size_of_the_file(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"text": f"t{i}"} for i in range(100)])
+    places = [place for _, place in documents(path)]
+    assert places == sorted(places)
+    assert places[-1] == path.stat().st_size
+
+
+def test_names_of_fields_and_search_r1s_contents(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"question": "Q", "answer": "A"}, {"id": "7", "contents": '"T"\nbody "x"'}])
+    assert next(documents(path, Fields(title=("question",), text=("answer",))))[0] == Document("a:1", "Q", "A")
+    assert [d for d, _ in documents(path, Fields(text=("answer", "contents")))][1] == Document("7", "T", 'body "x"')
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', "a.jsonl, line 2: no JSON"),
+        ("a.jsonl", b"[1]\n", "line 1: a list"),
+        ("a.jsonl", b'{"body": 1}\n', "no field text or contents"),
+        ("a.jsonl", b'{"text": "\xff"}\n', "no JSON"),
+        ("a.jsonl", b"[" * 100_000, "no JSON"),
+        ("a.jsonl.gz", b"no gzip", "cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 999)[:-20], "cannot be read"),
+        ("a.parquet", b"PAR0", "no readable Parquet"),
+        ("a.xml", b"<PubmedArticleSet><PubmedArticle>", "no well-formed XML"),
+        ("a.xml", b"", "no well-formed XML"),
+        ("a.txt", b"\xff\xfe", "cannot be read"),
+        ("a.pdf", b"", "not a kind of corpus"),
+    ],
+)
+def test_a_broken_corpus_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said) as raised:
+        list(documents(tmp_path / name))
+    assert "\n" not in str(raised.value)
+
+
+# By words
+
+
+def scored(query: str, corpus: Sequence[Sequence[str]], terms: Sequence[str]) -> list[float]:
+    """BM25 as its equation says, with nothing clever."""
+    mean = sum(map(len, corpus)) / len(corpus)
+    totals = []
+    for tokens in corpus:
+        counts, total = Counter(tokens), 0.0
+        for term in terms:
+            having = sum(term in other for other in corpus)
+            idf = math.log(1 + (len(corpus) - having + 0.5) / (having + 0.5))
+            norm = counts[term] + bm25.K1 * (1 - bm25.B + bm25.B * len(tokens) / mean)
+            total += idf * counts[term] * (bm25.K1 + 1) / norm
+        totals.append(total)
+    return totals
+
+
+@pytest.mark.parametrize("query", ["w1 w3 w40", "w2 w2 w7 title3", "w0", "w499 w498 w497 w400"])
+def test_scores_are_those_of_the_equation(query: str) -> None:
+    corpus = zipf(300)
+    read = bm25.analyzer("english")
+    found = Index.of(corpus).find([query], 300)[0]
+    expected = scored(query, [read.analyze(f"{d.title}\n{d.text}") for d in corpus], read.analyze(query))
+    assert {p.id for p in found} == {d.id for d, score in zip(corpus, expected, strict=True) if score > 0}
+    by_id = {d.id: score for d, score in zip(corpus, expected, strict=True)}
+    assert [p.score for p in found] == pytest.approx([by_id[p.id] for p in found], rel=1e-4)
+
+
+NASTY = [
+    "", " ", "the of and", "?", "\x00\x1b[0m", "\ud800", 'a AND (b OR "', "title:w1", "w1^9 w2~ -w3 +w4 *", "\\", "[w1 TO w9]",
+    "{" * 5000, "w1 " * 3400, "x" * 10_000, "w" * 10**6, " ".join(f"w{i}" for i in range(2500)), "词语",
+    "<think>w1</think>", "\u202ew1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0, 1, 50])
+def test_any_text_is_a_query_for_any_size_of_corpus(size: int) -> None:
+    library = Together(Index.of(zipf(size)).find)
+
+    async def ask() -> list[Sequence[Passage]]:
+        return await asyncio.gather(*(library.search(query, 3) for query in NASTY))
+
+    found = asyncio.run(ask())
+    assert all(len(passages) <= min(size, 3) for passages in found)
+    assert not any(found[:6])
+    assert bool(found[8]) == (size > 0)
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=200), st.integers(-1, 5))
+def test_no_text_raises(text: str, k: int) -> None:
+    assert len(asyncio.run(CLINIC.search(text, k))) <= max(k, 0)
+
+
+CLINIC = open_retriever("clinic:xs")
+
+
+def test_the_clinics_library_is_searched_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workup.cases.clinic.library import library
+
+    monkeypatch.chdir(tmp_path)
+    shelf = {document.id: document for document in library("s", 3)}
+    found = asyncio.run(open_retriever("clinic:s", seed=3).search("systematic review of acute appendicitis", 3))
+    assert found[0].text == shelf[found[0].id].text
+    assert shelf[found[0].id].disease == "acute appendicitis"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "spec", ["clinic:nowhere", "no/such/folder", "qdrant:x", "opensearch:http://h", "http://u:p@h", "opensearch:ftp://h#a"]
+)
+def test_a_library_that_does_not_exist_is_said(spec: str) -> None:
+    with pytest.raises(UserError) as raised:
+        open_retriever(spec)
+    assert "u:p" not in str(raised.value)
+
+
+@real
+def test_as_good_as_bm25s_on_real_judgements() -> None:
+    import bm25s  # type: ignore[import-not-found]
+
+    from workup.retrieval.quality import measure, read
+
+    corpus = [document for document, _ in documents(DATA / "bioasq_7to10_corpus.jsonl")]
+    judged = read(DATA / "bioasq_7to10_queries.jsonl")[::4]
+    cut = bm25.analyzer("english")
+    theirs = bm25s.BM25(k1=bm25.K1, b=bm25.B, method="lucene")
+    theirs.index([cut.analyze(bm25.indexed(Passage("", d.text, d.title))) for d in corpus], show_progress=False)
+
+    def find(queries: Sequence[str], k: int) -> list[list[Passage]]:
+        rows, _ = theirs.retrieve([cut.analyze(query) or [""] for query in queries], k=k, show_progress=False)
+        return [[Passage(corpus[row].id, "") for row in one] for one in rows]
+
+    ours = measure(Index.of(corpus, tokens=100_000).find, judged)["nDCG@10"]
+    other = measure(find, judged)["nDCG@10"]
+    assert np.mean(ours) > 0.7
+    assert abs(np.mean(ours) - np.mean(other)) < 0.01
+
+
+# Folders
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"id": d.id, "title": d.title, "text": f"{d.text}.\n{d.text}"} for d in zipf(3000)]
+    rows[17:17] = [{"id": "empty", "title": "", "text": " "}, {"id": "titled", "title": "lonely", "text": ""}]
+    return lines(tmp_path_factory.mktemp("corpus") / "zipf.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("index") / "whole"
+    build([corpus], out, IndexSettings(tokens=30))
+    return out
+
+
+def test_a_folder_finds_what_memory_finds(folder: Path, corpus: Path) -> None:
+    opened, held = Index.open(folder), Index.of((d for d, _ in documents(corpus)), tokens=30)
+    queries = ["w1 w5", "w40 w41 title3", "lonely", "empty"]
+    assert list(opened.passages) == list(held.passages)
+    assert opened.find(queries, 5) == held.find(queries, 5)
+    assert opened.find(["lonely"], 5)[0][0] == Passage("titled", "", "lonely", opened.find(["lonely"], 1)[0][0].score)
+    assert manifest(folder)["empty"] == 1
+    assert len(opened) == 6_001
+    with pytest.raises(IndexError):
+        opened.passages[6_001]
+
+
+def test_a_stream_starts_anywhere(folder: Path) -> None:
+    passages = list(store.Store(folder))
+    assert list(store.stream(folder)) == passages
+    assert list(store.stream(folder, 5_990)) == passages[5_990:]
+    assert not list(store.stream(folder, len(passages)))
+
+
+BUILD = """
+import sys, time
+from pathlib import Path
+from workup.retrieval import bm25, store
+from workup.retrieval.index import IndexSettings, build
+store.EVERY = bm25.BATCH = 500
+def told(stage, done, total):
+    print(stage, done, total, flush=True)
+    time.sleep(0.02)
+build([Path(sys.argv[1])], Path(sys.argv[2]), IndexSettings(tokens=30), told)
+"""
+
+
+def killed(corpus: Path, out: Path, stage: str, reports: int) -> list[str]:
+    """What a build says until it is killed, `reports` reports into a stage."""
+    child = subprocess.Popen([sys.executable, "-c", BUILD, str(corpus), str(out)], stdout=subprocess.PIPE, text=True)
+    heard: list[str] = []
+    assert child.stdout is not None
+    for line in child.stdout:
+        heard.append(line)
+        if sum(line.startswith(stage) for line in heard) == reports:
+            child.send_signal(signal.SIGKILL)
+            break
+    child.stdout.close()
+    assert child.wait() == -signal.SIGKILL
+    return heard
+
+
+def test_a_killed_build_goes_on_and_ends_the_same(corpus: Path, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    killed(corpus, out, "passages", 3)
+    with pytest.raises(UserError, match="half built"):
+        Index.open(out)
+    (out / "passages.jsonl").open("ab").write(b'{"id": "half a li')
+    again = killed(corpus, out, "passages", 2)
+    assert int(again[0].split()[1]) > 0.3 * corpus.stat().st_size
+    killed(corpus, out, "bm25", 4)
+    with pytest.raises(UserError, match="other files or settings"):
+        build([corpus], out, IndexSettings(tokens=31))
+    heard: list[tuple[str, int, int]] = []
+    build([corpus], out, IndexSettings(tokens=30), lambda *report: heard.append(report))
+    assert [report for report in heard if report[0] == "passages"] == []
+    for name in ("passages.jsonl", "passages.places"):
+        assert (out / name).read_bytes() == (folder / name).read_bytes()
+    assert not damages(out)
+    queries = [f"w{i} w{2 * i}" for i in range(1, 60)]
+    scores = [[[p.score for p in found] for found in Index.open(path).find(queries, 5)] for path in (out, folder)]
+    assert scores[0] == scores[1]
+
+
+def test_what_is_no_index_or_another_is_left_alone(folder: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="finished index"):
+        build([corpus], folder, IndexSettings())
+    (tmp_path / "letter").write_text("dear")
+    with pytest.raises(UserError, match="something else"):
+        build([corpus], tmp_path, IndexSettings())
+    with pytest.raises(UserError, match="is no index"):
+        Index.open(tmp_path)
+    with pytest.raises(UserError, match=r"no kind of index 'bm52'\. Did you mean 'bm25'"):
+        Index.open(folder, "bm52")
+
+
+@pytest.fixture
+def copy(corpus: Path, tmp_path: Path) -> Path:
+    small = lines(tmp_path / "s.jsonl", [json.loads(line) for line in corpus.read_text().splitlines()[:300]])
+    build([small], tmp_path / "copy", IndexSettings())
+    return tmp_path / "copy"
+
+
+def test_every_damaged_file_is_found_and_named(copy: Path) -> None:
+    for name in manifest(copy)["files"]:
+        path = copy / name
+        whole = path.read_bytes()
+        place = len(whole) // 2
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert damages(copy) == [f"{name}: its checksum is another"]
+        path.write_bytes(whole[:-1])
+        with pytest.raises(UserError, match=f"{path.name}: "):
+            Index.open(copy)
+        path.unlink()
+        assert damages(copy) == [f"{name}: missing"]
+        path.write_bytes(whole)
+    assert not damages(copy)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "passages.jsonl", "bm25"])
+def test_a_damaged_index_is_an_error_of_one_line(copy: Path, name: str) -> None:
+    """Bytes of the same number but nonsense: opening or searching raises, says which, and never crashes."""
+    paths = [path for path in (copy / name).rglob("*") if path.is_file()] if name == "bm25" else [copy / name]
+    for path in paths:
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(UserError) as raised:
+        Index.open(copy).find(["w1 w2"], 3)
+    assert "\n" not in str(raised.value)
+
+
+def test_opening_a_manifest_of_another_version(copy: Path) -> None:
+    value = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**value, "format": 99}))
+    with pytest.raises(UserError, match="format 99"):
+        manifest(copy)
+
+
+def test_an_empty_corpus_makes_an_index_that_finds_nothing(tmp_path: Path) -> None:
+    build([lines(tmp_path / "none.jsonl", [])], tmp_path / "out", IndexSettings())
+    assert Index.open(tmp_path / "out").find(["fever"], 3) == [[]]
+    assert not damages(tmp_path / "out")
+
+
+# Together
+
+
+@given(st.lists(st.permutations(range(8)).map(lambda order: order[:5]), min_size=1, max_size=3), st.integers(1, 9))
+def test_fusion_is_its_formula(rankings: list[list[int]], k: int) -> None:
+    expected = {key: sum(1 / (61 + ranking.index(key)) for ranking in rankings if key in ranking) for key in range(8)}
+    found = reciprocal_rank(rankings, k)
+    assert len(found) == min(k, len(set().union(*rankings)))
+    assert [score for _, score in found] == pytest.approx(sorted(expected.values(), reverse=True)[: len(found)])
+    assert all(score == pytest.approx(expected[key]) for key, score in found)
+
+
+def test_libraries_are_fused_by_the_ids_of_passages() -> None:
+    one, other = Index.of(zipf(40)), Index.of(zipf(60)[20:])
+    both = fused([one.find, other.find])(["w1 w4"], 100)[0]
+    assert {p.id for p in both} == {p.id for library in (one, other) for p in library.find(["w1 w4"], 100)[0]}
+    assert len({p.id for p in both}) == len(both)
+
+
+class Slow:
+    """Notes what is asked at once; fails for batches with a given query."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        self.batches.append(list(queries))
+        self.threads.add(threading.get_ident())
+        time.sleep(0.02)
+        if "bad" in queries:
+            raise OSError("away")
+        return [[Passage(f"{query}{i}", "") for i in range(k)] for query in queries]
+
+
+def test_searches_at_the_same_time_share_a_call_and_get_their_own_answers() -> None:
+    slow = Slow()
+    library = Together(slow, most=50)
+
+    async def ask() -> list[Sequence[Passage]]:
+        return await asyncio.gather(*(library.search(f"q{i}", i % 3) for i in range(120)))
+
+    for _ in range(2):  # one loop after another
+        for i, found in enumerate(asyncio.run(ask())):
+            assert [p.id for p in found] == [f"q{i}{rank}" for rank in range(i % 3)]
+    assert list(map(len, slow.batches)) == [50, 30, 50, 30]
+    assert threading.get_ident() not in slow.threads
+
+
+def test_an_error_is_that_of_its_batch_alone() -> None:
+    library = Together(Slow(), most=2)
+
+    async def ask() -> list[Any]:
+        names = ["a", "b", "bad", "c", "d"]
+        return await asyncio.gather(*(library.search(name, 1) for name in names), return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert [isinstance(one, OSError) for one in found] == [False, False, True, True, False]
+
+
+def test_a_search_that_nobody_waits_for_holds_nobody_up() -> None:
+    away = threading.Event()
+    library = Together(lambda queries, k: [[] for _ in queries] if away.wait(30) else [])
+
+    async def ask() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(library.search("x", 1), 0.05)
+
+    begun = time.monotonic()
+    asyncio.run(ask())
+    assert time.monotonic() - begun < 5
+    away.set()

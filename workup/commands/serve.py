@@ -1,0 +1,31 @@
+"""`workup serve`: what other programs may call over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Serve a library over HTTP.")
+
+
+@app.callback()
+def serve() -> None:
+    """Serve a library over HTTP."""
+
+
+@app.command()
+def retrieval(
+    library: Annotated[str, typer.Argument(help="an index folder, or clinic:SUBSET")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8000,
+    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: anybody there may then search")] = "127.0.0.1",
+    kind: Annotated[str, typer.Option(help="bm25, dense, sparse or hybrid [default: hybrid where there are several]")] = "",
+    topk: Annotated[int, typer.Option(min=1, help="passages per query for a request that does not say")] = 3,
+    requests: Annotated[int, typer.Option(min=1, help="requests at once; more are told to come back")] = 256,
+) -> None:
+    """Serve a library's passages as Search-R1's /retrieve does; /healthz, /readyz and /metrics tell how it is."""
+    from workup.retrieval import local
+    from workup.retrieval.server import Limits
+    from workup.retrieval.server import serve as listen
+
+    listen(lambda: local(library, kind=kind), host, port, Limits(default_topk=topk, requests=requests))

@@ -1,0 +1,33 @@
+"""An index's passages sent to a search engine elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workup.errors import UserError
+from workup.retrieval import dense, opensearch, qdrant, store
+from workup.retrieval.index import IndexSettings, Told, manifest
+
+
+def push(folder: Path, target: str, told: Told = lambda stage, done, total: None) -> int:
+    """Sends the passages of the index in `folder` to "qdrant:ADDRESS#COLLECTION" or "opensearch:ADDRESS#INDEX".
+
+    What is there already from an interrupted call is not sent again. Returns how many are there now. Raises UserError for
+    a target that is neither, or Qdrant without a dense index to take the vectors from.
+    """
+    read = manifest(folder)
+    settings: IndexSettings = read["settings"]
+    scheme, _, address = target.partition(":")
+
+    def progress(done: int) -> None:
+        told("push", done, read["passages"])
+
+    if scheme == "opensearch":
+        return opensearch.OpenSearch.open(address).push(lambda start: store.stream(folder, start), settings.language, progress)
+    if scheme != "qdrant":
+        raise UserError(f"'{target}' is no target; type qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX")
+    if "dense" not in settings.kinds:
+        raise UserError(f"{folder} has no dense index, whose vectors Qdrant needs; build one with --kind dense")
+    vectors = dense.vectors(folder / "dense", dense.Encoder(settings.encoder).dimension)
+    client, collection = qdrant.parts(address)
+    return qdrant.push(client, collection, lambda start: store.stream(folder, start), vectors, settings.encoder, progress)

@@ -1,0 +1,44 @@
+"""A library behind Search-R1's `/retrieve`: ours (`workup serve retrieval`) or anybody's that speaks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workup.errors import RolloutError
+from workup.ports import Passage
+from workup.retrieval.calls import Caller
+
+
+def contents(passage: Passage) -> str:
+    """Search-R1's form of a document: the title in quotes on the first line, then the text."""
+    return f'"{passage.title}"\n{passage.text}'
+
+
+class Remote:
+    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to `deadline` seconds for it."""
+
+    def __init__(self, url: str, deadline: float = 300.0, timeout: float = 60.0) -> None:
+        self._caller = Caller(url.rstrip("/").removesuffix("/retrieve"), deadline, timeout)
+
+    def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """The best `k` passages for each query. Raises RolloutError when the server stays away or answers something else."""
+        body = json.dumps({"queries": list(queries), "topk": k, "return_scores": True}).encode()
+        answer = self._caller.call("/retrieve", body)
+        try:
+            found = [[_passage(hit) for hit in hits] for hits in answer["result"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RolloutError(f"{self._caller.url} does not speak Search-R1's /retrieve: {error!r}") from error
+        if len(found) != len(queries):
+            raise RolloutError(f"{self._caller.url} answered {len(found)} of {len(queries)} queries")
+        return found
+
+
+def _passage(hit: Mapping[str, Any]) -> Passage:
+    document = hit["document"]
+    title, text = document.get("title"), document.get("text")
+    if text is None:
+        first, _, text = str(document["contents"]).partition("\n")
+        title = first.strip('"') if title is None else title
+    return Passage(str(document.get("id", "")), str(text), str(title or ""), float(hit["score"]))
