@@ -1,0 +1,68 @@
+"""Diagnoses that a record names before anybody has made them: found by name, replaced, counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+WITHHELD = "[name withheld]"
+_PARENTHESIS = re.compile(r"\s?\(([^()]{1,60})\)")
+_ABBREVIATION = re.compile(r"(?=\w*[A-Z]\w*[A-Z])[\w-]{2,10}")
+_SUBTYPE = re.compile(r"(?:,? type)? (?:\d{1,3}|[IVX]{1,4})[A-Za-z]?$")
+_DEGREE = re.compile(r"^(?:(?:acute|subacute|chronic|active|recurrent) )+(?=\S)", re.I)
+_AGE = re.compile(r"^(?:neonatal|congenital|infantile|juvenile|adult) (?=\S+ \S)", re.I)
+# names shorter than this, and initials up to this, are matched in their exact case: "MS" is a disease, "ms" a unit
+_SHORT, _INITIALS = 4, 5
+_JOINT = re.compile(r"[\s-]+")
+_POSSESSIVE = re.compile(r"['’]s$")
+
+
+def other_names(diagnosis: str) -> tuple[str, ...]:
+    """What the diagnosis is called besides: without its parenthesis, and by the abbreviation that stands in it."""
+    bare = _PARENTHESIS.sub("", diagnosis).strip()
+    short = [inside for inside in _PARENTHESIS.findall(diagnosis) if _ABBREVIATION.fullmatch(inside)]
+    return tuple(name for name in dict.fromkeys((bare, *short)) if name and name != diagnosis)
+
+
+class Mask:
+    """Withholds names wherever they stand as whole words, and counts in `found` how often they did.
+
+    A name is matched in any case (up to three letters in its own only), in the singular or plural, with blank or hyphen; with
+    or without the parenthesis in it, a leading degree ("acute") or age ("neonatal"), a trailing subtype ("type 2"); and by its
+    initials, from three words on. Paraphrases ("dislocation of the hip") are not recognised. With `family` false a trailing
+    subtype has to be there: "optic atrophy" is a finding of "Optic atrophy 12".
+    """
+
+    def __init__(self, names: Iterable[str], *, family: bool = True) -> None:
+        spelled = {spelling for name in names for spelling in _spellings(name, family)}
+        ordered = sorted(spelled, key=lambda name: (-len(name), name))
+        self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(_loose, ordered))})(?!\w)" if ordered else r"(?!)")
+        self.found = 0
+
+    def __call__(self, text: str) -> str:
+        hidden, count = self._pattern.subn(WITHHELD, text)
+        self.found += count
+        return hidden
+
+
+def _spellings(name: str, family: bool) -> set[str]:
+    names = {name.strip(), *other_names(name)}
+    for shorten in (_DEGREE, _AGE):
+        names |= {shorten.sub("", known) for known in names}
+    if family:
+        names |= {shorter for known in names if " " in (shorter := _SUBTYPE.sub("", known))}
+    return {known for known in names | set(map(_initials, names)) if any(map(str.isalnum, known))}
+
+
+def _initials(name: str) -> str:
+    """CLL for "Chronic lymphocytic leukemia"; nothing for names of other than three to five plain words."""
+    words = [word for word in _JOINT.split(name) if word]
+    return "".join(word[0] for word in words).upper() if 3 <= len(words) <= _INITIALS and "".join(words).isalpha() else ""
+
+
+def _loose(name: str) -> str:
+    words = [re.escape(_POSSESSIVE.sub("", word)) for word in _JOINT.split(name) if word]
+    if len(name) < _SHORT or (name.isupper() and len(name) <= _INITIALS):
+        return r"[\s-]".join(words)
+    joined = r"[\s-]{1,2}".join(word + "(?:['’]?s)?" for word in words)
+    return f"(?i:{joined})"

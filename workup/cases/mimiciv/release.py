@@ -1,0 +1,200 @@
+"""The files of MIMIC-IV and what is kept of them: one index for all tasks."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from workup.cases.leaks import WITHHELD
+from workup.cases.tables import Index, Row, Values, indexed, load, member, rows
+from workup.errors import CaseError
+
+RELEASE = "MIMIC-IV"
+NOTES = "note/discharge.csv"
+_COLUMNS = {
+    "hosp/patients.csv": ("subject_id", "gender", "anchor_age", "anchor_year"),
+    "hosp/admissions.csv": (
+        "hadm_id",
+        "subject_id",
+        "admittime",
+        "dischtime",
+        "admission_type",
+        "hospital_expire_flag",
+    ),
+    "hosp/diagnoses_icd.csv": ("hadm_id", "seq_num", "icd_code", "icd_version"),
+    "hosp/d_icd_diagnoses.csv": ("icd_code", "icd_version", "long_title"),
+    "hosp/d_labitems.csv": ("itemid", "label", "fluid"),
+    "hosp/labevents.csv": ("hadm_id", "itemid", "charttime", "value", "valueuom", "ref_range_lower", "ref_range_upper"),
+}
+_NOTE_COLUMNS = ("hadm_id", "text")
+_SCHEMA = """
+CREATE TABLE patients (subject INTEGER PRIMARY KEY, sex TEXT, age INTEGER, year INTEGER);
+CREATE TABLE stays (subject INTEGER, admitted TEXT, hadm INTEGER UNIQUE, discharged TEXT, type TEXT, died INTEGER,
+  PRIMARY KEY (subject, admitted, hadm)) WITHOUT ROWID;
+CREATE TABLE found (hadm INTEGER, seq INTEGER, code TEXT, version TEXT, PRIMARY KEY (hadm, seq)) WITHOUT ROWID;
+CREATE TABLE titles (code TEXT, version TEXT, title TEXT, PRIMARY KEY (code, version)) WITHOUT ROWID;
+CREATE TABLE tests (item INTEGER PRIMARY KEY, name TEXT);
+CREATE TABLE labs (hadm INTEGER, item INTEGER, time TEXT, value TEXT, reference TEXT, PRIMARY KEY (hadm, item)) WITHOUT ROWID;
+CREATE TABLE notes (hadm INTEGER, seq INTEGER, place INTEGER, section TEXT, early INTEGER, withheld INTEGER, text TEXT,
+  PRIMARY KEY (hadm, seq, place)) WITHOUT ROWID;
+CREATE TABLE counts (what TEXT PRIMARY KEY, n INTEGER);
+"""
+_KEEP_FIRST = """
+INSERT INTO labs VALUES (?, ?, ?, ?, ?) ON CONFLICT (hadm, item) DO UPDATE
+SET time = excluded.time, value = excluded.value, reference = excluded.reference WHERE excluded.time < time
+"""
+SEXES = {"F": "woman", "M": "man"}
+
+# the sections of a discharge summary: those that are known on arrival, and the others
+EARLY = (
+    "allergies",
+    "chief complaint",
+    "history of present illness",
+    "past medical history",
+    "social history",
+    "family history",
+    "physical exam",
+    "medications on admission",
+)
+_LATE = (
+    "major surgical or invasive procedure",
+    "pertinent results",
+    "brief hospital course",
+    "discharge medications",
+    "discharge disposition",
+    "discharge diagnosis",
+    "discharge condition",
+    "discharge instructions",
+    "followup instructions",
+)
+_HEADING = re.compile(rf"({'|'.join((*EARLY, *_LATE))})(?:ination)?\s{{0,2}}:", re.I)
+# an examination is repeated before discharge, under no heading of its own
+_AT_DISCHARGE = re.compile(r"\W*(?:(?:physical )?exam(?:ination)?|pe|vitals?)?\W*(?:on |at |upon )?(?:discharge|death)\b", re.I)
+_TIME = re.compile(r"\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
+_DEATH = re.compile(r"\b(?:expired|deceased|passed away|pronounced dead|time of death|died|death)\b", re.I)
+
+
+def open_release(folder: Path) -> tuple[Index, bool]:
+    """The index of a folder's files, and whether discharge summaries are among them. Raises UserError and CaseError."""
+    files = {name: member(folder, name, RELEASE) for name in _COLUMNS}
+    noted = (folder / "note").is_dir()
+    if noted:
+        files[NOTES] = member(folder, NOTES, "MIMIC-IV-Note")
+    return indexed("mimiciv", files, _SCHEMA, lambda database: _Reader(files, database).fill()), noted
+
+
+class _Reader:
+    """Fills the index from the files, one pass each."""
+
+    def __init__(self, files: dict[str, Path], database: sqlite3.Connection) -> None:
+        self.files, self.database = files, database
+        self.counts: Counter[str] = Counter()
+
+    def fill(self) -> None:
+        self._load("hosp/patients.csv", "INSERT INTO patients VALUES (?, ?, ?, ?)", _patient)
+        self._load("hosp/admissions.csv", "INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?)", _stay)
+        self._load("hosp/diagnoses_icd.csv", "INSERT INTO found VALUES (?, ?, ?, ?)", _diagnosis)
+        self._load("hosp/d_icd_diagnoses.csv", "INSERT INTO titles VALUES (?, ?, ?)", _title)
+        self._load("hosp/d_labitems.csv", "INSERT INTO tests VALUES (?, ?)", _test)
+        self.database.executemany(_KEEP_FIRST, self._values())
+        if NOTES in self.files:
+            self.database.executemany("INSERT INTO notes VALUES (?, ?, ?, ?, ?, ?, ?)", self._sections())
+        self.database.executemany("INSERT INTO counts VALUES (?, ?)", self.counts.items())
+        if self.database.execute("SELECT 1 FROM stays WHERE subject NOT IN (SELECT subject FROM patients)").fetchone():
+            path = self.files["hosp/admissions.csv"]
+            raise CaseError("names a patient whom patients.csv lacks.", file=path, field="subject_id")
+
+    def _load(self, name: str, statement: str, values: Callable[[Row], Values]) -> None:
+        load(self.database, statement, self._rows(name), values)
+
+    def _rows(self, name: str) -> Iterator[Row]:
+        return rows(self.files[name], _COLUMNS.get(name, _NOTE_COLUMNS))
+
+    def _values(self) -> Iterator[tuple[object, ...]]:
+        """Laboratory values that belong to an admission; "___" is a value that was taken out of the release."""
+        for row in self._rows("hosp/labevents.csv"):
+            hadm, _, _, value, unit, low, high = map(str.strip, row.values)
+            if not hadm:
+                self.counts["outside"] += 1
+            elif not value or value == "___":
+                self.counts["valueless"] += 1
+            else:
+                reference = f"{low or '…'} to {high or '…'}" if low or high else ""
+                told = f"{value} {unit}".strip()
+                yield row.number("hadm_id"), row.number("itemid"), _time(row, "charttime"), told, reference
+
+    def _sections(self) -> Iterator[tuple[object, ...]]:
+        for number, row in enumerate(self._rows(NOTES)):
+            if not row.text("hadm_id"):
+                self.counts["homeless"] += 1
+                continue
+            hadm = row.number("hadm_id")
+            for place, (section, text) in enumerate(_cut(row.text("text"))):
+                early = section in EARLY
+                masked, withheld = _DEATH.subn(WITHHELD, text) if early and section != "family history" else (text, 0)
+                yield hadm, number, place, section, early, withheld, masked
+
+
+def _patient(row: Row) -> Values:
+    sex = row.text("gender")
+    if sex not in SEXES:
+        raise row.wrong("must be F or M.", "gender")
+    return row.number("subject_id"), sex, row.number("anchor_age"), row.number("anchor_year")
+
+
+def _stay(row: Row) -> Values:
+    died = row.number("hospital_expire_flag")
+    if died not in {0, 1}:
+        raise row.wrong("must be 0 or 1.", "hospital_expire_flag")
+    admitted, discharged = _day(row, "admittime"), _day(row, "dischtime")
+    return row.number("subject_id"), admitted, row.number("hadm_id"), discharged, row.text("admission_type"), died
+
+
+def _diagnosis(row: Row) -> Values:
+    return row.number("hadm_id"), row.number("seq_num"), row.text("icd_code"), row.text("icd_version")
+
+
+def _title(row: Row) -> Values:
+    return row.text("icd_code"), row.text("icd_version"), row.text("long_title")
+
+
+def _test(row: Row) -> Values:
+    label, fluid = row.text("label") or f"Test {row.number('itemid')}", row.text("fluid")
+    return row.number("itemid"), f"{label} ({fluid.lower()})" if fluid else label
+
+
+def _time(row: Row, column: str) -> str:
+    """A time as it is written: texts of this form are ordered as times are."""
+    text = row.text(column)
+    if not _TIME.fullmatch(text):
+        raise row.wrong("must be a time, as in 2180-05-06 22:23:00.", column)
+    return text
+
+
+def _day(row: Row, column: str) -> str:
+    """A time whose day is in the calendar."""
+    try:
+        datetime.fromisoformat(_time(row, column))
+    except ValueError:
+        raise row.wrong("there is no such day.", column) from None
+    return row.text(column)
+
+
+def _cut(text: str) -> Iterator[tuple[str, str]]:
+    """The sections of a discharge summary; what stands before the first heading (names, dates) is left out."""
+    section, held = "", list[str]()
+    for line in text.splitlines():
+        heading = _HEADING.match(line.strip())
+        late = section == "physical exam" and _AT_DISCHARGE.match(line)
+        if heading or late:
+            if section and held:
+                yield section, "\n".join(held)
+            section, held = heading[1].lower() if heading else "exam at discharge", []
+            line = line.strip()[heading.end() :] if heading else line
+        held.append(line)
+    if section:
+        yield section, "\n".join(held)
