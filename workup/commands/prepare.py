@@ -113,7 +113,8 @@ def _list() -> None:
     shared = set(StepSettings.model_fields)
     steps = {f"{name}: {(step := load(name)).summary}": step.settings for name in names()} | {"every step": StepSettings}
     for title, settings in steps.items():
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        console.print(title, style="bold", soft_wrap=True)
+        table = Table(box=None, show_header=False)
         for key, field in settings.model_fields.items():
             if settings is StepSettings or key not in shared:
                 table.add_row(f"  {key}={field.default}", field.description or "")

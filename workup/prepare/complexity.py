@@ -23,21 +23,22 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     """Draws one after the other, and stops when the verdict cannot change any more: most questions need three draws."""
     settings: ComplexitySettings = aids.settings
     marks: list[int] = []
-    while len(marks) < settings.n and (settings.every or _open(marks, settings)):
+    while len(marks) < settings.n and (settings.every or undecided(marks, settings)):
         marks.append(await mark(case, await whole(case, aids, len(marks)), aids.judge))
-    reason = _objection(marks, settings)
+    reason = objection(marks, settings)
     return Kept(case, {"marks": list(marks)}) if reason is None else Drop(reason, f"marks {marks}")
 
 
-def _objection(marks: list[int], settings: ComplexitySettings) -> str | None:
+def objection(marks: list[int], settings: ComplexitySettings) -> str | None:
+    """Why a question with these marks, in the order of the draws, is dropped; None if it is kept."""
     if any(mark >= settings.full for mark in marks[: settings.easy_within - 1]):
         return "too easy"
     return None if any(mark > settings.ambiguous for mark in marks) else "too ambiguous"
 
 
-def _open(marks: list[int], settings: ComplexitySettings) -> bool:
+def undecided(marks: list[int], settings: ComplexitySettings) -> bool:
     """Whether further draws can change the verdict."""
-    if _objection(marks, settings) == "too easy":
+    if objection(marks, settings) == "too easy":
         return False
     return len(marks) < settings.easy_within - 1 or all(mark <= settings.ambiguous for mark in marks)
 

@@ -65,9 +65,9 @@ def open_input(spec: str, *, split: str = "all", limit: int | None = None, seed:
 
 def _spec(spec: str, split: str) -> str:
     """A path of a jsonl file is its source; without a split to keep, its order is kept."""
-    if spec.endswith(".jsonl") and Path(spec).expanduser().is_file():
-        return f"jsonl:{spec}#all" if split == "all" else f"jsonl:{spec}"
-    return spec
+    if not spec.endswith(".jsonl") or ":" in spec:
+        return spec
+    return f"jsonl:{existing(spec)}#all" if split == "all" else f"jsonl:{spec}"
 
 
 def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case
 from workup.models.structured import ask
+from workup.prepare.answers import opened, right
 from workup.prepare.prompts import named, request, stem
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
@@ -39,18 +40,19 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         ("what comes before", asked_before),
         ("question", question),
         ("options", "\n".join(case.options)),
-        ("right answer", case.truth.diagnosis),
+        ("right answer", "\n".join(right(case))),
     ]
     asked = request("open-ended", VERSION, TASK, sections, aids.settings.max_tokens)
-    answer = await ask(aids.model, asked, Opened, lambda opened: revealed(case, opened.question))
-    opened = answer.question.strip()
-    return Kept(replace(case, question=opened, options=()) if case.question else replace(case, presentation=opened, options=()))
+    answer = await ask(aids.model, asked, Opened, lambda answer: revealed(case, answer.question))
+    text = answer.question.strip()
+    bare = replace(case, options=(), truth=opened(case.truth, right(case)))
+    return Kept(replace(bare, question=text) if case.question else replace(bare, presentation=text))
 
 
 def revealed(case: Case, question: str) -> str | None:
     """What is wrong with an open question that still shows an answer or an option; None if nothing is."""
     before = stem(case)
-    shown = [name for name in (case.truth.diagnosis, *case.options) if named([name], question) and not named([name], before)]
+    shown = [name for name in (*right(case), *case.options) if named([name], question) and not named([name], before)]
     return f"the question still names '{shown[0]}'" if shown else None
 
 

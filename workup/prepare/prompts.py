@@ -11,6 +11,7 @@ from workup.episode import Message
 from workup.models.fence import clean, fenced
 from workup.models.fence import numbered as _numbered
 from workup.ports import Request
+from workup.prepare.answers import right
 from workup.text import normalise
 
 RULES = (
@@ -48,7 +49,7 @@ def named(names: Iterable[str], text: str) -> str | None:
 
 def unsaid(case: Case) -> list[str]:
     """The truth's names, without those that the presentation says itself."""
-    return [name for name in (case.truth.diagnosis, *case.truth.aliases) if not named([name], case.presentation)]
+    return [name for name in (*right(case), *case.truth.aliases) if not named([name], case.presentation)]
 
 
 def _stands(name: str, text: str) -> bool:

@@ -9,21 +9,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case, Fact
 from workup.judges.assessor import misaligned
 from workup.models.structured import ask
+from workup.prepare.answers import opened, right
 from workup.prepare.open_ended import revealed
-from workup.prepare.prompts import ideographic, joined, named, numbered, request
+from workup.prepare.prompts import ideographic, joined, named, numbered, request, stem
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 
 VERSION = "rewrite/1"
 TASK = """\
 You rewrite a medical case as an open question about the diagnosis, in {language}.
-- diagnostic: true if the reference answer is a disease or condition that this patient has. If it is anything else (a drug, a \
-test, a mechanism, advice), say false, and leave the other texts empty and the list of findings too.
+- diagnostic: true if the reference answers are diseases or conditions that this patient has. If they are anything else (a \
+drug, a test, a mechanism, advice), say false, and leave the other texts and lists empty.
 - presentation: all that the text tells of the patient, in {language}: translate, leave nothing out, add nothing, keep figures \
 and units. Without the question.
 - question: one open question for the diagnosis, in {language}, without options.
-- answer: the reference answer in {language}, by its usual medical name, as specific as it is and no more.
+- answers: each reference answer in {language}, in the same order, by its usual medical name, as specific as it is and no more.
 - findings: the numbered findings in {language}, one text for each number, each number once; an empty list if there are none.
-Neither the presentation nor the question may name the answer, unless the text itself tells it of the patient."""
+Neither the presentation nor the question may name an answer, unless the text itself tells it of the patient."""
 
 
 class RewriteSettings(StepSettings):
@@ -47,7 +48,7 @@ class Rewritten(BaseModel):
     diagnostic: bool
     presentation: str
     question: str
-    answer: str
+    answers: list[str]
     findings: list[Translated]
 
 
@@ -58,7 +59,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         ("text", case.presentation),
         ("question", case.question),
         ("options", "\n".join(case.options)),
-        ("reference answer", case.truth.diagnosis),
+        ("reference answers", "\n".join(right(case))),
         ("findings", numbered(facts)),
     ]
     task = TASK.format(language=settings.language)
@@ -68,18 +69,32 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | None:
+    """What is wrong with a rewritten case, None if nothing is."""
     if not made.diagnostic:
         return None
-    texts = (made.presentation, made.question, made.answer, *(finding.text for finding in made.findings))
-    if not all(text.strip() for text in texts):
-        return "presentation, question and answer must not be empty"
-    if language == "English" and (other := next(filter(ideographic, texts), None)) is not None:
-        return f"this is not in English: '{other[:60]}'"
-    if (wrong := misaligned([finding.number for finding in made.findings], count)) is not None:
-        return wrong
-    told = named([case.truth.diagnosis], joined([case.presentation, case.question]))
-    if told is None and named([made.answer], joined([made.presentation, made.question])):
-        return f"the answer '{made.answer}' stands in the presentation or the question"
+    return _incomplete(made, case, count) or _foreign(made, language) or _revealing(made, case)
+
+
+def _texts(made: Rewritten) -> tuple[str, ...]:
+    return (made.presentation, made.question, *made.answers, *(finding.text for finding in made.findings))
+
+
+def _incomplete(made: Rewritten, case: Case, count: int) -> str | None:
+    if not all(text.strip() for text in _texts(made)):
+        return "presentation, question, answers and findings must not be empty"
+    if len(made.answers) != len(right(case)):
+        return f"there are {len(right(case))} reference answers, not {len(made.answers)}"
+    return misaligned([finding.number for finding in made.findings], count)
+
+
+def _foreign(made: Rewritten, language: str) -> str | None:
+    other = next(filter(ideographic, _texts(made)), None) if language == "English" else None
+    return None if other is None else f"this is not in English: '{other[:60]}'"
+
+
+def _revealing(made: Rewritten, case: Case) -> str | None:
+    if named(right(case), stem(case)) is None and (told := named(made.answers, joined([made.presentation, made.question]))):
+        return f"the answer '{told}' stands in the presentation or the question"
     return revealed(case, made.question)
 
 
@@ -88,17 +103,16 @@ def _rewritten(case: Case, made: Rewritten) -> Case:
     texts = {finding.number: finding.text.strip() for finding in made.findings}
     facts = [replace(fact, item="", text=texts[n]) for n, fact in enumerate((*case.given, *case.truth.facts), start=1)]
     given, hidden = facts[: len(case.given)], facts[len(case.given) :]
-    truth = case.truth
-    aliases = dict.fromkeys((truth.diagnosis, *truth.aliases))
-    aliases.pop(made.answer.strip(), None)
-    record = truth.record or "\n".join(filter(None, (case.presentation, case.question, *case.options)))
+    answers = [answer.strip() for answer in made.answers]
+    aliases = [name for name in dict.fromkeys((case.truth.diagnosis, *case.truth.aliases)) if name != "; ".join(answers)]
+    record = case.truth.record or "\n".join(filter(None, (case.presentation, case.question, *case.options)))
     return replace(
         case,
         presentation=made.presentation.strip(),
         question=made.question.strip(),
         options=(),
         given=tuple[Fact, ...](given),
-        truth=replace(truth, diagnosis=made.answer.strip(), aliases=tuple(aliases), facts=tuple(hidden), record=record),
+        truth=replace(opened(case.truth, answers), aliases=tuple(aliases), facts=tuple(hidden), record=record),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,7 +105,7 @@ class Step:
 
     summary: str
     version: str
-    apply: Callable[[Case, Aids], Awaitable[Outcome]]
+    apply: Callable[[Case, Aids], Coroutine[Any, Any, Outcome]]
     settings: type[StepSettings] = StepSettings
     exact: Callable[[Case, Source], Outcome] | None = None
     keeps_items: bool = True

@@ -51,11 +51,11 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     sections = [("question", told), ("options that are struck out", options), ("reference answer", case.truth.diagnosis)]
     asked = request("suitability", VERSION, TASK, sections, aids.settings.max_tokens)
     verdict = await ask(aids.model, asked, Verdict)
-    reason = _objection(verdict, aids.settings)
+    reason = objection(verdict, aids.settings)
     return Kept(case, verdict.reason) if reason is None else Drop(reason, verdict.reason)
 
 
-def _objection(verdict: Verdict, settings: SuitabilitySettings) -> str | None:
+def objection(verdict: Verdict, settings: SuitabilitySettings) -> str | None:
     """The first thing that is against the question, None if nothing is."""
     objections = (
         (settings.open_ended and not verdict.valid, "no question without its options"),
