@@ -108,7 +108,8 @@ def test_every_scheme_has_a_small_file_of_its_layout() -> None:
 
 
 @pytest.fixture(params=sorted(LAYOUTS))
-def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def spec(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     return f"{request.param}:{LAYOUTS[request.param](tmp_path)}"
 
 
