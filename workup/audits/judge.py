@@ -107,7 +107,9 @@ class Audit:
         for each in self.agreements():
             style = "bold" if each.kind == ALL else None
             injected = each.kind in (ALL, INJECTION)
-            cells = (str(each.accuracy.n), str(each.accuracy.missing), _words(each.accuracy), _words(each.kappa))
+            # Within a class all exact labels are alike, and κ says nothing.
+            kappa = _words(each.kappa) if each.kind == ALL else ""
+            cells = (str(each.accuracy.n), str(each.accuracy.missing), _words(each.accuracy), kappa)
             first = each.judgement if each.kind == ALL else ""
             table.add_row(first, each.kind, *cells, str(each.moved) if injected else "", style=style)
         return table
