@@ -24,7 +24,7 @@ import pytest
 from asking import RUN, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import Server, completion, serving
+from serving import Reset, Server, completion, fault, serving, truncated
 from werkzeug import Response
 
 from workup.episode import Message
@@ -218,6 +218,33 @@ def test_a_failure_reaches_everybody_and_is_not_kept(replies: Replies) -> None:
         assert charges(replies.path) == []
         assert [reply.text for reply in asyncio.run(ask()) if isinstance(reply, Reply)] == ["better"] * 4
     assert len(server.asked) == 2
+
+
+def test_faults_change_no_answer_and_charge_nothing_twice(replies: Replies) -> None:
+    draw, lock, faults = random.Random(3), threading.Lock(), 0
+
+    def faulty(body: dict[str, Any]) -> str | Response:
+        nonlocal faults
+        with lock:
+            if draw.random() > 0.2:
+                return echo(body)
+            faults += 1
+            kind = draw.randrange(4)
+        return [fault(429, retry_after="0"), fault(500), Reset(), truncated(echo(body))][kind]
+
+    with serving(faulty) as server:
+        settings = EndpointSettings(base_url=server.url, model="m", retries=12, backoff=0.01)
+        model = Cached(Endpoint(settings), Account(replies, "r", 1_000.0), DEAR)
+
+        async def ask() -> list[Reply]:
+            return await asyncio.gather(*(model.complete(brief(i % 100)) for i in range(200)))
+
+        assert [reply.text for reply in asyncio.run(ask())] == [f"to {i % 100}" for i in range(200)]
+    assert faults > 10
+    assert len(server.asked) == 100 + faults
+    ledger = charges(replies.path)
+    assert len(ledger) == len({key for _, _, key, _ in ledger}) == 100
+    assert sum(money for *_, money in ledger) == pytest.approx(100 * 0.13)
 
 
 def test_replay_answers_from_the_cache_alone(replies: Replies) -> None:
@@ -533,7 +560,9 @@ def fill(replies: Replies, ages: list[tuple[str, str, int, int]]) -> list[tuple[
         replies.keep(what, Reply("y" * length), FREE).result()
         with replies.transaction() as connection:
             connection.execute("UPDATE replies SET used = ? WHERE key = ?", (time.time() - days * DAY, what.key))
-        ((size,),) = replies.query("SELECT length(request) + length(reply) FROM replies WHERE key = ?", (what.key,))
+        ((size,),) = replies.query(
+            "SELECT length(body) + length(reply) FROM replies JOIN requests USING (id) WHERE key = ?", (what.key,)
+        )
         rows.append((what.key, role, model, days, size))
     return rows
 
@@ -566,6 +595,7 @@ def test_pruning_takes_out_what_plain_filtering_would(
             assert upkeep.prune(replies, which, limit, dry=True) == expected
             assert kept(replies.path) == {row[0] for row in rows}
             assert upkeep.prune(replies, which, limit) == expected
+            assert replies.query("SELECT count(*) FROM requests") == [(len(rows) - len(gone),)]
             assert kept(replies.path) == {row[0] for row in rows if row not in gone}
         assert len(charges(replies.path)) == len(rows)
         replies.close()

@@ -30,10 +30,12 @@ FORMAT = 1
 PATIENCE = 30.0  # seconds to wait for another process that writes
 UNWRITTEN = 1_000  # hits that a killed process may leave uncounted
 DAY = 86_400.0
+# Requests are ten times as long as replies and are never looked up: apart, more of what is looked up stays in memory.
 _SCHEMA = """
 CREATE TABLE replies (
-  key TEXT PRIMARY KEY, role TEXT, model TEXT, version TEXT, created REAL, used REAL, size INTEGER, reply TEXT, request TEXT
+  id INTEGER PRIMARY KEY, key TEXT UNIQUE, role TEXT, model TEXT, version TEXT, created REAL, used REAL, size INTEGER, reply TEXT
 );
+CREATE TABLE requests (id INTEGER PRIMARY KEY REFERENCES replies ON DELETE CASCADE, body TEXT);
 CREATE TABLE charges (
   id INTEGER PRIMARY KEY, time REAL, run TEXT, role TEXT, model TEXT,
   prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL, key TEXT
@@ -249,8 +251,10 @@ def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created
     """Adds an answer; False where one is there already, which stays."""
     kept = _json({name: value for name, value in asdict(reply).items() if name != "cached"})
     size = len(request.body.encode()) + len(kept.encode())
-    row = (request.key, request.role, request.model, request.version, created, created, size, kept, request.body)
-    done = connection.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+    row = (request.key, request.role, request.model, request.version, created, created, size, kept)
+    done = connection.execute("INSERT INTO replies VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+    if done.rowcount:
+        connection.execute("INSERT INTO requests VALUES (?, ?)", (done.lastrowid, request.body))
     return done.rowcount == 1
 
 
@@ -299,6 +303,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             _prepare(connection, path)
     # An answer that was paid survives a power cut too.
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
 

@@ -74,7 +74,9 @@ def shelves(replies: Replies) -> list[Shelf]:
 
 def entry(replies: Replies, prefix: str) -> Entry:
     """The one answer whose key begins with `prefix`; UserError where there is none, or more than one."""
-    query = "SELECT key, created, used, size, request, reply FROM replies WHERE substr(key, 1, ?) = ? LIMIT 2"
+    query = (
+        "SELECT key, created, used, size, body, reply FROM replies JOIN requests USING (id) WHERE substr(key, 1, ?) = ? LIMIT 2"
+    )
     rows = replies.query(query, (len(prefix), prefix.lower()))
     if len(rows) != 1:
         raise UserError(f"{'more than one' if rows else 'no'} answer in {replies.path} has a key that begins with '{prefix}'")
@@ -206,7 +208,8 @@ def _pages(replies: Replies, which: Which) -> Iterator[tuple[str, str, float]]:
     clause, values = which.where()
     last = ""
     while rows := replies.query(
-        f"SELECT request, reply, created, key FROM replies {clause} AND key > ? ORDER BY key LIMIT {PAGE}", (*values, last)
+        f"SELECT body, reply, created, key FROM replies JOIN requests USING (id) {clause} AND key > ? ORDER BY key LIMIT {PAGE}",
+        (*values, last),
     ):
         yield from (row[:3] for row in rows)
         last = rows[-1][3]
