@@ -13,18 +13,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, scan, view_of
+from workup.cases.findings import parted
 from workup.errors import UserError
 
 _NUMBER = re.compile(r"^\s*(?:\d+[.)](?!\d)|[-*•])\s*")
-# words that carry no finding; a fact is stated by the presentation if all its other words are there
-_FILLERS = (
-    "a an the of and or to in on at by for with from past as is are was were be been being has have had he she it they his "
-    "her hers him their its who whom that this these those there one also ago patient symptom symptoms due because complain "
-    "complains complaint complaints complaining complained present presents presented presenting presentation report reports "
-    "reported state states stated come comes came brought experience experiences experienced experiencing notice noticed"
-)
-_EMPTY = frozenset(_FILLERS.split())
-_WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 
 
 class _Row(BaseModel):
@@ -83,20 +75,16 @@ def _rows(path: Path, offsets: array[int]) -> Lazy:
 def _case(row: _Row) -> Case:
     """The first sentence of the context opens the encounter, as in mediQ; facts that it states are given, not hidden."""
     presentation = row.context[0].strip()
-    said = _content(presentation)
     facts = [Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)]
-    truth = Truth(
-        diagnosis=row.answer,
-        facts=tuple(fact for fact in facts if not _content(fact.text) <= said),
-        record="\n".join(row.context),
-    )
+    given, hidden = parted(facts, presentation)
+    truth = Truth(diagnosis=row.answer, facts=hidden, record="\n".join(row.context))
     return Case(
         id=str(row.id),
         presentation=presentation,
         truth=truth,
         question=row.question.strip(),
         options=tuple(row.options.values()),
-        given=tuple(fact for fact in facts if _content(fact.text) <= said),
+        given=given,
         category=_specialty(row.patient),
     )
 
@@ -105,12 +93,6 @@ def _atomic(lines: list[str]) -> list[str]:
     """The facts without their numbers, each once; headings ("Physical examination:") are no facts."""
     texts = (_NUMBER.sub("", line).strip() for line in lines)
     return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))
-
-
-def _content(text: str) -> frozenset[str]:
-    """The words that matter, without their commonest endings."""
-    words = (word for word in _WORD.findall(text.lower().replace("'s", "").replace("’s", "")) if word not in _EMPTY)
-    return frozenset(re.sub(r"(?<=...)(?:ing|ed|es|s)$", "", word) for word in words)
 
 
 def _specialty(patient: dict[str, object]) -> str:

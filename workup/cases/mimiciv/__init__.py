@@ -12,7 +12,6 @@ from collections import Counter
 
 from workup.case import FixedSource, Source
 from workup.cases.files import ALL, Lazy, existing, held_out
-from workup.cases.leaks import WITHHELD
 from workup.cases.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.mimiciv.patients import Chart
 from workup.cases.mimiciv.release import open_release
@@ -67,9 +66,8 @@ class _Side:
 def _counts(index: Index, task: str) -> Counter[str]:
     counts = Counter({str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")})
     if task == OUTCOME:
-        query = "SELECT COUNT(DISTINCT hadm), COALESCE(SUM(withheld), 0) FROM notes WHERE early AND withheld"
-        [(summaries, places)] = index.select(query)
-        counts.update(telling=int(str(summaries)), withheld=int(str(places)))
+        [(sentences,)] = index.select("SELECT COALESCE(SUM(telling), 0) FROM notes WHERE early")
+        counts["telling"] = int(str(sentences))
     return counts
 
 
@@ -81,7 +79,7 @@ def _notes(task: str, counts: Counter[str], noted: bool) -> tuple[str, ...]:
         "outside": "{} laboratory values belong to no admission and are not read.",
         "valueless": "{} laboratory rows without a value skipped.",
         "homeless": "{} summaries belong to no admission and are not read.",
-        "telling": f"{{}} summaries tell a death in what is read of them: {counts['withheld']:,} places read '{WITHHELD}'.",
+        "telling": "{} sentences of summaries left out: they tell a death, which may be the patient's.",
     }
     answer = TASKS[task].answers[0]
     return (

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from workup.case import Case, Fact, Kind, Truth
 from workup.cases.findings import kind_of, sentences
 from workup.cases.mimiciv.cohort import OUTCOME, TASKS, Stay, stays_of, until
-from workup.cases.mimiciv.release import SEXES
+from workup.cases.mimiciv.release import SEXES, tells_death
 from workup.cases.tables import Index
 
 _BEGINNING = 500  # characters of the note that open the encounter (ProMed C.1)
@@ -85,6 +85,8 @@ class Chart:
         query = "SELECT seq, place, section, text FROM notes WHERE hadm = ? AND early >= ? ORDER BY seq, place"
         for seq, place, section, text in self.index.stream(query, (stay.hadm, self.task == OUTCOME)):
             for number, sentence in enumerate(sentences(str(text))):
+                if self.task == OUTCOME and tells_death(str(section), sentence):
+                    continue
                 yield Fact(f"n{seq}.{place}.{number}", str(section).capitalize(), sentence, _kind(str(section), sentence))
 
     def _half(self, labs: Sequence[Fact], hadm: int) -> list[Fact]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from workup.cases.leaks import WITHHELD
+from workup.cases.findings import sentences
 from workup.cases.tables import Index, Row, Values, indexed, load, member, rows
 from workup.errors import CaseError
 
@@ -39,7 +39,7 @@ CREATE TABLE found (hadm INTEGER, seq INTEGER, code TEXT, version TEXT, PRIMARY 
 CREATE TABLE titles (code TEXT, version TEXT, title TEXT, PRIMARY KEY (code, version)) WITHOUT ROWID;
 CREATE TABLE tests (item INTEGER PRIMARY KEY, name TEXT);
 CREATE TABLE labs (hadm INTEGER, item INTEGER, time TEXT, value TEXT, reference TEXT, PRIMARY KEY (hadm, item)) WITHOUT ROWID;
-CREATE TABLE notes (hadm INTEGER, seq INTEGER, place INTEGER, section TEXT, early INTEGER, withheld INTEGER, text TEXT,
+CREATE TABLE notes (hadm INTEGER, seq INTEGER, place INTEGER, section TEXT, early INTEGER, telling INTEGER, text TEXT,
   PRIMARY KEY (hadm, seq, place)) WITHOUT ROWID;
 CREATE TABLE counts (what TEXT PRIMARY KEY, n INTEGER);
 """
@@ -134,9 +134,13 @@ class _Reader:
                 continue
             hadm = row.number("hadm_id")
             for place, (section, text) in enumerate(_cut(row.text("text"))):
-                early = section in EARLY
-                masked, withheld = _DEATH.subn(WITHHELD, text) if early and section != "family history" else (text, 0)
-                yield hadm, number, place, section, early, withheld, masked
+                telling = sum(tells_death(section, sentence) for sentence in sentences(text)) if section in EARLY else 0
+                yield hadm, number, place, section, section in EARLY, telling, text
+
+
+def tells_death(section: str, sentence: str) -> bool:
+    """Whether a sentence says that somebody died who may be the patient: relatives have a section of their own."""
+    return section != "family history" and _DEATH.search(sentence) is not None
 
 
 def _patient(row: Row) -> Values:
