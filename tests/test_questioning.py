@@ -19,14 +19,14 @@ from serving import serving
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.environments import open_environment
-from workup.environments.consultation import Consultation
+from workup.environments.consultation import WITHHELD, Consultation
 from workup.environments.patients import UNKNOWN, UNKNOWN_CHINESE
 from workup.environments.personas import Personas
 from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial, written
 from workup.episode import Action, Ending
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge
-from workup.judges.options import OptionJudge, chosen
+from workup.judges.options import OptionJudge, chosen, right
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
@@ -328,6 +328,15 @@ def test_every_set_is_read_in_every_spelling(size: int) -> None:
 @given(st.text(max_size=80), st.lists(st.text(max_size=8), max_size=5))
 def test_choosing_never_fails(said: str, options: list[str]) -> None:
     assert set(chosen(said, options)) <= set(options)
+
+
+def test_every_right_option_is_withheld() -> None:
+    told = Fact("f9", "", "考虑低血容量，合并代谢性酸中毒。")
+    case = replace(BURN, truth=replace(BURN.truth, facts=(told,)))
+    spoken = asyncio.run(FREE.answer(case, (), ask("合并考虑？")))
+    assert spoken.messages[0].content == f"考虑{WITHHELD}，合并{WITHHELD}。"
+    marked = replace(case, truth=Truth("甲; 乙", extra={"right": ["心功能不全"], "letters": ["A"], "alphabet": list("ABCD")}))
+    assert right(marked) == ("心功能不全",)
 
 
 def test_questions_without_options_are_judged_by_name() -> None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from workup.case import Case, Fact, Item, Kind, Source
 from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
+from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.text import blocks, neutralise, normalise
 
@@ -206,7 +207,7 @@ def _about(case: Case, item: str) -> list[Fact]:
 
 
 def _names(case: Case) -> tuple[str, ...]:
-    return (case.truth.diagnosis, *case.truth.aliases)
+    return (case.truth.diagnosis, *case.truth.aliases, *right(case))
 
 
 @lru_cache(maxsize=1024)

@@ -58,6 +58,16 @@ def _one(name: str, texts: dict[str, int], count: int) -> int | None:
     return place if 0 <= place < count else None
 
 
+def right(case: Case) -> tuple[str, ...]:
+    """The options that are right together, in the order of the options; empty where the truth is none of them."""
+    if not case.options:
+        return ()
+    extra = case.truth.extra
+    if isinstance(extra, dict) and "right" in extra:  # a question set's `Answer`
+        return tuple(option for option in case.options if option in extra["right"])
+    return chosen(case.truth.diagnosis, case.options)
+
+
 class OptionJudge:
     """A `Judge` of questions with options: right is exactly the true set. What has no options goes to `judge`.
 
@@ -68,5 +78,5 @@ class OptionJudge:
         self._judge = judge
 
     async def same(self, answer: str, case: Case) -> bool:
-        true = chosen(case.truth.diagnosis, case.options)
+        true = right(case)
         return chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
