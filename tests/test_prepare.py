@@ -308,14 +308,13 @@ class _Full:
         return getattr(self._file, name)
 
 
-def test_cases_of_one_id_are_refused(tmp_path: Path) -> None:
-    case = many(1)[0]
+def test_cases_of_one_id_are_refused_and_what_came_before_is_kept(tmp_path: Path) -> None:
+    first, second = many(2)
+    source = FixedSource("x", [first, second], [first])
+    work = Job("facts", Input(source, [source.train, source.test]), tmp_path / "out.jsonl", "endpoint:it")
     with serving(findings) as server, pytest.raises(UserError, match="two cases have the id 'en-0'"):
-        run(
-            Job("facts", Input(FixedSource("x", [case], [case]), [[case], [case]]), tmp_path / "o.jsonl", "endpoint:it"),
-            tmp_path,
-            server,
-        )
+        run(work, tmp_path, server)
+    assert ids(tmp_path / "out.jsonl") == [first.id, second.id]
 
 
 # restricted text

@@ -124,11 +124,12 @@ class _Work:
         """Works on cases until there are none left or there is a reason to stop; then reads on, to know what is there."""
         pending = self._pending()
         await asyncio.gather(*(self._worker(pending) for _ in range(self.job.concurrency)))
-        for _ in pending:
+        while self._next(pending):
             pass
 
     async def _worker(self, pending: Iterator[tuple[Case, str]]) -> None:
-        for case, digest in pending:
+        while self.stop is None and (found := self._next(pending)):
+            case, digest = found
             try:
                 await self._do(case, digest)
             except RolloutError as error:
@@ -136,9 +137,15 @@ class _Work:
             except WorkupError as error:
                 self.stop = self.stop or error
             self.show(self.progress)
-            if self.stop is not None:
-                return
             await asyncio.sleep(0)  # exact steps never wait: let the others, and Ctrl-C, have their turn
+
+    def _next(self, pending: Iterator[tuple[Case, str]]) -> tuple[Case, str] | None:
+        """The next case to do; None at the end, or where the input cannot be read on, which is a reason to stop."""
+        try:
+            return next(pending, None)
+        except WorkupError as error:
+            self.stop = self.stop or error
+            return None
 
     def _pending(self) -> Iterator[tuple[Case, str]]:
         """The cases that are not finished; a generator that all workers share, so it runs no further than they do."""
