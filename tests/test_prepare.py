@@ -8,13 +8,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import SCRIPT, environment
 from preparing import CHINESE, ENGLISH, HIDDEN, configured, findings, lines, many, sections, shape, written
-from serving import Server, completion, fault, serving
+from serving import Reset, Server, completion, fault, serving, truncated
 
 from workup import cli, open_source
 from workup.case import Case, FixedSource, Truth
@@ -306,6 +307,26 @@ class _Full:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+def test_faults_do_not_show_in_the_result(tmp_path: Path) -> None:
+    """Every fifth answer is an error, half an answer, a broken connection or no JSON; the file is that of the calm run."""
+    cases = written(tmp_path, many(30))
+    calls, wrong = count(1), cycle([lambda body: fault(500), lambda body: truncated("x"), lambda body: Reset(), lambda body: "?"])
+
+    def answer(body: dict[str, Any]) -> Any:
+        return next(wrong)(body) if stormy and next(calls) % 5 == 0 else dropping(body)
+
+    with serving(answer) as server:
+        for stormy in (False, True):
+            folder = tmp_path / str(stormy)
+            folder.mkdir()
+            report = run(job(folder, cases), folder, server, retries=8)
+            assert report.complete
+            assert not report.failed
+        assert len(server.asked) > 60
+    assert (tmp_path / "True/out.jsonl").read_bytes() == (tmp_path / "False/out.jsonl").read_bytes()
+    assert report_of(tmp_path / "True/out.jsonl").read_bytes() == report_of(tmp_path / "False/out.jsonl").read_bytes()
 
 
 def test_cases_of_one_id_are_refused_and_what_came_before_is_kept(tmp_path: Path) -> None:
