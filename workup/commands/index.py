@@ -137,16 +137,17 @@ def evaluate(
     from rich.table import Table
 
     from workup.retrieval import local
-    from workup.retrieval.quality import MEASURES, measure, read
+    from workup.retrieval.quality import measure, read
     from workup.statistics import interval
 
     judged = read(queries)[:limit]
-    table = Table("", *MEASURES, "queries")
+    table = Table("", "measure", "mean", "95 % interval", "queries")
     for one in kind or [""]:
-        values = measure(local(library, kind=one).find, judged)
-        rows = [interval(row, range(len(row))) for row in values.values()]
-        cells = (f"{row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in rows)
-        table.add_row(one or library, *cells, str(rows[0].n))
+        for name, values in measure(local(library, kind=one).find, judged).items():
+            found = interval(values, range(len(values)))
+            table.add_row(
+                one or Path(library).name, name, f"{found.mean:.3f}", f"{found.low:.3f} to {found.high:.3f}", str(found.n)
+            )
     Console(highlight=False).print(table)
 
 
