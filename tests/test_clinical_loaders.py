@@ -418,6 +418,14 @@ def test_a_malformed_packet_names_the_field(tmp_path: Path, change: dict[str, An
     assert (caught.value.line, caught.value.field) == (2, field)
 
 
+def test_files_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "s", packet("a"), packet("b"), packet("c"), packet("d"))
+    (tmp_path / "s" / "G0" / "phenopackets" / "d.json").rename(tmp_path / "s" / "G0" / "phenopackets" / "b.json")
+    source = open_source(f"phenopackets:{folder}#all")
+    assert sorted(case.id for case in source.test) == ["G0/phenopackets/b", "G1/phenopackets/b", "a", "c"]
+    assert [case.id for case in source.test[::-1]] == [case.id for case in source.test][::-1]
+
+
 def test_packets_twice_or_nowhere(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match="stands in line 1 too"):
         open_source("phenopackets:" + written(tmp_path / "p.jsonl", packet(), packet()))

@@ -153,6 +153,7 @@ class _Store:
         self.files = sorted(path.rglob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
         if path.is_dir() and not self.files:
             raise UserError(f"no .json file in or below {path}; unpack the release of the phenopacket store there.")
+        self.names = _names(path, self.files)
 
     def patients(self) -> Iterator[tuple[int, _Patient]]:
         """Every patient with its position: the number of its file, or the byte offset of its line. Raises CaseError."""
@@ -181,8 +182,13 @@ class _Store:
     def _read(self, row: dict[str, Any], file: Path, line: int | None) -> _Patient:
         if "present" in row:
             return _from_short(checked(_Short, row, file=file, line=line))
-        # ids of packets ("proband") repeat among files, whose names do not
-        return _from_packet(checked(_Phenopacket, row, file=file, line=line), file.stem if self.files else "")
+        return _from_packet(checked(_Phenopacket, row, file=file, line=line), self.names.get(file, ""))
+
+
+def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
+    """What each patient is called: the file's name, with its folders where two files share it. Ids inside ("proband") repeat."""
+    counts = Counter(file.stem for file in files)
+    return {file: file.stem if counts[file.stem] == 1 else file.relative_to(folder).with_suffix("").as_posix() for file in files}
 
 
 def _lazy(store: _Store, side: array[int]) -> Lazy:
@@ -201,10 +207,10 @@ def _from_short(row: _Short) -> _Patient:
     )
 
 
-def _from_packet(packet: _Phenopacket, stem: str) -> _Patient:
+def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
     terms = [(f.type.id, f.type.label, f.excluded or f.negated) for f in packet.phenotypic_features]
     publications = [r.id for r in packet.meta_data.external_references if r.id.startswith("PMID:")]
-    id = stem or packet.id
+    id = name or packet.id
     return _Patient(
         id=id,
         sex=packet.subject.sex,
