@@ -355,6 +355,25 @@ def test_what_is_no_index_or_another_is_left_alone(folder: Path, corpus: Path, t
         Index.open(folder, "bm52")
 
 
+def test_one_folder_is_built_by_one_process(corpus: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", BUILD, str(corpus), str(tmp_path / "out")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline().startswith("passages")
+        with pytest.raises(UserError, match="another process is building"):
+            build([corpus], tmp_path / "out", IndexSettings(tokens=30))
+        first.stdout.read()
+    assert not damages(tmp_path / "out")
+
+
+def test_many_processes_search_one_folder(folder: Path) -> None:
+    code = "import sys, pathlib; from workup.retrieval.index import Index; index = Index.open(pathlib.Path(sys.argv[1]))\n"
+    code += "print(index.find(['w1 w5'], 3))"
+    children = [subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {child.communicate()[0] for child in children}
+    assert said == {f"{Index.open(folder).find(['w1 w5'], 3)}\n"}
+
+
 @pytest.fixture
 def copy(corpus: Path, tmp_path: Path) -> Path:
     small = lines(tmp_path / "s.jsonl", [json.loads(line) for line in corpus.read_text().splitlines()[:300]])

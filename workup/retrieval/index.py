@@ -5,9 +5,11 @@ Without the manifest the folder is half built, and the same build goes on with i
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -66,12 +68,29 @@ def build(
     missing extra, or an `out` that holds something else.
     """
     files = corpus.files(corpora)
-    _plan(out, files, settings)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
-    counts = store.write(out, files, names, settings.tokens, lambda done, total: told("passages", done, total))
-    for kind in settings.kinds:
-        _build_kind(out, kind, settings, told)
-    return _finish(out, settings, counts, files)
+    try:
+        _plan(out, files, settings)
+        with _alone(out):
+            counts = store.write(out, files, names, settings.tokens, lambda done, total: told("passages", done, total))
+            for kind in settings.kinds:
+                _build_kind(out, kind, settings, told)
+            return _finish(out, settings, counts, files)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}; mend that and type the command again: it goes on"
+        ) from error
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two builds of one folder would write into each other's files; the lock ends with its process, however that ends."""
+    with (out / PLAN).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is building {out}; wait for it, or choose another --out") from error
+        yield
 
 
 def _plan(out: Path, files: Sequence[Path], settings: IndexSettings) -> None:
