@@ -19,8 +19,10 @@ from werkzeug import Response
 
 from workup import api
 from workup.cases import open_source
+from workup.cases.jsonl import line_of
 from workup.environments.model_doctor import up_to
 from workup.errors import UserError, WorkupError
+from workup.report import build as build_report
 from workup.runs import Run
 
 CASES = open_source("clinic:xs", seed=0)
@@ -249,3 +251,21 @@ def test_text_ends_at_the_first_stop_string() -> None:
     assert up_to("<ask>a</ask><ask>b</ask>", ("</diagnose>", "</ask>")) == "<ask>a</ask>"
     assert up_to("nothing", ("</ask>",)) == "nothing"
     assert completion("x").status_code == 200
+
+
+def test_restricted_cases_go_to_trusted_endpoints_alone_and_stay_out_of_reports(tmp_path: Path) -> None:
+    file = tmp_path / "cases.jsonl"
+    lines = [line_of(CASES.test[index], (), restricted=True) for index in range(12)]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    cases = f"jsonl:{file}#all"
+    with serving(doctor) as server:
+        with pytest.raises(UserError, match="restricted"):
+            evaluate(server, tmp_path / "run", cases=cases)
+        assert server.asked == []
+        assert not (tmp_path / "run").exists()
+        run = evaluate(server, tmp_path / "run", cases=cases, endpoint={"trusted": True})
+    assert run.path.stat().st_mode & 0o077 == 0
+    secret = run.episodes(phase="eval")[0].episode.case.presentation
+    assert secret not in run.report.read_text()
+    assert "restricted" in run.report.read_text()
+    assert secret in build_report(run, transcripts=True).read_text()

@@ -22,7 +22,7 @@ from workup.environments import open_environment
 from workup.environments.consultation import WITHHELD, Consultation
 from workup.environments.patients import UNKNOWN, UNKNOWN_CHINESE
 from workup.environments.personas import Personas
-from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial, written
+from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial
 from workup.episode import Action, Ending
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge
@@ -142,8 +142,8 @@ def test_reading_never_fails_and_malformed_means_errors(text: str) -> None:
 
 @given(st.sampled_from(("ask", "diagnose")), st.text(alphabet="abc 12发烧", min_size=1).filter(str.strip))
 def test_what_a_demonstration_writes_is_read_back(kind: str, content: str) -> None:
-    assert WORLD.read(written(kind, content)) == Action(kind, (" ".join(content.split()),), 0)
-    assert written(kind, content).endswith(WORLD.stop)
+    assert WORLD.read(WORLD.write(kind, content)) == Action(kind, (" ".join(content.split()),), 0)
+    assert WORLD.write(kind, content).endswith(WORLD.stop)
 
 
 @pytest.mark.parametrize(
@@ -356,11 +356,11 @@ def test_the_tiny_policy_writes_and_stops() -> None:
         return list(tokenizer.encode(text, add_special_tokens=False))
 
     item, name = source.items[0].name, source.diagnoses[0]
-    assert (len(ids(written("ask", item))), len(ids(written("diagnose", name)))) == (3, 4)
-    assert world.read(tokenizer.decode(ids(written("ask", item)))) == ask(item)
-    assert world.read(tokenizer.decode(ids(written("diagnose", name)))) == answer(name)
+    assert (len(ids(WORLD.write("ask", item))), len(ids(WORLD.write("diagnose", name)))) == (3, 4)
+    assert world.read(tokenizer.decode(ids(WORLD.write("ask", item)))) == ask(item)
+    assert world.read(tokenizer.decode(ids(WORLD.write("diagnose", name)))) == answer(name)
     known = {ids(phrase)[0] for phrase in (*source.phrases, *world.phrases)}
-    asked = [world.read(written("ask", item.name)) for item in source.items]
+    asked = [world.read(WORLD.write("ask", item.name)) for item in source.items]
     for case in (source.test[number] for number in range(5)):
         told = [asyncio.run(world.answer(case, (), action)).messages[0].content for action in asked]
         for text in (world.open(case)[1].content, *told):

@@ -123,13 +123,16 @@ def evaluate(
 
 
 @app.command()
-def report(runs: Annotated[list[Path], typer.Argument(help="run folders")]) -> None:
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
+) -> None:
     """Write report.html anew for each run."""
     from workup.report import build
     from workup.runs import Run
 
     for path in runs:
-        print(build(Run.open(path)))
+        print(build(Run.open(path), transcripts=transcripts))
 
 
 @app.command()
@@ -162,7 +165,7 @@ def cases(
         return
     opened = open_source(source, seed=seed)
     if export is not None:
-        jsonl.write(opened.test, export, items=opened.items, diagnoses=opened.diagnoses)
+        jsonl.write(opened.test, export, items=opened.items, diagnoses=opened.diagnoses, restricted=opened.restricted)
         print(export)
         return
     from rich.console import Console

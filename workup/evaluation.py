@@ -6,16 +6,19 @@ import re
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workup.case import Source
+from workup.case import Case, Source
 from workup.cases import open_source
+from workup.cases.files import Lazy
 from workup.environments import open_environment
 from workup.environments.consultation import Consultation
 from workup.environments.doctors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.environments.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.environments.model_doctor import ModelDoctor
+from workup.environments.questioning import partial
 from workup.errors import UserError
 from workup.examination import Examination, Player, examine, hybrid, oracle, playing
 from workup.live import Live
@@ -37,9 +40,9 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
     if source.knowledge is None:
         return {}
     return {
-        "random doctor": RandomDoctor(source.knowledge, source.items, environment.max_turns, seed),
-        "greedy information": GreedyDoctor(source.knowledge, source.items, environment.max_turns),
-        "full information": FullInformationDoctor(source.knowledge, source.items),
+        "random doctor": RandomDoctor(source.knowledge, source.items, environment.max_turns, seed, environment.write),
+        "greedy information": GreedyDoctor(source.knowledge, source.items, environment.max_turns, environment.write),
+        "full information": FullInformationDoctor(source.knowledge, source.items, environment.write),
     }
 
 
@@ -52,16 +55,15 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     evaluation = Evaluation.of(settings, out)
     command = shlex.join(["workup", *sys.argv[1:]])
     config = {"kind": "evaluation", **settings.model_dump(mode="json")}
-    private = evaluation.source.restricted
-    Run.create(out, config, versions({"run": settings.seed}, command), private=private).close()
+    Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
     return _go_on(out, evaluation, live)
 
 
 def resume(path: Path, live: Live) -> Run:
     """Goes on with an interrupted evaluation: what was played is kept, but for the failed episodes."""
     with Run.open(path) as run:
-        config = {name: value for name, value in run.config.items() if name != "kind"}
-    return _go_on(path, Evaluation.of(build(PolicySettings, config), path), live)
+        settings = build(PolicySettings, run.settings)
+    return _go_on(path, Evaluation.of(settings, path), live)
 
 
 def _go_on(path: Path, evaluation: Evaluation, live: Live) -> Run:
@@ -105,8 +107,13 @@ class Evaluation:
             concurrency=settings.concurrency,
             max_failed=settings.max_failed,
         )
-        if settings.policy not in anchors(source, staff.environment, 0) and not settings.policy.startswith(ENDPOINT):
-            policy_path(settings.policy)
+        if settings.share is not None:
+            examination = replace(examination, cases=_told(source.test, settings.share, settings.seed))
+        for name in (settings.policy, settings.conclude or "bayes"):
+            if name.startswith(ENDPOINT):
+                staff.desk.open(name)
+            elif name != "bayes" and name not in anchors(source, staff.environment, 0):
+                policy_path(name)
         return cls(settings, source, staff, examination)
 
     def players(self) -> dict[str, Player]:
@@ -140,6 +147,11 @@ class Evaluation:
     def _consultation(self) -> Consultation:
         """Hybrid pipelines are the sequential encounter's (CR-11), whatever the policy was examined in."""
         return Consultation(self.source.items, self.source.diagnoses, self.examination.environment.max_turns)
+
+
+def _told(cases: Sequence[Case], share: float, seed: int) -> Sequence[Case]:
+    """The cases with this share of their facts told at the outset (PM-17)."""
+    return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
 
 
 def _label(policy: str) -> str:

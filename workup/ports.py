@@ -73,6 +73,10 @@ class Environment(Protocol):
         """The one parse of a completion; linear in its length, never raises."""
         ...
 
+    def write(self, kind: str, content: str) -> str:
+        """An action as text: what `read` reads back."""
+        ...
+
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
 
     @property
@@ -128,10 +132,48 @@ class Model(Protocol):
     async def complete(self, request: Request) -> Reply: ...
 
 
-class Scorer(Protocol):
-    """Mean log-probability per token (nats) of an answer after a context."""
+# What a model reads after the opening, piece by piece: texts, or token ids exactly as they were sampled.
+Piece = str | tuple[int, ...]
+Context = tuple[Piece, ...]
 
-    async def logprob(self, context: str, answer: str) -> float: ...
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How probable is `answer` after each of `contexts`? Contexts that begin alike are computed together.
+
+    `opening` ends with a user message, which the pieces of a context go on with; then it is the model's turn, which begins
+    with `lead` (given, not scored: "<diagnose>") and goes on with `answer` (scored). Every piece is tokenised by itself, so
+    that equal pieces are equal tokens. Without an opening a context is the whole transcript, up to the model's turn.
+    `case` is the case's id, for messages.
+    """
+
+    case: str
+    answer: str
+    opening: tuple[Message, ...] = ()
+    contexts: tuple[Context, ...] = ((),)
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """log P(answer | context) in nats for each context of a probe, and how many tokens the answer has."""
+
+    totals: tuple[float, ...]
+    tokens: int
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """Per token of the answer."""
+        return tuple(total / self.tokens for total in self.totals)
+
+
+class Scorer(Protocol):
+    """Log-probabilities of answers: under a frozen reference, or under the live policy where a paper says so.
+
+    Raises RolloutError for what does not fit the model's context, WorkupError for a value that is not finite.
+    """
+
+    async def score(self, probe: Probe) -> Logprobs: ...
 
 
 class Judge(Protocol):

@@ -7,8 +7,9 @@ from typing import Any
 
 from workup.case import Source
 from workup.errors import unknown
-from workup.judges.diagnosis import DiagnosisJudge
+from workup.judges.diagnosis import DiagnosisJudge, DiagnosisPanel
 from workup.judges.exact import ExactJudge
+from workup.judges.options import OptionJudge
 from workup.models.config import Config
 from workup.models.desk import Desk
 from workup.ports import Environment, Judge
@@ -35,8 +36,11 @@ class Staff:
         self.judge = self._judge()
 
     def _judge(self) -> Judge:
-        spec = self._specs.get("judge")
-        return ExactJudge() if spec is None else DiagnosisJudge(self.desk.open(spec))
+        """Several names, separated by commas, make a panel that decides by majority."""
+        specs = [spec.strip() for spec in self._specs.get("judge", "").split(",") if spec.strip()]
+        judges = {spec: DiagnosisJudge(self.desk.open(spec)) for spec in specs}
+        judge = DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
+        return OptionJudge(judge)  # an answer by letter is decided there, anything else by the judge
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -46,7 +50,8 @@ class Staff:
     @property
     def notes(self) -> list[str]:
         """The same for a reader."""
-        return [
+        costs = [
             f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers from the cache, cost {row['cost']:.4g}"
             for row in self.calls
         ]
+        return [*costs, *self.desk.notes]

@@ -53,6 +53,7 @@ class PolicySettings(SupportSettings):
     seed: int = 0
     dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
     environment: str | None = Field(None, description="consultation or questioning; as trained, or consultation")
+    share: float | None = Field(None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)")
     max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
     max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
@@ -133,7 +134,9 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         key = ".".join((*([prefix] if prefix else []), *where))
         if first["type"] == "extra_forbidden":
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
-        raise UserError(f"setting '{key}': {first['msg'].lower()}, not {first['input']!r}") from None
+        # What stands under endpoints may be a key in the wrong place: it is not quoted.
+        given = "" if where[:1] == ("endpoints",) else f", not {first['input']!r}"
+        raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
 
 
 def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:

@@ -129,7 +129,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     state, policy = PartialState(cpu=not cuda()), plan.open_policy()
     if state.is_main_process:
         command = shlex.join(["workup", *sys.argv[1:]])
-        Run.create(out, plan.config, versions({"run": settings.seed}, command), private=plan.source.restricted).close()
+        Run.create(out, plan.config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
     state.wait_for_everyone()
     return _go_on(out, plan, policy, live)
 
@@ -140,7 +140,7 @@ def resume(path: Path, live: Live) -> Run:
         if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-        plan = Plan.of(build(Settings, run.config), path)
+        plan = Plan.of(build(Settings, run.settings), path)
     return _go_on(path, plan, plan.open_policy(), live)
 
 

@@ -15,7 +15,7 @@ from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
-from workup.text import blocks, neutralise, normalise
+from workup.text import blocks, neutralise, normalise, tagged
 
 DIAGNOSE = "diagnose"
 MALFORMED = "malformed"
@@ -108,6 +108,9 @@ class Consultation:
         than 300 characters, and anything at all after the action. Prose before the action is a thought, and no error.
         """
         return _read(text)
+
+    def write(self, kind: str, content: str) -> str:
+        return tagged(kind, content)
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         return self.reply(case, action)

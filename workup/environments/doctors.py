@@ -6,7 +6,7 @@ sees, `case.given` and the ids that answers revealed, except `FullInformationDoc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,17 +19,18 @@ from workup.rollout import seed_key
 from workup.text import tagged
 
 Evidence = dict[str, tuple[str, ...]]
+Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar
 
 
 class BayesDiagnoser:
     """Asks nothing: names what is most probable given what has been seen. A `Doctor` and a `Diagnoser` (CR-11)."""
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item]) -> None:
-        self.knowledge = knowledge
+    def __init__(self, knowledge: Knowledge, items: Sequence[Item], write: Write = tagged) -> None:
+        self.knowledge, self.write = knowledge, write
         self.items = {item.name: item for item in items}
 
     async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
-        return _say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
+        return self._say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
 
     async def diagnose(self, episode: Episode) -> str:
         return self.most_probable(self.evidence(episode.case, episode.turns))
@@ -50,6 +51,9 @@ class BayesDiagnoser:
                     known.setdefault(parent.name, ())
         return known
 
+    def _say(self, kind: str, content: str) -> Act:
+        return Act((), Completion(self.write(kind, content)))
+
     def most_probable(self, evidence: Evidence) -> str:
         return self.knowledge.diagnoses[int(np.argmax(self.knowledge.posterior(evidence)))]
 
@@ -68,24 +72,26 @@ class RandomDoctor(BayesDiagnoser):
     The draws depend on `seed`, the case, the sampling key and the turn alone.
     """
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, seed: int = 0) -> None:
-        super().__init__(knowledge, items)
+    def __init__(
+        self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, seed: int = 0, write: Write = tagged
+    ) -> None:
+        super().__init__(knowledge, items, write)
         self.max_turns, self.seed = max_turns, seed
 
     async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
         evidence = self.evidence(case, past)
         unasked = [name for name in self.items if name not in evidence]
         if len(past) >= self.max_turns - 1 or not unasked:
-            return _say(DIAGNOSE, self.most_probable(evidence))
+            return self._say(DIAGNOSE, self.most_probable(evidence))
         item = self.items[unasked[seed_key(self.seed, case.id, sampling.key, len(past)) % len(unasked)]]
-        return _say(item.kind.value, item.name)
+        return self._say(item.kind.value, item.name)
 
 
 class GreedyDoctor(BayesDiagnoser):
     """Asks the item with the largest expected information gain, `max_turns` − 1 times, then diagnoses."""
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10) -> None:
-        super().__init__(knowledge, items)
+    def __init__(self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, write: Write = tagged) -> None:
+        super().__init__(knowledge, items, write)
         self.max_turns = max_turns
         # Encounters share their first questions: the choice depends on the evidence alone.
         self._choose = lru_cache(maxsize=1 << 15)(self._best)
@@ -94,8 +100,8 @@ class GreedyDoctor(BayesDiagnoser):
         evidence = self.evidence(case, past)
         choice = self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
         if choice is None:
-            return _say(DIAGNOSE, self.most_probable(evidence))
-        return _say(self.items[choice].kind.value, choice)
+            return self._say(DIAGNOSE, self.most_probable(evidence))
+        return self._say(self.items[choice].kind.value, choice)
 
     def _best(self, evidence: frozenset[tuple[str, tuple[str, ...]]]) -> str | None:
         known = dict(evidence)
@@ -108,7 +114,3 @@ def _by_item(facts: Sequence[Fact]) -> Evidence:
     for fact in facts:
         known[fact.item] = (*known.get(fact.item, ()), fact.id)
     return known
-
-
-def _say(tag: str, content: str) -> Act:
-    return Act((), Completion(tagged(tag, content)))

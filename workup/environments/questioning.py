@@ -81,6 +81,10 @@ _HEADING = re.compile(
 _BRACKET = re.compile(r"[\[［【][ \t]{0,4}(?:answer|回答|答案)[ \t]{0,4}[:：]([^\[\]［］【】]*)[\]］】]", re.IGNORECASE)
 
 
+_ASKING, _ANSWERING, _CLOSING = "question:", "answer: [answer:", "]"
+_GRAMMAR = (_ASKING, _ANSWERING, _CLOSING, END)
+
+
 class Questioning:
     """An `Environment`: the doctor questions a patient about a partial question and answers it (PM-1).
 
@@ -150,6 +154,9 @@ class Questioning:
         """
         return _read(text)
 
+    def write(self, kind: str, content: str) -> str:
+        return f"{_ANSWERING} {content}{_CLOSING} {END}" if kind == DIAGNOSE else f"{_ASKING} {content} {END}"
+
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the patient gives up."""
         if action.kind == DIAGNOSE:
@@ -171,15 +178,6 @@ class Questioning:
 def open(source: Source, max_turns: int) -> Questioning:
     """The questioning environment over the cases of `source`, with the embedded patient."""
     return Questioning(Consultation(source.items, source.diagnoses, max_turns), max_turns=max_turns)
-
-
-def written(kind: str, content: str) -> str:
-    """An action as a demonstration writes it: what `Questioning.read` reads back."""
-    return f"{_ASKING} {content} {END}" if kind == ASK else f"{_ANSWERING} {content}{_CLOSING} {END}"
-
-
-_ASKING, _ANSWERING, _CLOSING = "question:", "answer: [answer:", "]"
-_GRAMMAR = (_ASKING, _ANSWERING, _CLOSING, END)
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:

@@ -75,6 +75,9 @@ class SimulatedRecord:
     def read(self, text: str) -> Action:
         return self.record.read(text)
 
+    def write(self, kind: str, content: str) -> str:
+        return self.record.write(kind, content)
+
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the model gives no usable result."""
         recorded = self.record.reply(case, action)

@@ -57,6 +57,11 @@ class Desk:
         kept = (self.folder / FILE).exists()
         return [asdict(row) for row in self._account.costs()] if kept else []
 
+    @property
+    def notes(self) -> list[str]:
+        """What the endpoints turned out not to do as they were told, for the reader of a run."""
+        return [f"{model.name}: {note}" for model in self._models.values() for note in getattr(model.model, "notes", ())]
+
     def close(self) -> None:
         """Writes what is waiting. A run that is killed before loses counted hits, no answer and no charge."""
         if "_account" in self.__dict__:

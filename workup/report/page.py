@@ -25,9 +25,13 @@ CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
 
-def build(run: Run) -> Path:
-    """Write `run`'s report.html and return its path. Raises UserError when the disk refuses."""
-    write_whole(run.report, render("report.html", **_content(run)))
+def build(run: Run, *, transcripts: bool = False) -> Path:
+    """Write `run`'s report.html and return its path. Raises UserError when the disk refuses.
+
+    Transcripts of restricted cases are left out unless `transcripts` asks for them.
+    """
+    withheld = bool(run.config.get("restricted")) and not transcripts
+    write_whole(run.report, render("report.html", **_content(run, withheld)))
     return run.report
 
 
@@ -52,7 +56,7 @@ def _style() -> Markup:
     return Markup(resources.files("workup.report").joinpath("templates/style.css").read_text(encoding="utf-8"))
 
 
-def _content(run: Run) -> dict[str, Any]:
+def _content(run: Run, withheld: bool) -> dict[str, Any]:
     entries = tables.entries_of(run)
     ends = Ends.of(list(entries))
     lines = list(run.metrics())
@@ -74,7 +78,7 @@ def _content(run: Run) -> dict[str, Any]:
         **_training(lines, entries, ends),
         "parts": tables.reward_parts(run, ends) if ends.names else [],
         **_evaluations(run, entries, ends, lines),
-        **_transcripts(run, ends),
+        **_transcripts(run, ends, withheld),
         "config": list(flat(run.config)),
         "versions": [(name, value) for name, value in run.versions.items() if value is not None],
         "files": list(_files(run)),
@@ -167,13 +171,13 @@ def _scatter_caption(curve: Curve) -> str:
     return f"{points}{path} Episodes that found nothing have no noise and no critical share."
 
 
-def _transcripts(run: Run, ends: Ends) -> dict[str, Any]:
-    sides = [run.outcomes(name) for name in ends.names]
+def _transcripts(run: Run, ends: Ends, withheld: bool) -> dict[str, Any]:
+    sides = [] if withheld else [run.outcomes(name) for name in ends.names]
     chosen = transcripts.groups(sides[0], sides[-1], single=len(sides) == 1) if sides else []
     pairs = list(transcripts.pairs(run, ends, chosen))
     weights = {fact.weight for pair in pairs for fact in pair.record.episode.case.truth.facts}
     legend = [(weight, name) for weight, name in NAMES.items() if weight is not None or None in weights]
-    return {"groups": chosen, "pairs": pairs, "legend": legend, "scored": None not in weights}
+    return {"groups": chosen, "pairs": pairs, "legend": legend, "scored": None not in weights, "withheld": withheld}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

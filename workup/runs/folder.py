@@ -30,6 +30,8 @@ from workup.runs.files import JsonLines, clear_errors, read_json, write_json, wr
 from workup.runs.record import Record
 from workup.runs.store import Store, conditions
 
+NOTED = ("kind", "restricted")
+
 
 class Outcome(NamedTuple):
     """What tables need of an episode, without its transcript."""
@@ -85,8 +87,8 @@ class Run:
         self._store = Store(path / "episodes.sqlite")
 
     @classmethod
-    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any], *, private: bool = False) -> Run:
-        """Start a run in a new or empty folder; a private one is closed to other users of the machine (mode 0700).
+    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any], *, restricted: bool = False) -> Run:
+        """Start a run in a new or empty folder; one of restricted cases is closed to other users (mode 0700).
 
         Raises UserError when the folder holds a run or anything else, or cannot be written.
         """
@@ -94,8 +96,9 @@ class Run:
         _check_free(path)
         with clear_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-            if private:
+            if restricted:
                 path.chmod(0o700)
+        config = {**config, "restricted": True} if restricted else config
         write_json(path / "versions.json", versions)
         write_whole(path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
         return cls.open(path)
@@ -114,6 +117,11 @@ class Run:
     @property
     def name(self) -> str:
         return self.path.resolve().name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings among `config`: what the run was told, without what it notes about itself."""
+        return {name: value for name, value in self.config.items() if name not in NOTED}
 
     @property
     def checkpoints(self) -> Path:

@@ -1,0 +1,125 @@
+"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call, and cached look-ups.
+
+Two runs of the same steps, one with the exact judge, one with a language model behind a real server on loopback (a process of
+its own). Its answers arrive while other episodes still play; equal questions are asked once. The second pass over the same
+cases shows how much the cache saves, while the policy goes on changing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from bench.figures import Figure
+from workup.case import Case, FixedSource
+from workup.cases.clinic import open_clinic
+from workup.collect import Collection, Share
+from workup.engines.trl import TrlEngine
+from workup.environments.consultation import Consultation
+from workup.environments.teacher import Teaching
+from workup.episode import Message
+from workup.judges.diagnosis import DiagnosisJudge
+from workup.judges.exact import ExactJudge
+from workup.methods import load
+from workup.models.config import Config
+from workup.models.desk import Desk
+from workup.models.endpoint import EndpointSettings
+from workup.models.local import LocalPolicy
+from workup.models.tiny import TinySettings, build
+from workup.ports import Judge, Reinforce, Request
+from workup.settings import Settings
+
+LATENCY, CONCURRENCY = 0.3, 128
+CASES, GROUP, LESSONS, EPOCHS = 64, 8, 300, 3  # a step is an epoch: it plays all cases
+LOOKUPS = 20_000
+
+
+def measure() -> list[Figure]:
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder, endpoint() as settings:
+        desk = Desk(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
+        judge = Counting(desk)
+        plain = epochs(Path(folder) / "plain", ExactJudge(), lambda: None)
+        judged = epochs(Path(folder) / "judged", judge, judge.mark)
+        saved = 1 - (judge.calls[-1] - judge.calls[0]) / (judge.asked[-1] - judge.asked[0])
+        rate = lookups(desk)
+        desk.close()
+    return [
+        Figure("first epoch with a judge of 300 ms", judged[0], plain[0], "s", judged[0] / plain[0], 1.2, False),
+        Figure("judgements of later epochs without a call", saved, 1.0, "", saved, 0.9, True),
+        Figure("cached look-ups", rate, 10_000.0, "/s", rate / 10_000, 1.0, True),
+    ]
+
+
+class Counting:
+    """A language model as judge that notes, after each epoch, how often it was asked and how many calls that took."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.judge, self.times = desk, DiagnosisJudge(desk.open("endpoint:slow")), 0
+        self.asked: list[int] = []
+        self.calls: list[int] = []
+
+    async def same(self, answer: str, case: Case) -> bool:
+        self.times += 1
+        return await self.judge.same(answer, case)
+
+    def mark(self) -> None:
+        self.asked.append(self.times)
+        self.calls.append(sum(row["calls"] for row in self.desk.costs()))
+
+
+def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
+    """Seconds of each epoch of a run that starts from the same warm start."""
+    settings = Settings(method="craft", max_tokens=8, batch=CASES, group=GROUP, steps=EPOCHS, lr=1e-3)
+    method, whole = load("craft"), open_clinic("s")
+    source = FixedSource("clinic:s", whole.train[:CASES], whole.test[:1], whole.items, whole.diagnoses, whole.phrases)
+    environment = Consultation(source.items, source.diagnoses)
+    model, tokenizer = build(source, environment.phrases, TinySettings(), seed=1)
+    times: list[float] = []
+
+    def on_step(step: int, update: Mapping[str, float]) -> None:
+        times.append(time.perf_counter())
+        mark()
+
+    engine = TrlEngine(LocalPolicy(model.eval(), tokenizer), settings, folder, on_step=on_step)
+    lessons = ([Teaching().demonstrate(whole, environment, 0, 16 * k + i) for i in range(16)] for k in range(LESSONS))
+    engine.imitate(lessons, LESSONS)
+    stage = next(stage for stage in method.stages(method.settings()) if isinstance(stage, Reinforce))
+    collection = Collection(stage, source, environment, judge, settings, Share(0, 1, engine.gather), lambda step: None)
+    times[:] = [time.perf_counter()]
+    engine.reinforce(collection.collect, settings.steps)
+    return [after - before for before, after in pairwise(times)]
+
+
+def lookups(desk: Desk) -> float:
+    """Cached answers per second, asked for by concurrent tasks."""
+    requests = [Request("judge", "bench", (Message("user", f"{index % 500}"),)) for index in range(LOOKUPS)]
+    model = desk.open("endpoint:slow")
+
+    async def ask() -> float:
+        await asyncio.gather(*(model.complete(request) for request in requests[:500]))
+        began = time.perf_counter()
+        await asyncio.gather(*(model.complete(request) for request in requests))
+        return LOOKUPS / (time.perf_counter() - began)
+
+    return asyncio.run(ask())
+
+
+@contextmanager
+def endpoint() -> Iterator[EndpointSettings]:
+    """The slow server in a process of its own."""
+    command = [sys.executable, "-m", "bench.slow_endpoint", str(LATENCY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+        yield EndpointSettings(base_url=url, model="bench", concurrency=CONCURRENCY)
+        server.kill()
