@@ -1,0 +1,379 @@
+"""The local scorer against plain forward passes, one prompt at a time; tries against their definition."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from test_local_policy import SHAPE, letters, qwen
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Qwen3ForCausalLM,
+)
+
+from workup.cases.clinic import open_clinic
+from workup.environments.consultation import Consultation
+from workup.episode import Message
+from workup.errors import RolloutError, UserError, WorkupError
+from workup.models.local import MARK, LocalPolicy
+from workup.models.scorer import LocalScorer
+from workup.models.scorer_trie import Wanted, batches, block, rows, visible
+from workup.models.tiny import TinySettings, build
+from workup.ports import Context, Probe
+
+torch.set_num_threads(1)
+
+OPENING = (Message("system", "be brief"), Message("user", "what is it? "))
+
+
+def gpt2() -> Any:
+    """Learned absolute positions, and a head that is called on float32."""
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=90, n_positions=256, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3)
+    ).eval()
+
+
+def gemma2() -> Any:
+    """Squashes its logits after the output layer; its sliding layers are made to see everything."""
+    torch.manual_seed(0)
+    config = Gemma2Config(**SHAPE | {"vocab_size": 90, "num_key_value_heads": 4, "layer_types": ["full_attention"] * 2},
+                          final_logit_softcapping=2.0, attn_logit_softcapping=None)  # fmt: skip
+    return Gemma2ForCausalLM(config).eval()
+
+
+MODELS = {
+    "qwen": lambda: qwen(90),
+    "eager": lambda: qwen(90, "eager"),
+    "gpt2": gpt2,
+    "gemma2": gemma2,
+    "lora": lambda: get_peft_model(qwen(90), LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).eval(),
+}
+
+
+def scorer(model: Any = None, **more: Any) -> LocalScorer:
+    return LocalScorer(LocalPolicy(qwen(90) if model is None else model, letters()), **more)
+
+
+def score(judge: LocalScorer, *probes: Probe) -> list[Any]:
+    async def all_of() -> list[Any]:
+        return list(await asyncio.gather(*map(judge.score, probes)))
+
+    return asyncio.run(all_of())
+
+
+def apart(model: Any, policy: LocalPolicy, probe: Probe, context: Context) -> float:
+    """log P of the probe's answer by an ordinary forward pass on one prompt: the definition."""
+    ids: list[int] = []
+    if probe.opening:
+        chat = [{"role": m.role, "content": m.content} for m in probe.opening]
+        chat[-1]["content"] += MARK
+        head, tail = policy.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).split(MARK)
+        ids += policy.encode(head)
+    for piece in context:
+        ids += policy.encode(piece) if isinstance(piece, str) else piece
+    ids += (policy.encode(tail) if probe.opening else ()) + policy.encode(probe.lead)
+    answer = policy.encode(probe.answer)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*ids, *answer]])).logits[0].double()
+    chances = logits.log_softmax(-1)
+    return sum(float(chances[len(ids) + i - 1, token]) for i, token in enumerate(answer))
+
+
+WORDS = st.text("abcd .", min_size=1, max_size=5)
+CONTEXTS = st.lists(st.lists(WORDS, max_size=4).map(tuple), min_size=1, max_size=8)
+KEPT = scorer()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_values_are_those_of_separate_prompts(name: str) -> None:
+    model = MODELS[name]()
+    judge = scorer(model)
+    nested = tuple(("fever. ", "cough. ", "rash. ")[:n] for n in range(4))
+    probes = [
+        Probe("a", "measles", OPENING, (*nested, ("cough. ", "fever. "), ("cough. ",)), "it is "),
+        Probe("b", "flu", OPENING, nested),
+        Probe("c", "flu or so", (), (("abc", (7, 8, 9)), ("abc",), ((7, 8),))),
+    ]
+    for probe, found in zip(probes, score(judge, *probes), strict=True):
+        expected = [apart(model, judge.policy, probe, context) for context in probe.contexts]
+        assert found.totals == pytest.approx(expected, abs=1e-4)
+        assert found.tokens == len(probe.answer)
+        assert found.means == pytest.approx([value / len(probe.answer) for value in expected], abs=1e-5)
+    assert judge.work.forwards == 1
+
+
+@given(st.lists(st.tuples(CONTEXTS, WORDS, st.sampled_from(["", "so "])), min_size=1, max_size=4), st.integers(1, 200))
+@settings(max_examples=40)
+def test_any_contexts_in_any_batches(asked: list[tuple[list[Context], str, str]], budget: int) -> None:
+    KEPT.refresh()
+    KEPT.budget = budget
+    probes = [Probe("x", answer, OPENING, tuple(contexts), lead) for contexts, answer, lead in asked]
+    for probe, found in zip(probes, score(KEPT, *probes), strict=True):
+        assert found.totals == pytest.approx([apart(KEPT.model, KEPT.policy, probe, c) for c in probe.contexts], abs=1e-4)
+
+
+def test_half_precision_agrees_as_far_as_it_can() -> None:
+    model = qwen(90).bfloat16()
+    judge = scorer(model)
+    probe = Probe("x", "measles", OPENING, (("fever. ",), ("fever. ", "rash. "), ()))
+    exact = [apart(qwen(90), judge.policy, probe, context) for context in probe.contexts]
+    assert score(judge, probe)[0].means == pytest.approx([value / 7 for value in exact], abs=0.1)
+
+
+def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
+    source = open_clinic("xs")
+    environment = Consultation(source.items, source.diagnoses)
+    policy = LocalPolicy(*build(source, environment.phrases, TinySettings(width=32, heads=2), seed=3))
+    policy.model.eval()
+    case = next(case for case in source.train if len(case.truth.facts) > 2)
+    facts = [f" {fact.text}" for fact in case.truth.facts]
+    probe = Probe(case.id, case.truth.diagnosis, environment.open(case), (tuple(facts), ()), "<diagnose>")
+    found = score(LocalScorer(policy), probe)[0]
+    assert found.tokens == 1
+    rendered = [*policy.render(environment.open(case)), *policy.encode("".join(facts)), *policy.encode("<diagnose>")]
+    (token,) = policy.encode(case.truth.diagnosis)
+    with torch.no_grad():
+        expected = policy.model(input_ids=torch.tensor([rendered])).logits[0, -1].log_softmax(-1)[token]
+    assert found.totals[0] == pytest.approx(float(expected), abs=1e-5)
+
+
+# --------------------------------------------------------------------------------------------------- what is remembered
+
+
+def test_equal_contents_are_computed_once_whoever_asks() -> None:
+    judge = scorer()
+    probe = Probe("x", "flu", OPENING, (("fever. ",), (), ("fever. ",)))
+    twin = Probe("y", "flu", (Message("system", "be brief"), Message("user", "what is it? ")), (("fever. ",),))
+    first, second = score(judge, probe, twin)
+    assert first.totals[0] == first.totals[2] == second.totals[0]
+    assert (judge.work.asked, judge.work.scored) == (4, 2)
+    tokens = judge.work.tokens
+    again = score(judge, probe)[0]
+    assert (again.totals, judge.work.tokens, judge.work.scored) == (first.totals, tokens, 2)
+
+
+def test_what_differs_in_anything_is_not_mistaken_for_the_same() -> None:
+    judge = scorer()
+    user = (Message("user", "x"),)
+    probes = [
+        Probe("x", "flu", user, (("ab",),)),
+        Probe("x", "flu", user, (("a", "b"),)),
+        Probe("x", "flu", user, (("ab",),), "so "),
+        Probe("x", "flu", (), (("user", "x", "ab"),)),
+        Probe("x", "flue", user, (("ab",),)),
+        Probe("x", "flu", user, (((3, 4),),)),
+    ]
+    score(judge, *probes)
+    assert judge.work.scored == len(probes)
+
+
+def test_a_live_scorer_forgets_and_a_frozen_one_does_not_move() -> None:
+    policy = LocalPolicy(qwen(90), letters())
+    live, frozen = LocalScorer(policy), LocalScorer.frozen(policy)
+    probe = Probe("x", "flu", OPENING)
+    before = score(live, probe)[0]
+    assert score(frozen, probe)[0] == before
+    with torch.no_grad():
+        policy.model.lm_head.weight.mul_(0.5)
+    assert score(live, probe)[0] == before, "remembered until it is told"
+    live.refresh()
+    frozen.refresh()
+    assert score(live, probe)[0].totals[0] != pytest.approx(before.totals[0], abs=1e-3)
+    assert score(frozen, probe)[0] == before
+
+
+def test_only_so_many_values_are_remembered() -> None:
+    judge = scorer(remembered=3)
+    score(judge, Probe("x", "flu", OPENING, tuple((str(i),) for i in range(5))))
+    assert len(judge.known) == 3
+    score(judge, Probe("x", "flu", OPENING, (("2",),)), Probe("x", "flu", OPENING, (("9",),)))
+    score(judge, Probe("x", "flu", OPENING, (("2",),)))
+    assert judge.work.scored == 6, "the one last used stayed"
+
+
+# ------------------------------------------------------------------------------------------------------- model and state
+
+
+def test_without_adapters_it_is_the_base_model_and_the_policy_is_left_alone() -> None:
+    torch.manual_seed(1)
+    base = qwen(90)
+    probe = Probe("x", "flu", OPENING, (("fever. ",),))
+    expected = score(scorer(base), probe)[0]
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).train()
+    flags = [p.requires_grad for p in adapted.parameters()]
+    policy = LocalPolicy(adapted, letters())
+    with_, without = LocalScorer(policy), LocalScorer(policy, adapters=False)
+    assert score(without, probe)[0].totals == pytest.approx(expected.totals, abs=1e-5)
+    assert abs(score(with_, probe)[0].totals[0] - expected.totals[0]) > 1e-2
+    assert [p.requires_grad for p in adapted.parameters()] == flags
+    assert adapted.training
+
+
+def test_no_gradient_and_no_dropout() -> None:
+    model = qwen(90, attention_dropout=0.5).train()
+    judge = scorer(model)
+    one = score(judge, Probe("x", "flu", OPENING))[0]
+    judge.refresh()
+    assert score(judge, Probe("x", "flu", OPENING))[0] == one
+    assert model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+class Blind(Qwen3ForCausalLM):
+    """Attends to everything before, whatever it is told."""
+
+    def forward(self, attention_mask: Any = None, **more: Any) -> Any:
+        return super().forward(**more)
+
+
+def test_models_that_ignore_or_refuse_masks_are_refused() -> None:
+    blind = Blind(qwen(90).config)
+    blind.load_state_dict(qwen(90).state_dict())
+    bloom = BloomForCausalLM(BloomConfig(vocab_size=90, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.5))
+    sliding = qwen(90, use_sliding_window=True, sliding_window=8, max_window_layers=0)
+    for model in (blind, bloom):
+        with pytest.raises(UserError, match="does not obey attention masks"):
+            scorer(model.eval())
+    with pytest.raises(UserError, match="sliding"):
+        scorer(sliding)
+
+
+# ----------------------------------------------------------------------------------------------------------------- faults
+
+
+def test_what_does_not_fit_the_context_fails_that_request_only() -> None:
+    judge = scorer(qwen(90, context=64))
+    long, short = Probe("case 7", "flu", OPENING, ((), ("a" * 60,))), Probe("b", "flu", (Message("user", "x"),))
+
+    async def both() -> Any:
+        return await asyncio.gather(judge.score(long), judge.score(short), return_exceptions=True)
+
+    failed, fine = asyncio.run(both())
+    assert isinstance(failed, RolloutError)
+    assert "case 7" in str(failed)
+    assert "64" in str(failed)
+    assert math.isfinite(fine.totals[0])
+    with pytest.raises(RolloutError, match="answer of 70"):
+        score(judge, Probe("case 7", "a" * 70, OPENING))
+
+
+def test_values_that_are_no_numbers_name_the_case_and_are_not_kept() -> None:
+    judge = scorer()
+    good = judge.model.lm_head.weight.detach().clone()
+    for broken, shown in ((math.nan, "nan"), (math.inf, "nan|inf")):
+        with torch.no_grad():
+            judge.model.lm_head.weight[:] = broken
+        with pytest.raises(WorkupError, match=f"case 'seven'.*({shown})"):
+            score(judge, Probe("seven", "flu", OPENING))
+    with torch.no_grad():
+        judge.model.lm_head.weight[:] = good
+    assert math.isfinite(score(judge, Probe("seven", "flu", OPENING))[0].totals[0])
+
+
+def test_nothing_to_score_and_nothing_before_it() -> None:
+    with pytest.raises(WorkupError, match="case 'x': the answer '' has no tokens"):
+        score(scorer(), Probe("x", "", OPENING))
+    with pytest.raises(WorkupError, match="nothing stands before"):
+        score(scorer(), Probe("x", "flu"))
+
+
+def test_a_template_that_refuses_the_messages_names_the_case() -> None:
+    judge = scorer()
+    judge.policy.tokenizer.chat_template = "{{ raise_exception('no system') }}"
+    with pytest.raises(RolloutError, match="case 'x': the chat template refuses"):
+        score(judge, Probe("x", "flu", OPENING))
+
+
+def test_a_crash_reaches_every_caller_and_the_next_request_works() -> None:
+    judge = scorer()
+    judge.model.lm_head.bias = torch.nn.Parameter(torch.zeros(3))
+    probes = [Probe("x", "flu", OPENING), Probe("y", "cold", OPENING)]
+
+    async def both() -> Any:
+        return await asyncio.gather(*map(judge.score, probes), return_exceptions=True)
+
+    assert all(isinstance(result, RuntimeError) for result in asyncio.run(both()))
+    judge.model.lm_head.bias = None
+    assert len(score(judge, *probes)) == 2
+
+
+def test_a_caller_that_gives_up_does_not_take_others_along() -> None:
+    judge = scorer()
+    probe = Probe("x", "flu", OPENING)
+
+    async def one_leaves() -> Any:
+        leaving, staying = asyncio.create_task(judge.score(probe)), asyncio.create_task(judge.score(probe))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        return await staying
+
+    assert math.isfinite(asyncio.run(one_leaves()).totals[0])
+
+
+# ------------------------------------------------------------------------------------------------------------------- tries
+
+RUNS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5).map(tuple)
+WANTED = st.lists(
+    st.builds(Wanted, RUNS, st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)), min_size=1, max_size=12
+)
+
+
+def seen(mask: Any, row: Any, place: int) -> list[int]:
+    """The tokens that the token at `place` sees, by position."""
+    return [row.tokens[i] for i in sorted(np.flatnonzero(mask[place]), key=lambda i: row.positions[i])]
+
+
+@given(WANTED, st.integers(1, 60), st.sampled_from([0.0, 1.0, 8.0, math.inf]))
+def test_every_answer_token_sees_exactly_its_own_past(wanted: Sequence[Wanted], longest: int, exchange: float) -> None:
+    laid = rows(wanted, longest, exchange)
+    assert sorted((w.path, w.answer) for row in laid for w in row.wanted) == sorted((w.path, w.answer) for w in wanted)
+    for row in laid:
+        mask = visible(np.arange(len(row)), np.array(row.ends))
+        places = iter(row.predictors)
+        for one in row.wanted:
+            before = [i for run in one.path for i in run]
+            for n in range(len(one.answer)):
+                place = next(places)
+                assert seen(mask, row, place) == [*before, *one.answer[:n]]
+                assert row.positions[place] == len(before) + n - 1
+        alone = max(sum(map(len, w.path)) + len(w.answer) for w in row.wanted)
+        assert len(row) <= max(longest, alone)
+
+
+@given(WANTED, st.integers(1, 60), st.integers(1, 60), st.integers(1, 10))
+def test_batches_keep_to_their_budget(wanted: Sequence[Wanted], longest: int, budget: int, scored: int) -> None:
+    laid = rows(wanted, longest, 8.0)
+    made = list(batches(laid, budget, scored))
+    assert sorted(map(id, laid)) == sorted(id(row) for batch in made for row in batch)
+    for batch in made:
+        packed = block(batch)
+        assert len(batch) == 1 or (packed.tokens.size <= budget and len(packed.targets) <= scored)
+        assert packed.tokens.shape == (len(batch), max(map(len, batch)))
+        assert [packed.tokens.flat[i] for i in packed.predictors] == [row.tokens[i] for row in batch for i in row.predictors]
+
+
+def test_shared_beginnings_stand_once_and_a_branch_leaves_where_that_is_cheaper() -> None:
+    head, facts = (1,) * 100, [(2 + i,) * 10 for i in range(30)]
+    nested = [Wanted((head, *facts[:n]), (99,)) for n in range(31)]
+    turned = [Wanted((head, *facts[::-1][:n]), (99,)) for n in range(1, 31)]
+    (row,) = rows(nested, 10_000, math.inf)
+    assert len(row) == 100 + 300 + 31
+    assert [len(row) for row in rows([*nested, *turned], 10_000, math.inf)] == [431 + 330]
+    # (431 + 330)² − 431² − 430² pairs against 100 tokens.
+    assert [len(row) for row in rows([*nested, *turned], 10_000, 2085)] == [431 + 330]
+    assert [len(row) for row in rows([*nested, *turned], 10_000, 2084)] == [431, 430]
+    assert len(rows([*nested, Wanted(((7, 7),), (99,))], 10_000, math.inf)) == 2, "nothing is shared"

@@ -1,0 +1,311 @@
+"""A local Hugging Face model as a scorer: how probable an answer is after each of many contexts.
+
+Contexts that begin alike share their tokens (`scorer_trie`), concurrent requests share forward passes, and what was asked
+before is remembered. The output layer runs only where an answer's token is predicted. No gradient flows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jinja2 import TemplateError
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch.nn import functional as F
+
+from workup.episode import Message
+from workup.errors import RolloutError, UserError, WorkupError
+from workup.models.local import MARK, LocalPolicy
+from workup.models.scorer_trie import Block, Ids, Row, Wanted, batches, block, rows, visible
+from workup.ports import Context, Logprobs, Piece, Probe
+
+BUDGET = {"cpu": 4_096, "cuda": 32_768}  # tokens of one forward pass
+LOGITS = 1 << 28  # entries of the largest table of logits that is held
+REMEMBERED = 1 << 18
+# Pairs that attention relates in the time of one token's other layers, by hidden size: 24 d² multiplications against 4 d.
+EXCHANGE = 6
+TOLERANCE = {torch.float32: 1e-2}
+ROUGH = 0.5  # nats by which a packed answer may differ in half precision, where single logits are that coarse
+
+
+@dataclass(slots=True)
+class Work:
+    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these took `tokens`, padding
+    included, through the model in `forwards` and `seconds`.
+    """
+
+    asked: int = 0
+    scored: int = 0
+    tokens: int = 0
+    forwards: int = 0
+    seconds: float = 0.0
+
+
+class LocalScorer:
+    """Implements `Scorer` on the model of a `LocalPolicy`, as its weights are when a request is served.
+
+    Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never do; `adapters=False` scores
+    with the policy's own weights but without its adapters, which training leaves alone. `budget` bounds the tokens of a forward
+    pass, `remembered` the values kept. Raises UserError for models whose attention does not obey a mask.
+    """
+
+    def __init__(
+        self, policy: LocalPolicy, *, adapters: bool = True, budget: int | None = None, remembered: int = REMEMBERED
+    ) -> None:
+        self.policy, self.adapters, self.remembered = policy, adapters, remembered
+        self.model: Any = policy.model
+        self.budget = budget or BUDGET.get(policy.device.type, BUDGET["cuda"])
+        self.work = Work()
+        self.known: OrderedDict[bytes, float] = OrderedDict()
+        self.flying: dict[bytes, asyncio.Future[float]] = {}
+        self.waiting: list[Wanted] = []
+        self.worker: asyncio.Task[None] | None = None
+        self._frame = lru_cache(maxsize=4_096)(self._split)
+        self._check_attention()
+
+    @classmethod
+    def frozen(cls, policy: LocalPolicy, **settings: Any) -> Self:
+        """On a copy of the policy's model as it is now."""
+        model = copy.deepcopy(policy.model).requires_grad_(False).eval()
+        return cls(LocalPolicy(model, policy.tokenizer), **settings)
+
+    def refresh(self) -> None:
+        """Forgets all values; call it after the weights have changed. Nothing may be in flight."""
+        assert not self.flying
+        self.known.clear()
+
+    async def score(self, probe: Probe) -> Logprobs:
+        answer = self.policy.encode(probe.answer)
+        if not answer:
+            raise WorkupError(f"case '{probe.case}': the answer '{probe.answer}' has no tokens to score")
+        keys = _keys(probe)
+        self.work.asked += len(keys)
+        found = {key: self.known[key] for key in keys if key in self.known}
+        missing = {key: context for key, context in zip(keys, probe.contexts, strict=True) if key not in found}
+        if missing:
+            found |= await self._computed(probe, answer, missing)
+        for key in found:
+            if key in self.known:
+                self.known.move_to_end(key)
+        return Logprobs(tuple(self._finite(probe, found[key]) for key in keys), len(answer))
+
+    async def _computed(self, probe: Probe, answer: Ids, missing: dict[bytes, Context]) -> dict[bytes, float]:
+        """The values of contexts that are not known, each computed once whoever else is asking for it."""
+        paths = {key: self._path(probe, context, len(answer)) for key, context in missing.items() if key not in self.flying}
+        loop = asyncio.get_running_loop()
+        for key, path in paths.items():
+            self.flying[key] = loop.create_future()
+            self.waiting.append(Wanted(path, answer, key))
+        self.work.scored += len(paths)
+        if self.waiting and (self.worker is None or self.worker.done()):
+            self.worker = loop.create_task(self._serve())
+        futures = {key: self.flying[key] for key in missing}
+        # A caller that is cancelled must not cancel what others wait for.
+        await asyncio.wait(futures.values())
+        return {key: future.result() for key, future in futures.items()}
+
+    def _finite(self, probe: Probe, value: float) -> float:
+        if not math.isfinite(value):
+            raise WorkupError(f"case '{probe.case}': the model gives the answer '{probe.answer}' the log-probability {value}")
+        return value
+
+    # --- text to tokens ---
+
+    def _path(self, probe: Probe, context: Context, answer: int) -> tuple[Ids, ...]:
+        """The runs of tokens before the answer."""
+        try:
+            head, tail = self._frame(probe.opening)
+        except TemplateError as error:
+            raise RolloutError(f"case '{probe.case}': the chat template refuses the messages: {error}") from error
+        runs = (head, *map(self._ids, context), tail, self._ids(probe.lead))
+        path = tuple(run for run in runs if run)
+        length = sum(map(len, path))
+        if not length:
+            raise WorkupError(f"case '{probe.case}': nothing stands before the answer '{probe.answer}'")
+        if length + answer > self.policy.context:
+            raise RolloutError(
+                f"case '{probe.case}': {length} tokens and an answer of {answer} do not fit the model's context of "
+                f"{self.policy.context}"
+            )
+        return path
+
+    def _ids(self, piece: Piece) -> Ids:
+        return self.policy.encode(piece) if isinstance(piece, str) else piece
+
+    def _split(self, opening: tuple[Message, ...]) -> tuple[Ids, Ids]:
+        """What the chat template puts before the pieces, and between them and the model's turn."""
+        if not opening:
+            return (), ()
+        chat = [{"role": m.role, "content": m.content} for m in opening]
+        chat[-1]["content"] += MARK
+        whole = self.policy.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        head, _, tail = whole.rpartition(MARK)
+        return self.policy.encode(head), self.policy.encode(tail)
+
+    # --- forward passes ---
+
+    async def _serve(self) -> None:
+        """Scores while anything is waiting; between two forward passes everyone else gets their turn."""
+        try:
+            while self.waiting:
+                # Twice: once for those that a value woke, once for the requests they make.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                batch, self.waiting = self.waiting, []
+                for part in batches(self._rows(batch), self.budget, max(1, LOGITS // self._vocabulary)):
+                    self._deliver(part, self._forward(part))
+                    await asyncio.sleep(0)
+        except BaseException as error:
+            for future in self.flying.values():
+                if isinstance(error, Exception) and not future.done():
+                    future.set_exception(error)
+                future.cancel()
+            self.flying.clear()
+            self.waiting.clear()
+            if not isinstance(error, Exception):
+                raise
+
+    def _deliver(self, batch: Sequence[Row], values: Sequence[float]) -> None:
+        for one, value in zip([one for row in batch for one in row.wanted], values, strict=True):
+            self.flying.pop(one.tag).set_result(value)
+            if math.isfinite(value):
+                self.known[one.tag] = value
+        while len(self.known) > self.remembered:
+            self.known.popitem(last=False)
+
+    def _rows(self, wanted: Sequence[Wanted]) -> list[Row]:
+        return rows(wanted, self.budget, EXCHANGE * self.model.config.get_text_config().hidden_size)
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    def _forward(self, batch: Sequence[Row]) -> list[float]:
+        """log P of every answer of `batch`, in nats."""
+        began = time.perf_counter()
+        packed = block(batch)
+        with _scoring(self.model, self.adapters):
+            logprobs = self._logprobs(packed)
+        self.work.tokens += packed.tokens.size
+        self.work.forwards += 1
+        self.work.seconds += time.perf_counter() - began
+        return [float(value) for value in np.add.reduceat(logprobs.double().cpu().numpy(), packed.starts)]
+
+    def _logprobs(self, packed: Block) -> torch.Tensor:
+        """log P of every answer token, (answer tokens,) float32."""
+        tokens, positions, ends, predictors, targets = (
+            torch.from_numpy(array).to(self.policy.device)
+            for array in (packed.tokens, packed.positions, packed.ends, packed.predictors, packed.targets)
+        )
+        mask = visible(torch.arange(tokens.shape[1], device=tokens.device), ends)[:, None]
+        if self.model.config._attn_implementation == "eager":
+            # Eager attention adds its mask: a boolean one would be silently wrong.
+            mask = torch.where(mask, 0.0, torch.finfo(self.model.dtype).min).to(self.model.dtype)
+        with _only(self.model.get_output_embeddings(), predictors):
+            out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=False)
+        return -F.cross_entropy(out.logits[0].float(), targets, reduction="none")
+
+    def _check_attention(self) -> None:
+        """Raises UserError unless a few tokens have the same log-probabilities packed as one by one.
+
+        Attention that ignores masks or positions would fail silently.
+        """
+        try:
+            apart = self._discrepancy()
+        except (TypeError, ValueError, RuntimeError):
+            apart = math.inf
+        if not apart < TOLERANCE.get(self.model.dtype, ROUGH):
+            raise UserError(
+                f"model type '{self.model.config.model_type}' with {self.model.config._attn_implementation} attention does not "
+                'obey attention masks, which scoring needs; load it with attn_implementation="sdpa", or use another model'
+            )
+        self.work = Work()
+
+    def _discrepancy(self) -> float:
+        """By how much (nats) the answers of a small trie differ from those of ordinary forward passes, at most."""
+        a, b, c, d, e = (i % self._vocabulary for i in range(5, 10))
+        wanted = [Wanted(((a, b), (c,)), (d, e)), Wanted(((a, b), (d, e, a)), (c,)), Wanted(((a, b), (d, e, a), (b,)), (a, e))]
+        (row,) = rows(wanted, 64, math.inf)
+        with _scoring(self.model, self.adapters):
+            plain = [self._plain(one) for one in row.wanted]
+        return float(np.abs(np.subtract(self._forward([row]), plain)).max())
+
+    def _plain(self, one: Wanted) -> float:
+        """log P of an answer by the model's ordinary forward pass."""
+        before, answer = [i for run in one.path for i in run], torch.tensor(one.answer, device=self.policy.device)
+        ids = torch.tensor([[*before, *one.answer]], device=self.policy.device)
+        logits = self.model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
+        return -float(F.cross_entropy(logits.float(), answer, reduction="sum"))
+
+
+@contextmanager
+def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
+    """Within it the output layer `head` sees these positions of the flattened batch only, as one sequence.
+
+    As a hook of the layer, so that whatever the model does to its logits afterwards is done to these.
+    """
+    handle = head.register_forward_pre_hook(lambda module, inputs: (inputs[0].flatten(0, 1)[where][None],))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _scoring(model: Any, adapters: bool) -> Iterator[None]:
+    """The model as a scorer needs it: without dropout, gradients and, if so wished, adapters; afterwards as it was."""
+    training = model.training
+    layers = [] if adapters else [m for m in model.modules() if isinstance(m, BaseTunerLayer) and not m.disable_adapters]
+    learns = [(p, p.requires_grad) for layer in layers for p in layer.parameters()]
+    if training:
+        model.eval()
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+        for parameter, learned in learns:
+            parameter.requires_grad_(learned)
+        if training:
+            model.train()
+
+
+def _keys(probe: Probe) -> list[bytes]:
+    """One digest for each context, of everything that its value depends on besides the model."""
+    root = hashlib.blake2b(digest_size=16)
+    for text in (probe.lead, probe.answer, *(text for m in probe.opening for text in (m.role, m.content))):
+        _feed(root, text)
+    _feed(root, ())  # here the pieces begin
+    seen: dict[Context, Any] = {(): root}
+
+    def chain(context: Context) -> Any:
+        """A digest of the context that goes on from that of its longest known beginning."""
+        known = next(n for n in range(len(context), -1, -1) if context[:n] in seen)
+        state = seen[context[:known]]
+        for n in range(known, len(context)):
+            state = state.copy()
+            _feed(state, context[n])
+            seen[context[: n + 1]] = state
+        return state
+
+    return [chain(context).digest() for context in probe.contexts]
+
+
+def _feed(state: Any, piece: Piece) -> None:
+    """Adds a piece such that no two sequences of pieces look alike."""
+    data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else np.array(piece, dtype=np.int64).tobytes()
+    state.update(f"{'s' if isinstance(piece, str) else 'i'}{len(data)}:".encode() + data)
