@@ -78,38 +78,42 @@ async def itself(episode: Episode) -> Any:
     return episode
 
 
-async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play) -> Episode:
-    """Plays one episode to its end.
+async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()) -> Episode:
+    """Plays one episode to its end, from its beginning or on from the turns `past`, the last of which ended nothing.
 
     A RolloutError from the doctor or the environment (an endpoint or a patient that gave up) makes the episode FAILED with its
     reason; any other exception is a defect and propagates.
     """
     opening = environment.open(job.case)
-    turns: list[Turn] = []
+    turns = list(past)
     try:
         while len(turns) < environment.max_turns:
-            turn = await _turn(job, environment, doctor, play, opening, turns)
-            if turn.completion.truncated:
-                return _cut_off(job.case, opening, turns, turn)
-            turns.append(turn)
+            turn = await take_turn(job, environment, doctor, play, opening, turns)
             if turn.observation.done:
-                return Episode(job.case, opening, tuple(turns), Ending.DIAGNOSED)
+                return ended(job.case, opening, turns, turn)
+            turns.append(turn)
     except RolloutError as error:
         return Episode(job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__)
     return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TURNS)
 
 
-def _cut_off(case: Case, opening: tuple[Message, ...], past: list[Turn], last: Turn) -> Episode:
-    """The episode whose last completion hit the token limit; a completion without any room for text is no turn."""
+def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: Turn) -> Episode:
+    """The episode that `last` ended: by its diagnosis, or because it hit the token limit.
+
+    A completion that had no room for any text is no turn; raises RolloutError where no turn is left.
+    """
+    if not last.completion.truncated:
+        return Episode(case, opening, (*past, last), Ending.DIAGNOSED)
     turns = (*past, last) if last.completion.text or last.completion.tokens else tuple(past)
     if not turns:
         raise RolloutError("the opening leaves no room for a single token in the policy's context")
     return Episode(case, opening, turns, Ending.OUT_OF_TOKENS)
 
 
-async def _turn(
-    job: Job, environment: Environment, doctor: Doctor, play: Play, opening: tuple[Message, ...], past: list[Turn]
+async def take_turn(
+    job: Job, environment: Environment, doctor: Doctor, play: Play, opening: tuple[Message, ...], past: Sequence[Turn]
 ) -> Turn:
+    """The turn that follows `past`; its observation is `done` where it ends the episode. Raises what the others raise."""
     asked = {turn.observation.item for turn in past if turn.observation.item} if play.avoid_repeats else set()
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
