@@ -1,0 +1,310 @@
+"""Search, refine, diagnose (C-MIG CM-1 to CM-3): a patient's description, a library to search, one diagnosis.
+
+The doctor writes `<search>`, `<refine>` and `<diagnosis>` (and may `<think>`); `<evidence>` is written here alone. A turn is
+what the doctor says up to `</search>` or `</diagnosis>`: a refinement opens the turn after the evidence that it refines. So
+the evidence is never part of a completion, and is masked because somebody else wrote it, not because it looks like evidence.
+Actions are of the kinds "search" and "diagnose".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from workup.case import Case, Kind, Source
+from workup.cases.clinic.library import library
+from workup.environments.consultation import CONCLUDE, DIAGNOSE, MALFORMED, Consultation
+from workup.episode import Action, Ending, Episode, Message, Observation, Turn
+from workup.errors import UserError
+from workup.ports import Environment, Model, Passage, Retriever
+from workup.retrieval import open_retriever, words
+from workup.retrieval.batching import Together
+from workup.retrieval.corpus import Document
+from workup.retrieval.index import Index
+from workup.text import THINK, Block, neutralise, normalise, tagged
+
+SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
+TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
+UNREADABLE = "Please write one search or one diagnosis."
+NOTHING = "Nothing was found."
+SEPARATOR = ";"
+CLINIC = "clinic:"
+
+Told = Literal["presentation", "history", "record"]
+
+_TAG = re.compile(rf"<(/?)({'|'.join((*TAGS, THINK))})>")
+_CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
+_SPLIT = re.compile("[;；]")
+_LONGEST = 500  # characters of a query or diagnosis; the rest is cut off and counts as an error
+_SHORT = 40  # words and signs of a passage of a clinic's own library
+_NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One completion taken apart: what it does, and the refinement that comes before, "" where there is none."""
+
+    action: Action
+    refinement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What may be set: how a search is written, and what the doctor gets to read.
+
+    A search holds at most `subqueries` queries, separated by semicolons, each of which brings its best passage; or, where
+    that is 0, one query that brings its best `passages`. A passage is cut after `passage_tokens` words and signs. Without
+    `refine` the grammar has no refinements (Search-R1). `told` says what of the patient is described: the presentation, all
+    positive findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the paper's T_max is
+    one less.
+    """
+
+    subqueries: int = 3
+    passages: int = 3
+    passage_tokens: int = 256
+    refine: bool = True
+    told: Told = "history"
+    max_turns: int = 4
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1 or self.subqueries < 0 or self.passages < 1 or self.passage_tokens < 1:
+            raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
+
+    def take_apart(self, text: str) -> Said:
+        """The one parse of a completion: see `Library.read`."""
+        return _take_apart(text, self.subqueries, self.refine)
+
+    def refinement(self, turn: Turn) -> str:
+        """What the turn made of the evidence before it; "" where it made nothing."""
+        return self.take_apart(turn.completion.text).refinement
+
+    def well_formed(self, episode: Episode) -> bool:
+        """CM-8: every tag is well formed and in its order: search → evidence → refine, ended by a diagnosis.
+
+        That there is no more evidence than searches follows, since evidence that the doctor writes is an error. A refinement
+        stands where evidence comes before, and nowhere else; where the grammar has none, it is an error anyway.
+        """
+        if episode.ending is not Ending.DIAGNOSED or any(turn.action.errors for turn in episode.turns):
+            return False
+        informed = (False, *(bool(evidence(turn)) for turn in episode.turns))
+        wanted = (before and self.refine for before in informed)
+        return all(bool(self.refinement(turn)) == due for turn, due in zip(episode.turns, wanted, strict=False))
+
+
+class Library:
+    """An `Environment`: the doctor searches `retriever` until it names the diagnosis of a patient who is described at once.
+
+    `said` is what passages are made of, where that is known, for a tiny policy's vocabulary. A search in the last turn
+    reaches nobody.
+    """
+
+    def __init__(self, retriever: Retriever, record: Consultation, shape: Shape | None = None, said: Sequence[str] = ()) -> None:
+        self.retriever, self.shape = retriever, shape or Shape()
+        self._record, self._said = record, tuple(said)
+
+    @property
+    def max_turns(self) -> int:
+        return self.shape.max_turns
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return f"</{SEARCH}>", f"</{DIAGNOSIS}>"
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        tags = (f"<{slash}{tag}>" for tag in (*TAGS, THINK) for slash in ("", "/"))
+        numbers = (f"[{number}]" for number in range(1, self._most + 1))
+        return (self._rules, UNREADABLE, NOTHING, CONCLUDE, SEPARATOR, *tags, *numbers, *self._said)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ()
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        return self
+
+    def open(self, case: Case) -> tuple[Message, ...]:
+        """The rules; then what is told of the patient, the case's question and its options, one per line."""
+        lines = (case.presentation, *self._further(case), case.question, *case.options)
+        shown = neutralise("\n".join(line for line in lines if line))
+        return Message("system", self._rules), Message("user", shown)
+
+    def read(self, text: str) -> Action:
+        """The first search or diagnosis that says something; "malformed" if there is none. Linear, never raises.
+
+        One error each: a tag or control token that is part of no block, evidence (which the doctor cannot write), a
+        refinement where the grammar has none, an action that says nothing, a query too many or of more than 500 characters,
+        and anything at all after the action. Text outside of blocks before it is no error, nor is a thought that a chat
+        template opened.
+        """
+        return self.shape.take_apart(text).action
+
+    def write(self, kind: str, content: str) -> str:
+        """Whatever is no diagnosis is searched for."""
+        return tagged(DIAGNOSIS if kind == DIAGNOSE else SEARCH, content)
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """Raises RolloutError when the library cannot be reached."""
+        if action.kind == DIAGNOSE:
+            return Observation(done=True)
+        left = self.shape.max_turns - 1 - len(past)
+        if left <= 0:
+            return Observation((Message("user", CONCLUDE),))
+        found = await self._search(action.content) if action.kind == SEARCH else ()
+        reply = self.show(found) if action.kind == SEARCH else UNREADABLE
+        topic = f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}" if action.kind == SEARCH else ""
+        text = reply if left > 1 else f"{reply}\n{CONCLUDE}"
+        return Observation((Message("user", text),), tuple(passage.id for passage in found), topic)
+
+    def show(self, passages: Sequence[Passage]) -> str:
+        """The evidence as the doctor reads it. No passage holds anything that could be read as a tag, wherever it is cut."""
+        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(passages, 1))
+        return tagged(EVIDENCE, "\n".join(shown) or NOTHING)
+
+    @property
+    def _most(self) -> int:
+        return self.shape.subqueries or self.shape.passages
+
+    @property
+    def _rules(self) -> str:
+        s = self.shape
+        how = (
+            f"up to {s.subqueries} short queries that complement each other, separated by semicolons"
+            if s.subqueries > 1
+            else "one short query"
+        )
+        refine = (
+            f" After evidence, begin by writing what of it matters for this patient: <{REFINE}>…</{REFINE}>." if s.refine else ""
+        )
+        return (
+            "You are the doctor; this is a test bench and no medical device. A patient is described to you. You may look things "
+            f"up in a medical library: <{SEARCH}>…</{SEARCH}> with {how}. Its answer comes back as "
+            f"<{EVIDENCE}>…</{EVIDENCE}>, which only the library writes.{refine} You can search at most {s.max_turns - 1} times. "
+            f"Once you know enough, conclude with <{DIAGNOSIS}>…</{DIAGNOSIS}> and nothing but the name of one diagnosis in it. "
+            f"Reason before each step, inside <{THINK}>…</{THINK}>."
+        )
+
+    def _further(self, case: Case) -> Iterator[str]:
+        """What is told beyond the presentation. Names of diagnoses are withheld from it, as in a consultation."""
+        kinds = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}[self.shape.told]
+        facts = tuple(fact for fact in case.truth.facts if fact.kind in kinds)
+        if facts:
+            told = replace(case, given=(), truth=replace(case.truth, facts=facts))
+            yield from (message.content for message in self._record.record(told).messages)
+
+    def _passage(self, passage: Passage) -> str:
+        text = words.first(passage.text, self.shape.passage_tokens)
+        return neutralise("\n".join(filter(None, (passage.title, text))))
+
+    async def _search(self, queries: Sequence[str]) -> tuple[Passage, ...]:
+        """Every passage once, though several queries may find it."""
+        each = 1 if self.shape.subqueries else self.shape.passages
+        found = await asyncio.gather(*(self.retriever.search(query, each) for query in queries))
+        return tuple({passage.id: passage for passages in found for passage in passages}.values())
+
+
+def evidence(turn: Turn) -> str:
+    """The evidence that the turn's search brought, tags included; "" for a turn that brought none."""
+    for message in turn.observation.messages:
+        if message.content.startswith(f"<{EVIDENCE}>"):
+            text, closed, _ = message.content.partition(f"</{EVIDENCE}>")
+            return text + closed
+    return ""
+
+
+def open_library(source: Source, shape: Shape, index: str = "") -> Library:
+    """The library named by `index` (see `workup.retrieval`), or the clinic's own for a clinic's cases.
+
+    Raises UserError where there is none of this name, or none is named and the cases have none of their own.
+    """
+    spec = index or source.name
+    record = Consultation(source.items, source.diagnoses, shape.max_turns)
+    if spec.startswith(CLINIC):
+        made = _own(spec.removeprefix(CLINIC))
+        return Library(Together(made.find), record, shape, tuple(_pieces(source, made.passages)))
+    if not index:
+        raise UserError(
+            f"{source.name} has no library of its own: name one with reward.index=FOLDER; "
+            "`workup index build CORPUS --out FOLDER` makes it, and reward.index=clinic:s is a built-in one"
+        )
+    return Library(open_retriever(index), record, shape)
+
+
+def open(source: Source, max_turns: int) -> Library:
+    """The library of the clinic whose cases `source` holds."""
+    return open_library(source, Shape(max_turns=max_turns))
+
+
+@lru_cache(maxsize=4)
+def _own(subset: str) -> Index:
+    """A clinic's documents in short passages, so that what a search brings fits a tiny policy's context."""
+    documents = (Document(document.id, document.title, document.text) for document in library(subset))
+    return Index.of(documents, tokens=_SHORT)
+
+
+def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
+    """What the passages are made of: names of findings and diagnoses, numbers, and what stands between them."""
+    names = sorted({*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True)
+    cut = re.compile(rf"({'|'.join((*map(re.escape, names), _NUMBER.pattern))})", re.IGNORECASE)
+    texts = (text for passage in passages for text in (passage.title, passage.text))
+    yield from dict.fromkeys(piece.strip() for text in texts for piece in cut.split(text) if piece.strip())
+
+
+@lru_cache(maxsize=1 << 14)  # a policy of few words says the same again and again, and rewards read what was read
+def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
+    found, errors = _blocks(text)
+    errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
+    refined: list[str] = []
+    for block in found:
+        content = " ".join(block.content.split())
+        if block.tag == REFINE and refine:
+            refined += [content] if _says(content) else []
+        elif block.tag in (SEARCH, DIAGNOSIS):
+            action = _action(block.tag, content, subqueries)
+            if action is not None:
+                after = bool(text[block.end :].strip())
+                return Said(replace(action, errors=action.errors + errors + after), " ".join(refined))
+            errors += 1
+    return Said(Action(MALFORMED, (), max(errors, 1)), " ".join(refined))
+
+
+def _action(tag: str, content: str, subqueries: int) -> Action | None:
+    """The action of a block; None where it says nothing."""
+    parts = _SPLIT.split(content) if tag == SEARCH and subqueries else [content]
+    said = list(dict.fromkeys(part.strip() for part in parts if _says(part)))
+    if not said:
+        return None
+    most = subqueries if tag == SEARCH and subqueries else 1
+    errors = sum(len(part) > _LONGEST for part in said) + max(len(said) - most, 0)
+    return Action(DIAGNOSE if tag == DIAGNOSIS else SEARCH, tuple(part[:_LONGEST] for part in said[:most]), errors)
+
+
+def _blocks(text: str) -> tuple[list[Block], int]:
+    """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
+
+    Unlike those of `workup.text.blocks` thoughts may stand anywhere, refinements before them. No block contains a tag: an
+    opening tag abandons the open block and takes over from it, a closing tag of another name abandons it too. A thought
+    that begins the text may lack its opening tag, since some chat templates write it.
+    """
+    found: list[Block] = []
+    opened: re.Match[str] | None = None
+    errors = sum(1 for _ in _CONTROL.finditer(text))
+    for count, tag in enumerate(_TAG.finditer(text)):
+        if not tag[1]:
+            errors += opened is not None
+            opened = tag
+        elif opened is not None and opened[2] == tag[2]:
+            found.append(Block(tag[2], text[opened.end() : tag.start()], opened.start(), tag.end()))
+            opened = None
+        elif count or tag[2] != THINK:
+            errors += 1 + (opened is not None)
+            opened = None
+    return found, errors + (opened is not None)
+
+
+def _says(text: str) -> bool:
+    return any(map(str.isalnum, text))
