@@ -1,7 +1,8 @@
 """Building, opening and searching an index by words, beside bm25s, on passages whose words follow Zipf's law.
 
-`python -m bench.retrieval --passages 1000000 --folder FOLDER` measures a larger one (1.1 GB of text) and keeps its files.
-Each measurement is a process of its own, so that peak memory is its own.
+`python -m bench.retrieval --passages 1000000 --folder FOLDER` measures a larger one and keeps its files and figures;
+several sizes are not raced but fitted, and the fit is carried on to PubMed's. Each measurement is a process of its own,
+so that peak memory is its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from bench.figures import Figure, table
 from bench.memory import peak
@@ -30,6 +32,15 @@ QUERIES, QUERY_WORDS, K = 500, 6, 5
 CHUNK = 10_000
 SEED = 0
 MEBI = 2**20
+PUBMED = 24_000_000
+FITTED = (
+    ("build", "cpu", "s"),
+    ("build", "memory", "MiB"),
+    ("build", "disk", "MiB"),
+    ("ours", "open", "ms"),
+    ("ours", "cpu ms", "ms"),
+    ("ours", "memory", "MiB"),
+)
 
 
 def words() -> list[str]:
@@ -127,18 +138,34 @@ def _asked(find: Any) -> dict[str, float]:
 
 
 def alone(what: str, folder: Path, passages: int) -> dict[str, Any]:
-    """A measurement in a fresh process."""
-    words = [sys.executable, "-m", "bench.retrieval", "--part", what, "--folder", str(folder), "--passages", str(passages)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
-    value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    """A measurement in a fresh process; one that the folder holds from before is not made again."""
+    kept = folder / f"{what}.json"
+    if not kept.exists():
+        words = [sys.executable, "-m", "bench.retrieval", "--part", what, "--folder", str(folder), "--passages", str(passages)]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        kept.write_text(done.stdout.splitlines()[-1])
+    value: dict[str, Any] = json.loads(kept.read_text())
     return value
 
 
-def all_of(folder: Path, passages: int) -> dict[str, dict[str, Any]]:
+def all_of(folder: Path, passages: int, parts: Sequence[str] = ("build", "ours", "bm25s")) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "corpus.jsonl").exists():
         write(folder / "corpus.jsonl", passages)
-    return {part: alone(part, folder, passages) for part in ("build", "ours", "bm25s")}
+    return {part: alone(part, folder, passages) for part in parts}
+
+
+def fit(found: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Table:
+    """value = a · passages^b by least squares on logarithms, and what that makes of PubMed."""
+    shown = Table("", *(f"{size:,}" for size in found), "fit", "largest miss", f"{PUBMED:,}")
+    for part, name, unit in FITTED:
+        values = [found[size][part][name] for size in found]
+        b, log_a = np.polyfit(np.log(list(found)), np.log(values), 1)
+        fitted = np.exp(log_a + b * np.log([*found, PUBMED]))
+        miss = max(abs(fitted[:-1] / values - 1))
+        cells = [f"{value:,.3g} {unit}" for value in (*values, fitted[-1])]
+        shown.add_row(f"{part}: {name}", *cells[:-1], f"n^{b:.2f}", f"{miss:.0%}", cells[-1])
+    return shown
 
 
 def figures(found: dict[str, dict[str, Any]], passages: int) -> list[Figure]:
@@ -148,15 +175,7 @@ def figures(found: dict[str, dict[str, Any]], passages: int) -> list[Figure]:
     return [
         Figure(f"index {of}: peak memory", built["memory"], 600 / 1.048576, "MiB", built["memory"] * 1.048576 / 600, 1.0, False),
         Figure(f"index {of}: opened", searched["open"], 200, "ms", searched["open"] / 200, 1.0, False),
-        Figure(
-            f"top {K} of {of}: throughput",
-            1e3 / searched["ms"],
-            1e3 / theirs["ms"],
-            "/s",
-            theirs["ms"] / searched["ms"],
-            0.8,
-            True,
-        ),
+        Figure(f"top {K} of {of}: throughput", 1e3 / searched["ms"], 1e3 / theirs["ms"], "/s", speed, 0.8, True),
         Figure(f"index {of}: memory beside bm25s'", memory, theirs["memory"], "MiB", memory / theirs["memory"], 0.2, False),
     ]
 
@@ -168,16 +187,20 @@ def measure() -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.retrieval", description=__doc__)
-    parser.add_argument("--passages", type=int, default=PASSAGES)
+    parser.add_argument("--passages", type=int, nargs="+", default=[PASSAGES])
     parser.add_argument("--folder", type=Path, required=True, help="where corpus and index are kept")
     parser.add_argument("--part", choices=("build", "ours", "bm25s"), help="measure this alone, as JSON")
     arguments = parser.parse_args()
     if arguments.part:
         part = {"build": build, "ours": ours, "bm25s": bm25s}[arguments.part]
-        print(json.dumps(part(arguments.folder, arguments.passages)))
+        print(json.dumps(part(arguments.folder, arguments.passages[0])))
         return
-    found = all_of(arguments.folder, arguments.passages)
-    Console().print(table(figures(found, arguments.passages)))
+    if len(arguments.passages) > 1:
+        sizes = {n: all_of(arguments.folder / str(n), n, ("build", "ours")) for n in arguments.passages}
+        Console(width=130).print(fit(sizes))
+        return
+    found = all_of(arguments.folder, arguments.passages[0])
+    Console().print(table(figures(found, arguments.passages[0])))
     print(json.dumps(found, indent=1))
 
 
