@@ -1,0 +1,38 @@
+"""Did the search find what was needed? Doc_Hit of what was retrieved (C-MIG Eq. 13 and 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from workup.case import Case
+from workup.environments.library import evidence
+from workup.episode import Episode, Turn
+from workup.text import normalise
+
+_NUMBER = re.compile(r"^(?:<evidence>)?\[\d{1,4}\] ", re.MULTILINE)
+
+
+def documents(turn: Turn) -> list[str]:
+    """The passages that the turn's search brought, one by one."""
+    return [text for text in _NUMBER.split(evidence(turn)) if text.strip()]
+
+
+def contains(texts: Iterable[str], case: Case) -> bool:
+    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias of it, as whole words in their normal form.
+
+    Each text is looked at by itself: a name that begins in one and ends in the next is in neither.
+    """
+    names = [f" {form} " for form in map(_form, (case.truth.diagnosis, *case.truth.aliases)) if form]
+    return any(name in f" {_form(text)} " for text in texts for name in names)
+
+
+def doc_hit(episode: Episode) -> float:
+    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis (C-MIG Eq. 14); 0 where nothing was retrieved."""
+    return float(contains((text for turn in episode.turns for text in documents(turn)), episode.case))
+
+
+@lru_cache(maxsize=1 << 13)  # the same passages are found again and again
+def _form(text: str) -> str:
+    return normalise(text)

@@ -1,0 +1,51 @@
+"""Measures that an evaluation takes only when asked: `evaluation.measures=[kg, rouge]`.
+
+A measure is one module of this package that defines `open(option, cases, models) -> Measure`; its name is the module's, and
+"NAME:OPTION" hands it an option. Training never takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
+
+from workup.case import Case
+from workup.episode import Ending, Episode
+from workup.errors import RolloutError, unknown
+from workup.ports import Model
+
+Values = Mapping[str, float | None]
+# episode, verdict → values by name, None where undefined; raises RolloutError for what a model could not decide
+Measure = Callable[[Episode, bool], Awaitable[Values]]
+# option, evaluated cases, models in supporting roles → measure; raises UserError for what the user can mend
+Opener = Callable[[str, Sequence[Case], Mapping[str, Model]], Measure]
+
+
+def names() -> list[str]:
+    """Every measure's name, sorted; nothing is imported."""
+    return sorted(module.name for module in iter_modules(__path__))
+
+
+def open_measures(specs: Sequence[str], cases: Sequence[Case], models: Mapping[str, Model] | None = None) -> tuple[Measure, ...]:
+    """The measures of these names, each with its option behind a colon ("kg:who"). Raises UserError."""
+    return tuple(_opener(spec)(spec.partition(":")[2], cases, models or {}) for spec in specs)
+
+
+def _opener(spec: str) -> Opener:
+    name = spec.partition(":")[0]
+    if name not in names():
+        raise unknown("measure", name, names())
+    opener: Opener = import_module(f"{__name__}.{name}").open
+    return opener
+
+
+async def take(measures: Sequence[Measure], episode: Episode, correct: bool) -> tuple[Episode, dict[str, float | None]]:
+    """All measures of one episode; without any, and the episode FAILED with the reason, where one could not be taken."""
+    try:
+        found = await asyncio.gather(*(measure(episode, correct) for measure in measures))
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"measure: {error}"), {}
+    return episode, {name: value for values in found for name, value in values.items()}

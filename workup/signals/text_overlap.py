@@ -1,0 +1,88 @@
+"""How much of a reference text an answer shares: BLEU-4 (sacrebleu) and ROUGE (rouge-score), for CMB-Clin (PM-16).
+
+Both libraries come with the extra `text`. Chinese has no spaces: each of its characters is a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from workup.case import Case
+from workup.retrieval.extras import wanted
+from workup.text import normalise
+
+LONGEST = 20_000  # characters of a text that are compared: ROUGE-L's time is the product of both lengths' words
+_MOST_WORDS = 2_000
+_HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
+_CHINESE = re.compile(f"[{_HAN}]")
+ROUGE = ("rouge1", "rouge2", "rougeL")
+
+
+def bleu(answer: str, references: Sequence[str]) -> float:
+    """BLEU-4 of one answer within [0, 1]: brevity penalty times the geometric mean of the n-gram precisions, n ≤ 4.
+
+    Sentence BLEU with exponential smoothing of empty precisions; answers of fewer than four words use the orders they have.
+    The mean over answers is not the corpus BLEU: see `corpus_bleu`.
+    """
+    if not answer.strip():
+        return 0.0
+    scorer = _bleu(_chinese(answer, *references), effective_order=True)
+    return _share(scorer.sentence_score(answer[:LONGEST], [text[:LONGEST] for text in references]))
+
+
+def corpus_bleu(answers: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU-4 of all answers together within [0, 1], each with its reference: counts are added before they are divided."""
+    scorer = _bleu(_chinese(*answers, *references), effective_order=False)
+    return _share(scorer.corpus_score([text[:LONGEST] for text in answers], [[text[:LONGEST] for text in references]]))
+
+
+def rouge(answer: str, references: Sequence[str]) -> dict[str, float]:
+    """rouge1, rouge2 and rougeL (F1) and rouge1_recall, each of the reference that it is highest for, within [0, 1].
+
+    ProMed's "ROUGE-R" is an overlap divided by the reference's n-grams, that is a recall.
+    """
+    scorer = _rouge()
+    scored = [scorer.score(text[:LONGEST], answer[:LONGEST]) for text in references]
+    found = {name: max((float(scores[name].fmeasure) for scores in scored), default=0.0) for name in ROUGE}
+    return {**found, "rouge1_recall": max((float(scores["rouge1"].recall) for scores in scored), default=0.0)}
+
+
+def references(case: Case) -> tuple[str, ...]:
+    """The texts that an answer to the case is compared with."""
+    return case.truth.diagnosis, *case.truth.aliases
+
+
+def words(text: str) -> list[str]:
+    """Words of letters and digits in lower case, Chinese characters one by one; the first 2,000."""
+    return _WORD.findall(normalise(text))[:_MOST_WORDS]
+
+
+def _share(scored: Any) -> float:
+    """Of 100, within [0, 1]: rounding may carry it beyond."""
+    return min(1.0, float(scored.score) / 100)
+
+
+def _chinese(*texts: str) -> bool:
+    return any(_CHINESE.search(text) for text in texts)
+
+
+@cache
+def _bleu(chinese: bool, effective_order: bool) -> Any:
+    metric = wanted("sacrebleu.metrics").BLEU
+    return metric(lowercase=True, tokenize="zh" if chinese else "13a", effective_order=effective_order)
+
+
+class _Words:
+    """rouge-score's own tokenizer drops whatever is not ASCII."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return words(text)
+
+
+@cache
+def _rouge() -> Any:
+    return wanted("rouge_score.rouge_scorer").RougeScorer(list(ROUGE), tokenizer=_Words())
