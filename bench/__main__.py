@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.figures import table
 
-NAMES = ("rollout", "step", "memory", "startup", "judging")
+NAMES = ("rollout", "step", "memory", "startup", "judging", "replies")
 
 
 def main() -> None:

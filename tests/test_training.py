@@ -155,8 +155,8 @@ def test_a_policy_that_trained_nothing_yet_is_no_policy(craft: Run, tmp_path: Pa
 
 
 def test_settings_of_a_run_make_the_same_settings_again(craft: Run) -> None:
-    read = settings.build(settings.Settings, craft.config)
-    assert {**read.model_dump(mode="json")} == dict(craft.config)
+    read = settings.build(settings.Settings, craft.settings)
+    assert read.model_dump(mode="json") == craft.settings
 
 
 # `accelerate launch --cpu --num_processes 2` would start one process only; without a GPU --multi_gpu makes two on the CPU.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from workup.case import Source
@@ -13,7 +14,7 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
 from workup.judges.verdicts import Verdicts
-from workup.ports import Environment, Gather, Instruments, Judge, Policy, Reinforce
+from workup.ports import LIVE, Environment, Gather, Instruments, Judge, Policy, Reinforce, Scorer
 from workup.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.runs import Record
 from workup.samples import sample
@@ -52,9 +53,10 @@ class Collection:
         settings: Settings,
         share: Share,
         keep: Callable[[Step], None],
+        scorers: Mapping[str, Scorer] = MappingProxyType({}),
     ) -> None:
-        self.stage, self.environment, self.judge, self.settings, self.share, self.keep = (
-            stage, environment, judge, settings, share, keep,
+        self.stage, self.environment, self.judge, self.settings, self.share, self.keep, self.scorers = (
+            stage, environment, judge, settings, share, keep, scorers,
         )  # fmt: skip
         self.cases = balanced(source.train, power=settings.balance, seed=settings.seed) if settings.balance else source.train
         self.order = Order(len(self.cases), settings.seed)
@@ -64,13 +66,15 @@ class Collection:
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
         verdicts = Verdicts(self.judge)
+        if LIVE in self.scorers:
+            self.scorers[LIVE].refresh()
         # Judged while others still play: an endpoint's latency is paid once, after the last episode.
         settled = await play_all(
             jobs, self.environment, TokenDoctor(policy), play, self.settings.concurrency, then=verdicts.settle
         )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
-        scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather))
+        scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather, self.scorers))
         advantages = self.stage.credit(batch, scores, self.share.gather)
         samples: list[Sample] = []
         records = [self._record(step, e, None, k) for k, (e, correct) in enumerate(settled) if correct is None]

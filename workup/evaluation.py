@@ -7,9 +7,13 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
+from typing import Any
 
+from workup import strategies
 from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.files import Lazy
@@ -20,16 +24,17 @@ from workup.environments.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.environments.model_doctor import ModelDoctor
 from workup.environments.questioning import partial
 from workup.errors import UserError
-from workup.examination import Examination, Player, examine, hybrid, oracle, playing
+from workup.examination import Examination, Player, examine, hybrid, oracle, playing, searching
 from workup.live import Live
 from workup.methods import load
-from workup.ports import Doctor, Environment, Sampling
+from workup.ports import Doctor, Environment, Model, Sampling
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
 from workup.runs import Run, versions
 from workup.runs.folder import is_run
 from workup.runs.summary import repeats, summarise
 from workup.settings import PolicySettings, build
+from workup.strategies import Searcher, Seat, Strategy
 
 ENDPOINT = "endpoint:"
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -52,9 +57,10 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
     what the user can mend; nothing is written then.
     """
-    evaluation = Evaluation.of(settings, out)
+    account = token_hex(8)
+    evaluation = Evaluation.of(settings, account)
     command = shlex.join(["workup", *sys.argv[1:]])
-    config = {"kind": "evaluation", **settings.model_dump(mode="json")}
+    config = {"kind": "evaluation", "account": account, **settings.model_dump(mode="json")}
     Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
     return _go_on(out, evaluation, live)
 
@@ -62,15 +68,15 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
 def resume(path: Path, live: Live) -> Run:
     """Goes on with an interrupted evaluation: what was played is kept, but for the failed episodes."""
     with Run.open(path) as run:
-        settings = build(PolicySettings, run.settings)
-    return _go_on(path, Evaluation.of(settings, path), live)
+        evaluation = Evaluation.of(build(PolicySettings, run.settings), run.account)
+    return _go_on(path, evaluation, live)
 
 
 def _go_on(path: Path, evaluation: Evaluation, live: Live) -> Run:
     from workup.report import build as build_report  # matplotlib takes a second to load
 
     began = time.monotonic()
-    with Run.open(path) as run, run.alone():
+    with Run.open(path) as run, run.alone(), closing(evaluation.staff):
         for label, player in evaluation.players().items():
             live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
             examine(run, evaluation.examination, player, label, lambda done, _: live.step({"step": done}))
@@ -93,10 +99,10 @@ class Evaluation:
     examination: Examination
 
     @classmethod
-    def of(cls, settings: PolicySettings, out: Path) -> Evaluation:
+    def of(cls, settings: PolicySettings, account: str) -> Evaluation:
         settings = as_trained(settings)
         source = open_source(settings.cases, seed=settings.seed)
-        staff = Staff(settings, source, _environment(settings, source), out)
+        staff = Staff(settings, source, _environment(settings, source), account)
         examination = Examination.of(
             source,
             staff.environment,
@@ -114,20 +120,40 @@ class Evaluation:
                 staff.desk.open(name)
             elif name != "bayes" and name not in anchors(source, staff.environment, 0):
                 policy_path(name)
+        if settings.policy in anchors(source, staff.environment, 0) and settings.strategy is not None:
+            raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
+        strategy_of(settings)
         return cls(settings, source, staff, examination)
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
         s, environment = self.settings, self.examination.environment
         known = anchors(self.source, environment, s.seed)
-        gather = known[s.policy] if s.policy in known else self.doctor(s.policy)
-        players = {_label(s.policy): playing(gather)}
+        gather = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
+        label = f"{s.strategy} ({_label(s.policy)})" if s.strategy else _label(s.policy)
+        players = {label: gather}
         if s.conclude is not None:
             diagnoser, other = self._diagnoser(s.conclude), _label(s.conclude)
-            players[f"{_label(s.policy)}, {other} concludes"] = hybrid(gather, diagnoser)
+            players[f"{label}, {other} concludes"] = hybrid(gather, diagnoser)
             players[f"{other}, oracle context"] = oracle(diagnoser, self._consultation)
         others = known if s.evaluation.anchors else {}
         return {**players, **{label: playing(doctor) for label, doctor in others.items() if label != s.policy}}
+
+    def player(self, name: str) -> Player:
+        """The policy as the strategy has it play."""
+        if self.settings.strategy is None:
+            return playing(self.doctor(name))
+        strategy, tuned = strategy_of(self.settings)
+        played = strategy.open(self._seat(name), self.examination.environment, tuned)
+        return searching(played) if isinstance(played, Searcher) else playing(played)
+
+    def _seat(self, name: str) -> Seat:
+        """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat template."""
+        if name.startswith(ENDPOINT):
+            model = self.staff.desk.open(name)
+            return Seat(ModelDoctor(model), model)
+        doctor = open_policy(self.settings, name)
+        return Seat(doctor, _chat(doctor.policy, name))
 
     def doctor(self, name: str) -> Doctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
@@ -177,7 +203,13 @@ def as_trained(settings: PolicySettings) -> PolicySettings:
     return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
 
 
-def open_policy(settings: PolicySettings, name: str) -> Doctor:
+def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
+    """The strategy that was asked for (vanilla, where none was) with its settings. Raises UserError for what does not exist."""
+    strategy = strategies.load(settings.strategy or "vanilla")
+    return strategy, build(strategy.Settings, settings.plan, prefix="plan")
+
+
+def open_policy(settings: PolicySettings, name: str) -> TokenDoctor:
     """The policy of a run, a model folder or a hub id as a doctor."""
     import torch
 
@@ -186,6 +218,16 @@ def open_policy(settings: PolicySettings, name: str) -> Doctor:
     torch.set_num_threads(settings.threads)
     model, tokenizer = load(policy_path(name), dtype=settings.dtype)
     return TokenDoctor(LocalPolicy(model, tokenizer, max_batch=settings.concurrency))
+
+
+def _chat(policy: Any, name: str) -> Model | None:
+    """The same weights as a chat model; None where the policy has no chat template of its own, or the tiny one's."""
+    from workup.models.chat import LocalChat
+    from workup.models.local import PLAIN
+    from workup.models.tiny import TEMPLATE
+
+    plain = policy.tokenizer.chat_template in (PLAIN, TEMPLATE)
+    return None if plain else LocalChat(policy.model, policy.tokenizer, _label(name))
 
 
 def policy_path(name: str) -> str:

@@ -13,11 +13,12 @@ from workup.environments.hybrid import Diagnoser, conclude, whole_record
 from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.ports import Doctor, Environment, Instruments, Judge, Reward
+from workup.ports import Doctor, Environment, Instruments, Judge, Reward, Scorer
 from workup.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
 from workup.settings import EvaluationSettings
 from workup.signals.measures import measure
+from workup.strategies import Searcher
 
 CHUNK = 256  # episodes in memory at a time
 Progress = Callable[[int, int], None]
@@ -37,6 +38,7 @@ class Examination:
     reward: Reward | None = None
     max_tokens: int = 256
     seed: int = 0
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
     concurrency: int = CHUNK
     max_failed: float = 0.2
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -81,11 +83,20 @@ def playing(doctor: Doctor) -> Player:
     return play
 
 
-def hybrid(gather: Doctor, diagnoser: Diagnoser) -> Player:
+def searching(searcher: Searcher) -> Player:
+    """`searcher` looks ahead, and shows one of the episodes that it played."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await searcher.play(job, examination.play)
+
+    return play
+
+
+def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
     """One gathers, another concludes from the transcript (CR-11)."""
 
     async def play(examination: Examination, job: Job) -> Episode:
-        gathered = await playing(gather)(examination, job)
+        gathered = await gather(examination, job)
         return gathered if gathered.ending is Ending.FAILED else await _concluded(gathered, diagnoser)
 
     return play
@@ -143,7 +154,8 @@ async def _examine(
         return settled
 
     settled = await asyncio.gather(*(one(job) for job, _ in jobs))
-    scores = await _scores([e for e, correct in settled if correct is not None], examination.reward, verdicts)
+    instruments = Instruments(verdicts, scorers=examination.scorers)
+    scores = await _scores([e for e, correct in settled if correct is not None], examination.reward, instruments)
     records = []
     for (episode, correct), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
@@ -153,7 +165,7 @@ async def _examine(
     return records
 
 
-async def _scores(episodes: Sequence[Episode], reward: Reward | None, judge: Judge) -> Iterator[Score]:
+async def _scores(episodes: Sequence[Episode], reward: Reward | None, instruments: Instruments) -> Iterator[Score]:
     if reward is None or not episodes:
         return iter(())
-    return iter((await reward((tuple(episodes),), Instruments(judge)))[0])
+    return iter((await reward((tuple(episodes),), instruments))[0])

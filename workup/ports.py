@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workup.case import Case, Source
 from workup.episode import Action, Batch, Completion, Message, Observation, Sample, Scores, Turn
+from workup.errors import WorkupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,10 @@ class Scorer(Protocol):
 
     async def score(self, probe: Probe) -> Logprobs: ...
 
+    def refresh(self) -> None:
+        """Forgets what it computed with older weights."""
+        ...
+
 
 class Judge(Protocol):
     """Decides whether a diagnosis names the truth. Raises RolloutError when it cannot decide; never guesses 0."""
@@ -201,6 +206,9 @@ class Retriever(Protocol):
     async def search(self, query: str, k: int) -> Sequence[Passage]: ...
 
 
+# Scorers that a stage may ask for: the policy as it was when the stage began, and as it is now.
+REFERENCE, LIVE = "reference", "policy"
+
 Gather = Callable[[Sequence[float]], Sequence[float]]
 
 
@@ -219,8 +227,13 @@ class Instruments:
 
     judge: Judge
     gather: Gather = alone
-    reference: Scorer | None = None
-    retriever: Retriever | None = None
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+
+    def scorer(self, name: str) -> Scorer:
+        """REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""
+        if name not in self.scorers:
+            raise WorkupError(f"this stage has no scorer '{name}': name it in Reinforce.scorers")
+        return self.scorers[name]
 
 
 # batch, instruments → scores[group][episode]; failed episodes never reach it
@@ -254,11 +267,12 @@ class Imitate:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """A reinforcement stage: how an episode is scored, and how scores become advantages."""
+    """A reinforcement stage: how an episode is scored, how scores become advantages, and which `scorers` the reward asks."""
 
     name: str
     reward: Reward
     credit: Credit
+    scorers: tuple[str, ...] = ()
 
 
 Stage = Imitate | Reinforce

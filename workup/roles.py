@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from workup.case import Source
@@ -21,16 +20,17 @@ EXACT = "exact"
 class Staff:
     """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
 
-    Raises UserError for a role that neither the judge's nor one of `environment`'s is, and for models that cannot be opened.
+    `account` names the run in the ledger. Raises UserError for a role that is neither the judge's nor one of `environment`'s, and
+    for models that cannot be opened.
     """
 
-    def __init__(self, settings: SupportSettings, source: Source, environment: Environment, out: Path) -> None:
+    def __init__(self, settings: SupportSettings, source: Source, environment: Environment, account: str) -> None:
         self._specs = {role: spec for role, spec in settings.roles.items() if spec != EXACT}
         for role in settings.roles:
             if role not in (known := ("judge", *environment.roles)):
                 raise unknown("role", role, known)
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
-        self.desk = Desk(config, run=str(out.resolve()), restricted=source.restricted, replay=settings.replay)
+        self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
         models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
         self.environment = environment.staffed(models) if models else environment
         self.judge = self._judge()
@@ -41,6 +41,10 @@ class Staff:
         judges = {spec: DiagnosisJudge(self.desk.open(spec)) for spec in specs}
         judge = DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
         return OptionJudge(judge)  # an answer by letter is decided there, anything else by the judge
+
+    def close(self) -> None:
+        """Writes down what the ledger still holds in memory."""
+        self.desk.close()
 
     @property
     def calls(self) -> list[dict[str, Any]]:

@@ -7,16 +7,18 @@ run that was killed at any moment goes on from its last checkpoint and ends as i
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,7 @@ from workup.examination import Examination, Player, examine, playing
 from workup.live import Live
 from workup.methods import load
 from workup.models import warm
-from workup.ports import Demonstration, Environment, Imitate, Method, Reinforce
+from workup.ports import LIVE, REFERENCE, Demonstration, Environment, Imitate, Method, Reinforce, Scorer
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
 from workup.runs import Run, versions
@@ -57,13 +59,13 @@ class Plan:
     options: Any  # the method's own settings
 
     @classmethod
-    def of(cls, settings: Settings, out: Path) -> Plan:
+    def of(cls, settings: Settings, account: str) -> Plan:
         method = load(settings.method)
         options = build(method.settings, settings.reward, prefix="reward")
         source = open_source(settings.cases, seed=settings.seed)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        staff = Staff(settings, source, method.environment(source, options), out)
+        staff = Staff(settings, source, method.environment(source, options), account)
         plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination
@@ -123,13 +125,15 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
 
     Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
     """
-    plan = Plan.of(settings, out)
+    account = _account()
+    plan = Plan.of(settings, account)
     from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
 
     state, policy = PartialState(cpu=not cuda()), plan.open_policy()
     if state.is_main_process:
         command = shlex.join(["workup", *sys.argv[1:]])
-        Run.create(out, plan.config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
+        config = {"account": account, **plan.config}
+        Run.create(out, config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
     state.wait_for_everyone()
     return _go_on(out, plan, policy, live)
 
@@ -140,7 +144,7 @@ def resume(path: Path, live: Live) -> Run:
         if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-        plan = Plan.of(build(Settings, run.settings), path)
+        plan = Plan.of(build(Settings, run.settings), run.account)
     return _go_on(path, plan, plan.open_policy(), live)
 
 
@@ -148,9 +152,22 @@ def _go_on(path: Path, plan: Plan, policy: LocalPolicy, live: Live) -> Run:
     from accelerate import PartialState
 
     run = Run.open(path)
-    with run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext(), _refusals(path):
+    alone = run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext()
+    with alone, _refusals(path), closing(plan.staff):
         Training(run, plan, policy, live).run()
     return run
+
+
+def _account() -> str:
+    """A new run's name in the ledger, the same in all its processes."""
+    name = [token_hex(8)]
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from accelerate import PartialState
+        from accelerate.utils import broadcast_object_list
+
+        PartialState(cpu=not cuda())
+        broadcast_object_list(name)
+    return name[0]
 
 
 @contextmanager
@@ -208,6 +225,7 @@ class Training:
         self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
         self.began = time.monotonic()
         self.stage = ""
+        self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
         self.engine = self._make_engine()
 
@@ -220,6 +238,7 @@ class Training:
                 steps += self._imitate(stage)
                 before = self.label = stage.name if steps else before
             else:
+                self._scorers(stage)  # before the stage's checkpoints change the weights that a reference keeps
                 self._evaluate(self.label)
                 steps += self._reinforce(stage)
                 self.label = TRAINED
@@ -251,7 +270,8 @@ class Training:
     def _reinforce(self, stage: Reinforce) -> int:
         self._begin(stage.name, "reinforce", self.settings.steps)
         share = Share(self.engine.rank, self.engine.world, self.engine.gather)
-        loop = Collection(stage, self.plan.source, self.plan.environment, self.plan.staff.judge, self.settings, share, self._keep)
+        plan, scorers = self.plan, self._scorers(stage)
+        loop = Collection(stage, plan.source, plan.environment, plan.staff.judge, self.settings, share, self._keep, scorers)
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
         if self.engine.is_main:
@@ -264,7 +284,7 @@ class Training:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
-        examination = self.plan.examination
+        examination = replace(self.plan.examination, scorers=next(reversed(self.scorers.values()), {}))
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
@@ -292,6 +312,15 @@ class Training:
         from workup.engines.trl import TrlEngine
 
         return TrlEngine(self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True)
+
+    def _scorers(self, stage: Reinforce) -> Mapping[str, Scorer]:
+        """What the stage's reward asks, made where the stage begins: with the weights that it starts from."""
+        from workup.models.scorer import LocalScorer
+
+        if stage.name not in self.scorers:
+            makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
+            self.scorers[stage.name] = {name: makers[name](self.policy) for name in stage.scorers}
+        return self.scorers[stage.name]
 
     def _recipe(self, stage: Imitate) -> str:
         """What the warm start of a tiny policy depends on."""

@@ -30,7 +30,7 @@ from workup.runs.files import JsonLines, clear_errors, read_json, write_json, wr
 from workup.runs.record import Record
 from workup.runs.store import Store, conditions
 
-NOTED = ("kind", "restricted")
+NOTED = ("kind", "restricted", "account")
 
 
 class Outcome(NamedTuple):
@@ -122,6 +122,11 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """The settings among `config`: what the run was told, without what it notes about itself."""
         return {name: value for name, value in self.config.items() if name not in NOTED}
+
+    @property
+    def account(self) -> str:
+        """The name under which the ledger keeps this run's calls; every session of it uses the same."""
+        return str(self.config["account"])
 
     @property
     def checkpoints(self) -> Path:
