@@ -134,7 +134,7 @@ def test_the_table_is_what_the_episodes_say(whole: Run, page: Page) -> None:
 
 def test_summary_and_report_agree(whole: Run, page: Page) -> None:
     trained = whole.summary["doctors"]["trained"]
-    assert set(trained["accuracy"]) == {"mean", "low", "high", "n", "missing"}
+    assert set(trained["accuracy"]) == {"mean", "low", "high", "n", "missing", "sd"}
     assert (whole.summary["steps"], whole.summary["seconds"], whole.summary["method"]) == (400, 125.0, "craft")
     half = (trained["critical"]["high"] - trained["critical"]["low"]) / 2
     text = f"{trained['critical']['mean']:.2f} ±{half:.2f}".replace("0.", ".")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ _CHUNK = 2**14  # draws held in memory at a time
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out.
+    """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out. `sd` is the standard
+    deviation of the mean over the bootstrap's draws, NaN where there was no bootstrap.
 
     `mean` is NaN where no value is left, `low` and `high` where fewer than two cases are. Where all values are equal the
     interval has no width, which is a limit of the bootstrap, not certainty.
@@ -36,6 +37,7 @@ class Estimate:
     high: float
     n: int
     missing: int = 0
+    sd: float = math.nan
 
     @property
     def half(self) -> float:
@@ -43,17 +45,15 @@ class Estimate:
         return (self.high - self.low) / 2
 
     def as_json(self) -> dict[str, float | int | None]:
-        """{"mean", "low", "high", "n", "missing"}, with null for NaN."""
+        """{"mean", "low", "high", "n", "missing"}, with null for NaN, and "sd" where there was a bootstrap."""
         numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
-        return {name: None if math.isnan(value) else value for name, value in numbers.items()} | {
-            "n": self.n,
-            "missing": self.missing,
-        }
+        plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        return plain | {"n": self.n, "missing": self.missing} | ({} if math.isnan(self.sd) else {"sd": self.sd})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Estimate:
         mean, low, high = (math.nan if value[name] is None else float(value[name]) for name in ("mean", "low", "high"))
-        return cls(mean, low, high, value["n"], value.get("missing", 0))
+        return cls(mean, low, high, value["n"], value.get("missing", 0), value.get("sd", math.nan))
 
 
 def interval(
@@ -106,7 +106,7 @@ def paired(
     """
     gaps, missing = case_differences(values, clusters, others, other_clusters)
     estimate = interval(list(gaps.values()), list(gaps), seed=seed, resamples=resamples)
-    return Estimate(estimate.mean, estimate.low, estimate.high, estimate.n, missing)
+    return replace(estimate, missing=missing)
 
 
 def case_differences(
@@ -179,5 +179,6 @@ def _ratio(total: float, count: float) -> float:
 def _estimate(mean: float, draws: Iterator[Floats], n: int, missing: int, clusters: int) -> Estimate:
     if clusters < 2:
         return Estimate(mean, math.nan, math.nan, n, missing)
-    low, high = np.quantile(np.concatenate(list(draws)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(mean, float(low), float(high), n, missing)
+    means = np.concatenate(list(draws))
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(mean, float(low), float(high), n, missing, float(means.std(ddof=1)))

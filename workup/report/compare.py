@@ -13,14 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from workup.errors import UserError
-from workup.report import curves, tables
+from workup.report import curves, dynamics, tables
 from workup.report.curves import Curve
-from workup.report.page import CHANGED, render, title
-from workup.report.tables import HEADINGS, Change, Ends
+from workup.report.page import render, title
+from workup.report.tables import CHANGED, HEADINGS, ON_REQUEST, Change, Ends
 from workup.runs import Run
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import ANCHORS, COLUMNS
+from workup.runs.words import ANCHORS, COLUMNS, DASH
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ def compare(runs: Sequence[Run], html: Path | None = None, console: Console | No
     console.print(_results(sides))
     for side in sides[1:]:
         console.print(_differences(side, sides[0]))
+    trained = [curve for curve in map(_curve, sides) if curve.lines]
+    if trained:
+        console.print(_dynamics(trained))
     if html is not None:
         write_whole(html, render("compare.html", **_content(sides)))
         console.print(f"page  {html}", soft_wrap=True, markup=False)
@@ -60,7 +63,13 @@ def _sides(runs: Sequence[Run]) -> list[Side]:
     doctors = [_doctor(run) for run in runs]
     first = (runs[0], doctors[0])
     return [
-        Side(label, run, doctor, describe(run, doctor), tables.gaps((run, doctor), first, CHANGED) if number else [])
+        Side(
+            label,
+            run,
+            doctor,
+            describe(run, doctor),
+            tables.gaps((run, doctor), first, (*CHANGED, *ON_REQUEST)) if number else [],
+        )
         for number, (label, run, doctor) in enumerate(zip(labels, runs, doctors, strict=True))
     ]
 
@@ -108,9 +117,25 @@ def _differences(side: Side, first: Side) -> Table | str:
     return table
 
 
+def _curve(side: Side) -> Curve:
+    return Curve(side.label, curves.reinforced(list(side.run.metrics())))
+
+
+def _dynamics(trained: Sequence[Curve]) -> Table:
+    """How the runs trained, by `dynamics.COMPARED`; columns that none of them has are left out."""
+    rows = {curve.label: dynamics.compared(curve) for curve in trained}
+    shown = [place for place in range(len(dynamics.COMPARED)) if any(row[place] != DASH for row in rows.values())]
+    table = Table(title="training, late stage: the last 30 % of the steps", title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("", *(dynamics.COMPARED[place] for place in shown)):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for label, row in rows.items():
+        table.add_row(escape(label), *(row[place] for place in shown))
+    return table
+
+
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
     shown, rows = _rows(sides)
-    drawn = [Curve(side.label, curves.reinforced(list(side.run.metrics()))) for side in sides]
+    drawn = [_curve(side) for side in sides]
     return {
         "title": " · ".join(side.label for side in sides),
         "sides": sides,
@@ -120,6 +145,8 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "rows": rows,
         "headings": HEADINGS,
         "anchored": any(row.role == "anchor" for row in rows),
+        "dynamics": {curve.label: dynamics.compared(curve) for curve in drawn if curve.lines},
+        "dynamic_headings": dynamics.COMPARED,
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         "windows": {curve.label: curve.window for curve in drawn if curve.lines},

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from workup.episode import Ending
-from workup.report import curves, outcomes, tables, transcripts
+from workup.report import curves, dynamics, outcomes, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.tables import Ends, Entries
 from workup.runs import Run
@@ -21,7 +21,6 @@ from workup.runs.transcript import NAMES
 from workup.runs.words import ANCHORS, adds_up, duration
 from workup.statistics import RESAMPLES
 
-CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
 
@@ -61,7 +60,8 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
     ends = Ends.of(list(entries))
     lines = list(run.metrics())
     shown, rows = tables.headline(entries, ends)
-    changes = tables.changes(run, ends, CHANGED)
+    compared = [*tables.CHANGED, *(metric for metric in shown if metric in tables.ON_REQUEST)]
+    changes = tables.changes(run, ends, compared)
     return {
         "title": title(run),
         "facts": list(_facts(run, lines)),
@@ -71,7 +71,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "shown": [tables.HEADINGS[metric] for metric in shown],
         "headings": tables.HEADINGS,
         "changes": changes,
-        "uncompared": [tables.HEADINGS[name] for name in CHANGED if name not in {change.metric for change in changes}],
+        "uncompared": [tables.HEADINGS[name] for name in compared if name not in {change.metric for change in changes}],
         "resamples": RESAMPLES,
         "anchors": [doctor for doctor in entries if doctor in ANCHORS],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
@@ -125,6 +125,11 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         "parts_figure": curves.parts(curve, additive),
         "parts_caption": _parts_caption(curve, additive),
         "health": curves.health(lines),
+        "dynamics": dynamics.drawn(curve),
+        "trends": [(dynamics.heading(found.name), dynamics.cells(found)) for found in dynamics.trends(curve)],
+        "together": dynamics.correlations(curve),
+        "plain": dynamics.plain,
+        "heading": dynamics.heading,
     }
 
 

@@ -22,7 +22,24 @@ HEADINGS = {
     "noise": "noise",
     "coverage": "coverage",
     "return": "return",
+    "kg": "KG",
+    "em_kg": "mean of EM and KG",
+    "unmapped": "unmapped",
+    "truth_unmapped": "truth unmapped",
+    "emb": "Emb",
+    "doc_hit": "Doc_Hit",
+    "bleu": "BLEU-4",
+    "rouge1": "ROUGE-1",
+    "rouge1_recall": "ROUGE-1 recall",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "action_ambiguous": "right to ask back",
+    "action_non_ambiguous": "right to answer",
+    "macro_action": "both, macro",
 }
+CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
+# Measured only where somebody asked for it.
+ON_REQUEST = tuple(name for name in HEADINGS if name not in (*CHANGED, "coverage", "return"))
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
 

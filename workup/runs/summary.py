@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -17,6 +18,8 @@ from workup.runs.words import plus_minus
 from workup.statistics import LEVEL, Estimate, case_differences, interval, macro, paired
 
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
+# means over classes of each class's mean → (what is averaged, whose classes)
+MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action", "category")}
 
 
 def value(outcome: Outcome, metric: str) -> float | None:
@@ -26,7 +29,8 @@ def value(outcome: Outcome, metric: str) -> float | None:
     """
     if outcome.ending == Ending.FAILED:
         return None
-    if metric in ("accuracy", "macro_accuracy"):
+    metric, _ = MACROS.get(metric, (metric, ""))
+    if metric == "accuracy":
         return None if outcome.correct is None else float(outcome.correct)
     if metric == "return":
         return outcome.total
@@ -36,20 +40,24 @@ def value(outcome: Outcome, metric: str) -> float | None:
 def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
     """A metric over episodes, bootstrapped by case."""
     values, cases = _columns(outcomes, metric)
-    if metric == "macro_accuracy":
-        return macro(values, cases, [outcome.diagnosis for outcome in outcomes], seed=seed)
+    if metric in MACROS:
+        return macro(values, cases, _classes(outcomes, metric), seed=seed)
     return interval(values, cases, seed=seed)
 
 
 def difference(ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
     """Ours − theirs over the cases that both saw, bootstrapped by case."""
     (values, cases), (others, other_cases) = (_columns(side, metric) for side in (ours, theirs))
-    if metric != "macro_accuracy":
+    if metric not in MACROS:
         return paired(values, cases, others, other_cases, seed=seed)
     gaps, missing = case_differences(values, cases, others, other_cases)
-    diagnoses = {outcome.case_id: outcome.diagnosis for outcome in ours}
-    found = macro(list(gaps.values()), list(gaps), [diagnoses[str(case)] for case in gaps], seed=seed)
-    return Estimate(found.mean, found.low, found.high, found.n, missing)
+    classes = dict(zip(cases, _classes(ours, metric), strict=True))
+    found = macro(list(gaps.values()), list(gaps), [classes[str(case)] for case in gaps], seed=seed)
+    return replace(found, missing=missing)
+
+
+def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+    return [getattr(outcome, MACROS[metric][1]) for outcome in outcomes]
 
 
 def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
@@ -60,8 +68,9 @@ def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     """The headline metrics, then whatever else was measured, then the return if episodes were scored."""
     told = {*HEADLINE, *(ending.name.lower() for ending in Ending)}  # endings are counted in their own entry
     extra = dict.fromkeys(name for outcome in outcomes for name in outcome.measures if name not in told)
+    macros = [name for name, (metric, _) in MACROS.items() if metric in extra]
     scored = any(outcome.total is not None for outcome in outcomes)
-    return [*HEADLINE, *extra, *(["return"] if scored else [])]
+    return [*HEADLINE, *extra, *macros, *(["return"] if scored else [])]
 
 
 def summarise(run: Run, *, steps: int, seconds: float, calls: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""How a training run went, in figures: trends, late-stage volatility and what moved together (C-MIG CM-17, Tables 2 and 8 to 11).
+
+All of it is worked out from metrics.jsonl: one value per step of the stages that a reward drove.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from workup.report.curves import Curve
+from workup.report.plotting import COLOURS, Floats, figure, new, smooth, thin
+from workup.runs.words import DASH
+
+LATE = 0.3
+"""The late stage: the last 30 % of the steps, rounded up."""
+
+PAIRS = ("doc_hit", "coverage", "recall")
+"""What accuracy is correlated with, where it was logged: how much of what was needed was found."""
+
+ROWS = {
+    "accuracy": "accuracy",
+    "doc_hit": "Doc_Hit",
+    "coverage": "coverage",
+    "reward": "reward",
+    "entropy": "entropy (nats)",
+    "grad_norm": "gradient norm",
+    "length": "tokens per episode",
+}
+PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """One metric over training: its mean, the least-squares line over the steps, and its late stage.
+
+    `slope` is per step; `r2` is the share of the variance that the line explains, within [0, 1]; `std` is the sample
+    standard deviation of the late stage (its volatility), `cv` its population standard deviation over its absolute mean.
+    NaN is what too few steps, a constant or a mean of 0 leave undefined.
+    """
+
+    name: str
+    steps: int
+    mean: float
+    slope: float
+    r2: float
+    late_mean: float
+    std: float
+    population_std: float
+    cv: float
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Pearson's r of two metrics over the steps that have both, as logged and smoothed over `window` steps."""
+
+    one: str
+    other: str
+    steps: int
+    r: float
+    smoothed: float
+    window: int
+
+
+def trend(name: str, values: Sequence[float | None]) -> Trend:
+    """`values` has one entry per step in order, None where nothing was logged."""
+    steps, known = _known(values)
+    slope, r2 = line(steps, known)
+    last = late(known)
+    return Trend(
+        name,
+        len(known),
+        _mean(known),
+        slope,
+        r2,
+        _mean(last),
+        float(last.std(ddof=1)) if len(last) > 1 else math.nan,
+        float(last.std()) if len(last) else math.nan,
+        float(last.std() / abs(last.mean())) if len(last) and last.mean() else math.nan,
+    )
+
+
+def together(one: str, other: str, values: Sequence[float | None], others: Sequence[float | None], window: int) -> Together:
+    """How two metrics move together; smoothing over `window` steps takes the noise of single batches out of both."""
+    pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
+    a, b = np.array(pairs, dtype=float).reshape(-1, 2).T
+    smoothed = pearson(*(smooth(column.tolist(), window) for column in (a, b))) if pairs else math.nan
+    return Together(one, other, len(pairs), pearson(a, b), smoothed, window)
+
+
+def pearson(x: Floats, y: Floats) -> float:
+    """r ∈ [−1, 1]; NaN for fewer than two steps or a constant."""
+    if len(x) < 2 or not np.ptp(x) or not np.ptp(y):
+        return math.nan
+    return float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
+
+
+def line(x: Floats, y: Floats) -> tuple[float, float]:
+    """(slope, R²) of the least-squares line; NaN for fewer than two steps, R² also for a constant."""
+    if len(x) < 2:
+        return math.nan, math.nan
+    slope = float(np.cov(x, y)[0, 1] / x.var(ddof=1)) if np.ptp(y) else 0.0
+    return slope, pearson(x, y) ** 2
+
+
+def late(values: Floats) -> Floats:
+    """The last 30 % of the values, rounded up."""
+    return values[len(values) - math.ceil(LATE * len(values)) :]
+
+
+def trends(curve: Curve) -> list[Trend]:
+    """Every metric of `ROWS` that was logged, and every part of the reward; without those that never were anything but 0."""
+    found = {name: values(curve, name) for name in ROWS} | dict(parts(curve))
+    return [trend(name, column) for name, column in found.items() if any(column)]
+
+
+def correlations(curve: Curve) -> list[Together]:
+    """Accuracy with each of `PAIRS` that was logged."""
+    accuracy = values(curve, "accuracy")
+    pairs = [(name, values(curve, name)) for name in PAIRS]
+    found = [together("accuracy", name, accuracy, column, curve.wide) for name, column in pairs]
+    return [pair for pair in found if pair.steps > 1]
+
+
+def values(curve: Curve, name: str) -> list[float | None]:
+    """One value per step; "length" is the doctor's tokens per episode."""
+    if name != "length":
+        return curve.values(name)
+    pairs = zip(curve.values("tokens"), curve.values("episodes"), strict=True)
+    return [tokens / episodes if tokens is not None and episodes else None for tokens, episodes in pairs]
+
+
+def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
+    """The parts of the reward, by "part NAME"; 0 in a step whose episodes all lack it."""
+    logged: list[Mapping[str, Any]] = [step.get("parts") or {} for step in curve.lines]
+    for name in dict.fromkeys(name for step in logged for name in step):
+        yield f"part {name}", [float(step.get(name, 0.0)) for step in logged]
+
+
+def heading(name: str) -> str:
+    """A row's name for a reader."""
+    return ROWS.get(name, name)
+
+
+def cells(found: Trend) -> list[str]:
+    """For a table: mean, slope per 100 steps, R², and of the late stage mean, standard deviation and CV.
+
+    The deviation is the sample's; that of the gradient norm the population's, as in the paper's figures.
+    """
+    std = found.population_std if found.name == "grad_norm" else found.std
+    return [plain(value) for value in (found.mean, 100 * found.slope, found.r2, found.late_mean, std, found.cv)]
+
+
+COMPARED = ("r", "r smoothed", "entropy slope", "entropy R²", "σ accuracy", "σ Doc_Hit", "norm CV", "tokens")
+
+
+def compared(curve: Curve) -> list[str]:
+    """One run's row beside others', by `COMPARED`: r is that of accuracy with the first of `PAIRS` that was logged."""
+    by_name = {found.name: found for found in trends(curve)}
+    pair = next(iter(correlations(curve)), None)
+    entropy, norm, length = (by_name.get(name) for name in ("entropy", "grad_norm", "length"))
+    told = [
+        (pair.r, pair.smoothed) if pair else (math.nan, math.nan),
+        (100 * entropy.slope, entropy.r2) if entropy else (math.nan, math.nan),
+        [by_name[name].std if name in by_name else math.nan for name in ("accuracy", "doc_hit")],
+        [norm.cv if norm else math.nan, length.late_mean if length else math.nan],
+    ]
+    return [plain(value) for values in told for value in values]
+
+
+def plain(value: float) -> str:
+    """Three significant digits; a dash for what is undefined."""
+    return DASH if math.isnan(value) else f"{value:.3g}".replace("-", "−")
+
+
+@figure
+def drawn(curve: Curve) -> Figure | None:
+    """Entropy, gradient norm, response length and Doc_Hit over training: smoothed, with the line of their trend, and the late
+    stage shaded."""
+    shown = [name for name in PLOTTED if sum(value is not None for value in values(curve, name)) > 1]
+    if not shown:
+        return None
+    made, axes = new("Training dynamics", 1, len(shown), 2.4)
+    for ax, name in zip(axes, shown, strict=True):
+        ax.set_title(heading(name)[:1].upper() + heading(name)[1:])
+        ax.set_xlabel("step")
+        _draw(ax, values(curve, name), curve.window)
+    return made
+
+
+def _draw(ax: Axes, column: Sequence[float | None], window: int) -> None:
+    index = thin(len(column))
+    ax.plot(index + 1, smooth(column, window)[index], color=COLOURS["after"], linewidth=1.6)
+    steps, known = _known(column)
+    slope, _ = line(steps, known)
+    ends = steps[[0, -1]]
+    ax.plot(ends, known.mean() + slope * (ends - steps.mean()), color=COLOURS["muted"], linestyle=(0, (4, 2)), linewidth=1)
+    ax.axvspan(late(steps)[0], steps[-1], color=COLOURS["grid"], alpha=0.35, linewidth=0)
+
+
+def _known(column: Sequence[float | None]) -> tuple[Floats, Floats]:
+    """(steps counted from 1, values) of the steps that have one."""
+    pairs = [(step, value) for step, value in enumerate(column, start=1) if value is not None]
+    steps, known = np.array(pairs, dtype=float).reshape(-1, 2).T
+    return steps, known
+
+
+def _mean(column: Floats) -> float:
+    return float(column.mean()) if len(column) else math.nan
