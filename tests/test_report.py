@@ -102,7 +102,7 @@ def test_its_markup_is_sound(page: Page) -> None:
 
 def test_figures_take_their_colours_from_the_page(page: Page) -> None:
     svgs = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
-    assert len(svgs) == 5
+    assert len(svgs) == 6
     assert set(re.findall(r"#[0-9a-f]{6}\b", " ".join(svgs))) == set()
     names = set(re.findall(r"var\(--([\w-]+)", page.source))
     assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), "every colour that is used is defined"

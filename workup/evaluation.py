@@ -108,6 +108,7 @@ class Evaluation:
             staff.environment,
             staff.judge,
             settings.evaluation,
+            staff.measuring,
             max_tokens=settings.max_tokens or 256,
             seed=settings.seed,
             concurrency=settings.concurrency,

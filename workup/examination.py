@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from workup.case import Case, Source
+from workup.cases.files import Lazy
 from workup.environments.consultation import Consultation
 from workup.environments.hybrid import Diagnoser, conclude, whole_record
 from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.ports import Doctor, Environment, Instruments, Judge, Reward, Scorer
+from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
 from workup.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
 from workup.settings import EvaluationSettings
+from workup.signals.extra import Measure, open_measures, take
 from workup.signals.measures import measure
 from workup.strategies import Searcher
 
@@ -42,27 +44,42 @@ class Examination:
     concurrency: int = CHUNK
     max_failed: float = 0.2
     costs: Mapping[str, float] = field(default_factory=dict)
+    measures: Sequence[Measure] = ()
 
     @classmethod
     def of(
-        cls, source: Source, environment: Environment, judge: Judge, settings: EvaluationSettings, **more: object
+        cls,
+        source: Source,
+        environment: Environment,
+        judge: Judge,
+        settings: EvaluationSettings,
+        models: Mapping[str, Model] | None = None,
+        **more: object,
     ) -> Examination:
-        """The examination on the test split of `source`; UserError when that is empty."""
+        """The examination on the test split of `source`, with what `settings` has measured besides, `models` helping.
+
+        UserError when the split is empty or a measure cannot be taken.
+        """
         if not len(source.test):
             raise UserError(f"{source.name} holds no test case; a file needs at least a handful of cases to hold some out")
         costs = {item.name: item.cost for item in source.items}
-        return cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+        made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+        return replace(made, measures=open_measures(settings.measures, made.played, models))
 
     @property
     def total(self) -> int:
         """How many episodes one doctor plays."""
         return min(len(self.cases), self.settings.cases) * self.settings.samples
 
+    @property
+    def played(self) -> Sequence[Case]:
+        """The cases that are played, evenly spaced, since a file may be sorted by diagnosis; made when they are indexed."""
+        count = min(len(self.cases), self.settings.cases)
+        return Lazy(count, lambda place: self.cases[place * len(self.cases) // count])
+
     def jobs(self) -> Iterator[tuple[Job, int]]:
         """Every episode to play, with the number of its sample; the key depends on case and sample alone."""
-        # Evenly spaced, since a file may be sorted by diagnosis.
-        count = min(len(self.cases), self.settings.cases)
-        for case in (self.cases[index * len(self.cases) // count] for index in range(count)):
+        for case in self.played:
             for sample in range(self.settings.samples):
                 yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
 
@@ -146,20 +163,21 @@ async def _examine(
 ) -> list[Record]:
     verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
 
-    async def one(job: Job) -> tuple[Episode, bool | None]:
+    async def one(job: Job) -> tuple[Episode, bool | None, dict[str, float | None]]:
         async with limit:
             episode = await player(examination, job)
-        settled = await verdicts.settle(episode)
+        episode, correct = await verdicts.settle(episode)
+        episode, measured = (episode, {}) if correct is None else await take(examination.measures, episode, correct)
         tick()
-        return settled
+        return episode, None if episode.ending is Ending.FAILED else correct, measured
 
     settled = await asyncio.gather(*(one(job) for job, _ in jobs))
     instruments = Instruments(verdicts, scorers=examination.scorers)
-    scores = await _scores([e for e, correct in settled if correct is not None], examination.reward, instruments)
+    scores = await _scores([e for e, correct, _ in settled if correct is not None], examination.reward, instruments)
     records = []
-    for (episode, correct), (_, sample) in zip(settled, jobs, strict=True):
+    for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
-        measures = measure(episode, bool(correct), examination.costs) if judged else {}
+        measures = measure(episode, bool(correct), examination.costs) | measured if judged else {}
         score = next(scores) if judged and examination.reward else None
         records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
     return records

@@ -13,6 +13,7 @@ from workup.models.config import Config
 from workup.models.desk import Desk
 from workup.ports import Environment, Judge
 from workup.settings import SupportSettings
+from workup.signals.extra import CODER
 
 EXACT = "exact"
 
@@ -20,18 +21,19 @@ EXACT = "exact"
 class Staff:
     """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
 
-    `account` names the run in the ledger. Raises UserError for a role that is neither the judge's nor one of `environment`'s, and
-    for models that cannot be opened.
+    `account` names the run in the ledger; `measuring` are the models that measures ask, by role. Raises UserError for a role that
+    is neither the judge's, nor the coder's, nor one of `environment`'s, and for models that cannot be opened.
     """
 
     def __init__(self, settings: SupportSettings, source: Source, environment: Environment, account: str) -> None:
         self._specs = {role: spec for role, spec in settings.roles.items() if spec != EXACT}
         for role in settings.roles:
-            if role not in (known := ("judge", *environment.roles)):
+            if role not in (known := ("judge", CODER, *environment.roles)):
                 raise unknown("role", role, known)
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
         models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
+        self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
         self.environment = environment.staffed(models) if models else environment
         self.judge = self._judge()
 

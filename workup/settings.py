@@ -28,6 +28,9 @@ class EvaluationSettings(BaseModel):
     samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
     temperature: float = Field(1.0, ge=0, description="0 is greedy, which misreports tiny policies")
     avoid_repeats: bool = Field(False, description="draw again when an action repeats an earlier one")
+    measures: list[str] = Field(
+        default_factory=list, description="further measures: kg, doc_hit, bleu, rouge, actions, emb:MODEL"
+    )
     anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
 
 
@@ -59,6 +62,8 @@ class PolicySettings(SupportSettings):
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
     threads: int = Field(1, ge=1, description="torch threads")
     evaluation: EvaluationSettings = EvaluationSettings()
+    strategy: str | None = Field(None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)")
+    plan: dict[str, Any] = Field(default_factory=dict, description="the strategy's own settings")
     conclude: str | None = Field(
         None,
         description="also let another policy, or 'bayes', diagnose from the transcripts (hybrid) and from whole records (oracle)",

@@ -97,6 +97,7 @@ class Plan:
             self.environment,
             self.staff.judge,
             s.evaluation,
+            self.staff.measuring,
             reward=stage.reward if stage else None,
             max_tokens=s.max_tokens,
             seed=s.seed,

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,17 +92,18 @@ UNMAPPED = Coded("", Stage.UNMAPPED, 0.0)
 
 
 class Coder:
-    """Codes of names, each name worked out once. Making one takes some seconds, a name well under a millisecond.
+    """Codes of names, each name worked out once: in about a millisecond, the first of a process in some seconds.
 
     `known` are names with their codes that go before the release's own; with a `model`, it is asked about what nothing maps.
     """
 
     def __init__(self, tree: Tree, known: Mapping[str, str] | None = None, model: Model | None = None) -> None:
         self.tree, self._model = tree, model
-        self._names = Names(tree)
+        self._names = _names(tree)
         self._known = {normalise(name): code for name, code in (known or {}).items()}
         self._found: dict[str, Coded] = {}
-        self._asked: dict[str, asyncio.Task[Coded]] = {}
+        self._told: dict[str, Coded] = {}
+        self._asked: dict[str, asyncio.Task[Coded]] = {}  # what a model is being asked
 
     def look_up(self, name: str) -> Coded:
         """The cascade without the model. Linear in the length of the name, of which the first 200 characters count."""
@@ -128,9 +129,14 @@ class Coder:
         found = self.look_up(name)
         if found.code or self._model is None or not normalise(name):
             return found
-        if name not in self._asked:
-            self._asked[name] = asyncio.ensure_future(self._ask(self._model, name))
-        return await asyncio.shield(self._asked[name])
+        name = name[:LONGEST]
+        if name not in self._told:
+            if name not in self._asked:
+                self._asked[name] = asyncio.ensure_future(self._ask(self._model, name))
+                self._asked[name].add_done_callback(lambda _: self._asked.pop(name, None))
+            # Shielded: whoever gives up waiting must not take the code away from the others.
+            self._told[name] = await asyncio.shield(self._asked[name])
+        return self._told[name]
 
     async def _ask(self, model: Model, name: str) -> Coded:
         offered = [f"{near.code}: {self.tree.name(near.code)}" for near in self._names.near(name)[:_OFFERED]]
@@ -250,6 +256,11 @@ class Names:
     @cached_property
     def _vocabulary(self) -> list[str]:
         return list(self._idf)
+
+
+@cache
+def _names(tree: Tree) -> Names:
+    return Names(tree)
 
 
 def _readings(name: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from workup.ports import Model
 from workup.signals.extra import Measure, Values
 
 TAU = 0.6
+MOST = 1 << 12  # embeddings that are remembered
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 """texts → [len(texts), dimension], each of length 1."""
 
@@ -50,6 +51,8 @@ class Embedding:
         return cosine if cosine >= self._tau else 0.0
 
     def _learn(self, names: Sequence[str]) -> None:
+        if len(self._known) > MOST:
+            self._known.clear()
         new = [name for name in dict.fromkeys(names) if name not in self._known]
         if new:
             self._known.update(zip(new, self._embed(new), strict=True))
