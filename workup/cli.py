@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.commands import audit, cache, prepare
+from workup.commands import audit, cache, index, prepare, serve
 from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
@@ -26,9 +26,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
 )
-app.add_typer(audit.app, name="audit")
-app.add_typer(cache.app, name="cache")
-app.command()(prepare.prepare)
 SettingsWords = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, for example steps=200")]
 Out = Annotated[Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")]
 Config = Annotated[Path | None, typer.Option("--config", help="a YAML file of settings")]
@@ -210,19 +207,37 @@ def play(
 
 @app.command()
 def methods() -> None:
-    """List the methods and their settings."""
+    """List the methods (for `train`) and the strategies (`strategy=NAME` for `evaluate`), with their settings."""
+    from workup import methods, strategies
+
+    for name in methods.names():
+        method = methods.load(name)
+        _describe(f"{name}: {method.summary}", method.settings, "reward", method.paper)
+    for name in strategies.names():
+        strategy = strategies.load(name)
+        _describe(f"strategy={name}: {strategy.summary}", strategy.Settings, "plan", strategy.paper)
+
+
+def _describe(title: str, settings: Any, prefix: str, paper: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from workup.methods import load, names
-
+    table = Table(box=None, show_header=False)
+    for key, field in settings.model_fields.items():
+        table.add_row(f"  {prefix}.{key}={field.default}", field.description or "", style=None)
     console = Console(highlight=False)
-    for name in names():
-        method = load(name)
-        table = Table(title=f"{name}: {method.summary}", title_justify="left", title_style="bold", box=None, show_header=False)
-        for key, field in method.settings.model_fields.items():
-            table.add_row(f"  reward.{key}={field.default}", field.description or "", style=None)
-        console.print(table, f"  [dim]{method.paper}[/dim]\n")
+    console.print(f"[bold]{title}[/bold]")
+    if table.rows:
+        console.print(table)
+    console.print(f"  [dim]{paper}[/dim]\n")
+
+
+# Behind the commands above, so that help lists what a new user needs first.
+app.command()(prepare.prepare)
+app.add_typer(audit.app, name="audit")
+app.add_typer(cache.app, name="cache")
+app.add_typer(index.app, name="index")
+app.add_typer(serve.app, name="serve")
 
 
 def _given(**options: Any) -> dict[str, Any]:
