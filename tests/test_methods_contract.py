@@ -7,14 +7,17 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import library_world
 import pytest
 from handmade import SOURCE, Script, play
+from library_world import scorer, settings_of
 
 from workup import methods
+from workup.environments.library import Library
 from workup.episode import Episode
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
-from workup.ports import Imitate, Instruments, Reinforce, alone
+from workup.ports import LIVE, REFERENCE, Imitate, Instruments, Reinforce, alone
 
 DOCTORS = (
     Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),
@@ -24,17 +27,25 @@ DOCTORS = (
 
 
 def groups(environment: object) -> tuple[tuple[Episode, ...], ...]:
-    return tuple(tuple(play(doctor, environment, case) for doctor in DOCTORS) for case in SOURCE.train)  # type: ignore[arg-type]
+    """Every case played by a good doctor, a rash one and one that never comes to the point."""
+    doctors = library_world.doctors(environment) if isinstance(environment, Library) else DOCTORS
+    return tuple(tuple(play(doctor, environment, case) for doctor in doctors) for case in SOURCE.train)  # type: ignore[arg-type]
+
+
+def instruments(stage: Reinforce) -> Instruments:
+    """What the stage asks for, no more: an untrained model for both scorers."""
+    offered = {REFERENCE: scorer(), LIVE: scorer()}
+    return Instruments(ExactJudge(), scorers={name: offered[name] for name in stage.scorers})
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_a_method_is_complete_and_runs(name: str) -> None:
     method = methods.load(name)
-    folder = Path(methods.__file__).parent / name
+    folder = Path(methods.__file__).parent / name.replace("-", "_")
     assert (folder / "README.md").read_text().startswith("# ")
     assert method.paper
     assert len(method.summary) < 120
-    settings = method.settings()
+    settings = settings_of(method)
     environment = method.environment(SOURCE, settings)
     assert environment.max_turns == settings.max_turns
     stages = method.stages(settings)
@@ -48,7 +59,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
 
 
 def check_reinforcement(stage: Reinforce, batch: tuple[tuple[Episode, ...], ...]) -> None:
-    scores = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
+    scores = asyncio.run(stage.reward(batch, instruments(stage)))
     advantages = stage.credit(batch, scores, alone)
     assert len(scores) == len(advantages) == len(batch)
     for group, marks, credits in zip(batch, scores, advantages, strict=True):
@@ -70,10 +81,11 @@ def test_settings_are_described_and_closed(name: str) -> None:
 def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
     for name in methods.names():
         method = methods.load(name)
-        (stage,) = (s for s in method.stages(method.settings()) if isinstance(s, Reinforce))
-        batch = groups(method.environment(SOURCE, method.settings()))
-        there = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
-        back = asyncio.run(stage.reward(batch[::-1], Instruments(ExactJudge())))
+        settings = settings_of(method)
+        (stage,) = (s for s in method.stages(settings) if isinstance(s, Reinforce))
+        batch = groups(method.environment(SOURCE, settings))
+        there = asyncio.run(stage.reward(batch, instruments(stage)))
+        back = asyncio.run(stage.reward(batch[::-1], instruments(stage)))
         assert list(there) == list(back)[::-1]
 
 

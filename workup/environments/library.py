@@ -152,11 +152,11 @@ class Library:
         if action.kind == DIAGNOSE:
             return Observation(done=True)
         left = self.shape.max_turns - 1 - len(past)
+        topic = f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}" if action.kind == SEARCH else ""
         if left <= 0:
-            return Observation((Message("user", CONCLUDE),))
+            return Observation((Message("user", CONCLUDE),), item=topic)
         found = await self._search(action.content) if action.kind == SEARCH else ()
         reply = self.show(found) if action.kind == SEARCH else UNREADABLE
-        topic = f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}" if action.kind == SEARCH else ""
         text = reply if left > 1 else f"{reply}\n{CONCLUDE}"
         return Observation((Message("user", text),), tuple(passage.id for passage in found), topic)
 

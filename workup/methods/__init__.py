@@ -13,8 +13,8 @@ _PARTS = ("paper", "summary", "settings", "environment", "stages")
 
 
 def names() -> list[str]:
-    """The ids of the built-in methods, sorted; nothing is imported."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    """The ids of the built-in methods, sorted; nothing is imported. A hyphen is an underscore in the folder's name."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
 def load(name: str) -> Method:
@@ -25,7 +25,7 @@ def load(name: str) -> Method:
     if ":" not in name:
         if name not in names():
             raise unknown("method", name, names(), more="`workup methods` lists all")
-        return cast(Method, import_module(f"{__name__}.{name}").method)
+        return cast(Method, import_module(f"{__name__}.{name.replace('-', '_')}").method)
     path, _, attribute = name.partition(":")
     method = getattr(_module(path, name), attribute, None)
     missing = [part for part in _PARTS if not hasattr(method, part)]

@@ -1,0 +1,134 @@
+"""Demonstrations for a policy that has never seen a library: the grammar, and how passages speak for a diagnosis.
+
+What to search for is left to reinforcement: queries are findings that the patient was said to have, and diagnoses that
+passages named, drawn at random; refinements name the diagnoses of the passages read. Only the last word, the diagnosis, is
+the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from workup.case import Case, Kind, Source
+from workup.environments.library import DIAGNOSIS, NOTHING, REFINE, SEARCH, SEPARATOR, Library, evidence
+from workup.episode import Completion, Message, Turn
+from workup.errors import UserError
+from workup.ports import Demonstration, Environment
+from workup.text import normalise, tagged
+
+MOST_FINDINGS = 3  # in one query
+MOST_NAMED = 2  # diagnoses in one refinement
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTeaching:
+    """`open_book_share` of the demonstrations, within [0, 1], are open books; the others are episodes.
+
+    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis; all of it to imitate, and the
+    diagnosis asked for after each answer as well. Open book: evidence or a refinement stands right behind the
+    patient's description, as a reference that measures gains of information will be asked.
+    """
+
+    open_book_share: float = 0.5
+
+    def demonstrate(self, source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
+        """The index-th demonstration: the same (source, environment, seed, index) makes the same one.
+
+        Raises UserError for a source whose diagnoses are not listed, and for another environment than the library.
+        """
+        if not isinstance(environment, Library) or not source.diagnoses:
+            raise UserError(
+                f"no demonstrations can be made from '{source.name}': it needs a library and a source that lists its diagnoses; "
+                "leave out the warm start and begin with a policy that can converse"
+            )
+        rng = np.random.default_rng([seed, index])
+        case = source.train[int(rng.integers(len(source.train)))]
+        open_book = bool(rng.random() < self.open_book_share)
+        searches = int(rng.integers(environment.max_turns))
+        scene = _Scene(source, environment, case, rng)
+        for _ in range(max(searches, open_book)):
+            scene.search()
+        diagnosis = tagged(DIAGNOSIS, case.truth.diagnosis)
+        if open_book:
+            return Demonstration(scene.handed_out(), ((diagnosis, ()),))
+        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
+        begun = [f"{scene.refined(turn)}<{DIAGNOSIS}>" for turn in scene.past[:-1]]
+        rest = diagnosis.removeprefix(f"<{DIAGNOSIS}>")
+        probes = tuple((number, lead, rest) for number, lead in enumerate(begun, 1))
+        last = f"{scene.refined(scene.past[-1]) if scene.past else ''}{diagnosis}"
+        return Demonstration(environment.open(case), (*exchanges, (last, ())), probes)
+
+
+@dataclass(slots=True)
+class _Scene:
+    """An episode in the making; `refinements` are kept, so that a turn and the probe beside it say the same."""
+
+    source: Source
+    environment: Library
+    case: Case
+    rng: np.random.Generator
+    past: tuple[Turn, ...] = ()
+
+    def search(self) -> None:
+        """One more search, answered by the library itself."""
+        before = self.refined(self.past[-1]) if self.past else ""
+        text = before + self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
+        action = self.environment.read(text)
+        observation = asyncio.run(self.environment.answer(self.case, self.past, action))
+        self.past = (*self.past, Turn((), Completion(text), action, observation))
+
+    def refined(self, turn: Turn) -> str:
+        """The diagnoses that the turn's passages name most often; what was found nowhere is refined to nothing known."""
+        if not self.environment.shape.refine:
+            return ""
+        named = self._named(turn)[:MOST_NAMED]
+        return tagged(REFINE, ", ".join(named) if named else NOTHING)
+
+    def handed_out(self) -> tuple[Message, ...]:
+        """The opening with one search's evidence, or its refinement, behind the patient's description."""
+        *before, patient = self.environment.open(self.case)
+        turn = self.past[int(self.rng.integers(len(self.past)))]
+        refine = self.environment.shape.refine and self.rng.random() < 0.5
+        shown = self.refined(turn) if refine else evidence(turn)
+        return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
+
+    def _queries(self) -> list[str]:
+        most = self.environment.shape.subqueries or 1
+        return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
+
+    def _query(self) -> str:
+        """Some of the patient's findings, or, once passages have been read, a diagnosis that they name."""
+        named = [name for turn in self.past for name in self._named(turn)]
+        findings = self._findings()
+        if named and (not findings or self.rng.random() < 0.5):
+            return named[int(self.rng.integers(len(named)))]
+        if not findings:
+            return self.source.diagnoses[int(self.rng.integers(len(self.source.diagnoses)))]
+        count = int(self.rng.integers(min(MOST_FINDINGS, len(findings)))) + 1
+        return ", ".join(findings[place] for place in self.rng.permutation(len(findings))[:count])
+
+    def _findings(self) -> list[str]:
+        """The names of what the patient was said to have: never of what is not told."""
+        told = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}[self.environment.shape.told]
+        facts = (*self.case.given, *(fact for fact in self.case.truth.facts if fact.kind in told))
+        items = {item.name for item in self.source.items}
+        return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
+
+    def _named(self, turn: Turn) -> list[str]:
+        """The diagnoses that the turn's evidence names, the most frequent first."""
+        return _mentions(evidence(turn), tuple(self.source.diagnoses))
+
+
+@lru_cache(maxsize=1 << 12)
+def _mentions(text: str, diagnoses: Sequence[str]) -> list[str]:
+    by_form = {normalise(name): name for name in diagnoses}
+    forms = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
+    found = re.findall(rf"(?<!\w)(?:{forms})(?!\w)", normalise(text))
+    return [by_form[form] for form, _ in Counter(found).most_common()]

@@ -1,0 +1,47 @@
+"""C-MIG: documents and refinements are worth what they add to a frozen reference's belief in the right diagnosis."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workup.signals.search_method import GainSettings, SearchMethod
+from workup.signals.searching import Gains, Likeness, Supervise, embedding, exact_match, icd_tree, multi_view
+
+
+class Settings(GainSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    subqueries: int = Field(3, ge=0, description="k sub-queries per search, one passage each; 0: one query, top-k passages")
+    w_d: float = Field(1.0, ge=0, description="weight of R_doc (C-MIG-D); 0 leaves that view out")
+    alpha_d: float = Field(1.0, gt=0, description="α_d: sensitivity of R_doc")
+    w_r: float = Field(0.1, ge=0, description="R_refine of the batch's better half (C-MIG-R); 0 leaves that view out")
+    order: Literal[1, 2] = Field(2, description="R_doc from second differences (as printed) or first ones")
+    half_positive: bool = Field(True, description="R_doc counts no losses (as printed)")
+    joined: Literal["all", "last"] = Field("all", description="which refinements are s_refine")
+    diagnosis: Literal["exact", "embedding", "icd-tree"] = Field("exact", description="R_diag")
+    encoder: str = Field("trigrams", description="diagnosis=embedding: a sentence-transformers model, or trigrams")
+    threshold: float = Field(0.6, ge=0, le=1, description="diagnosis=embedding: τ, below which a likeness is worth nothing")
+    release: Literal["cm", "who"] = Field("cm", description="diagnosis=icd-tree: ICD-10-CM or the WHO's ICD-10")
+
+
+class Cmig(SearchMethod):
+    """R_total = R_format + R_diag + R_doc, and R_refine where the diagnosis is wrong."""
+
+    paper = "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical Diagnosis Reasoning (2026)"
+    summary = "search and refine, paid by what documents and refinements add to a frozen reference's belief in the truth"
+    settings: type[Settings] = Settings
+
+    def likeness(self, settings: Settings) -> Likeness:
+        if settings.diagnosis == "embedding":
+            return embedding(settings.encoder, settings.threshold)
+        return icd_tree(settings.release) if settings.diagnosis == "icd-tree" else exact_match
+
+    def supervise(self, settings: Settings) -> Supervise:
+        s = settings
+        gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
+        return multi_view(self.shape(s), gains, s.scorer)
+
+
+method = Cmig()
