@@ -225,6 +225,8 @@ def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, t
         ({"roles": {"patient": "exact"}}, "no role 'patient'"),
         ({"roles": {"judge": "endpoint:dco"}}, "Did you mean 'doc'"),
         ({"environment": "consulting"}, "Did you mean 'consultation'"),
+        ({"persona": "INTJ"}, "'consultation' has no setting 'persona'"),
+        ({"persona": "XXXX", "environment": "questioning"}, "no persona 'XXXX'"),
         ({"endpoint": {"api_key": "sk-1234567890abcdef"}}, "endpoints.doc.api_key"),
         ({"budget": -1}, "setting 'budget'"),
     ):

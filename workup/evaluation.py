@@ -192,7 +192,8 @@ def _environment(settings: PolicySettings, source: Source) -> Environment:
         method = load(config["method"])
         turns = {} if settings.max_turns is None else {"max_turns": settings.max_turns}
         return method.environment(source, build(method.settings, {**config["reward"], **turns}, prefix="reward"))
-    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10)
+    options = {} if settings.persona is None else {"persona": settings.persona}
+    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **options)
 
 
 def as_trained(settings: PolicySettings) -> PolicySettings:

@@ -16,6 +16,10 @@ from workup.settings import SupportSettings
 from workup.signals.extra import CODER
 
 EXACT = "exact"
+CLOSED = (
+    "The record simulator answered what these cases leave normal: they come from a model of their own, to which the anchors and "
+    "the criticality of findings belong, and the simulator's results do not."
+)
 
 
 class Staff:
@@ -36,6 +40,8 @@ class Staff:
         self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
         self.environment = environment.staffed(models) if models else environment
         self.judge = self._judge()
+        closed = "simulator" in models and source.knowledge is not None
+        self._warnings = [CLOSED] if closed else []
 
     def _judge(self) -> Judge:
         """Several names, separated by commas, make a panel that decides by majority."""
@@ -60,4 +66,4 @@ class Staff:
             f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers from the cache, cost {row['cost']:.4g}"
             for row in self.calls
         ]
-        return [*costs, *self.desk.notes]
+        return [*costs, *self.desk.notes, *self._warnings]

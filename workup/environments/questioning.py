@@ -22,6 +22,7 @@ from workup.environments.patients import CheckedPatient, EmbeddedPatient, ModelP
 from workup.environments.personas import Personas
 from workup.episode import Action, Message, Observation, Turn
 from workup.errors import UserError
+from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.rollout import seed_key
 from workup.text import THINK, blocks, neutralise
@@ -42,6 +43,7 @@ class Wording:
     question: str
     unreadable: str
     conclude: str
+    answering: str  # how an answer without reasoning begins
 
 
 ENGLISH = Wording(
@@ -57,6 +59,7 @@ ENGLISH = Wording(
     question="What is the diagnosis?",
     unreadable="Please write `question: …` or `answer: … [answer: X]`, and only one of them.",
     conclude="No more questions: give your answer now.",
+    answering="answer: [answer:",
 )
 CHINESE = Wording(
     rules=(
@@ -69,6 +72,7 @@ CHINESE = Wording(
     question="诊断是什么？",
     unreadable="请只写“问题：……”或“回答：……[回答：X]”其中之一。",
     conclude="不能再提问了，请现在回答。",
+    answering="回答：[回答：",
 )
 _WORDINGS = (ENGLISH, CHINESE)
 
@@ -81,8 +85,9 @@ _HEADING = re.compile(
 _BRACKET = re.compile(r"[\[［【][ \t]{0,4}(?:answer|回答|答案)[ \t]{0,4}[:：]([^\[\]［］【】]*)[\]］】]", re.IGNORECASE)
 
 
-_ASKING, _ANSWERING, _CLOSING = "question:", "answer: [answer:", "]"
-_GRAMMAR = (_ASKING, _ANSWERING, _CLOSING, END)
+ANY = "any"
+_ASKING, _CLOSING = "question:", "]"
+_GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
 class Questioning:
@@ -107,6 +112,11 @@ class Questioning:
     @property
     def max_turns(self) -> int:
         return self._max_turns
+
+    @property
+    def built_in(self) -> Questioning:
+        """This environment with the embedded patient, whoever plays the patient here."""
+        return Questioning(self._record, None, self._max_turns)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -155,7 +165,7 @@ class Questioning:
         return _read(text)
 
     def write(self, kind: str, content: str) -> str:
-        return f"{_ANSWERING} {content}{_CLOSING} {END}" if kind == DIAGNOSE else f"{_ASKING} {content} {END}"
+        return f"{ENGLISH.answering} {content}{_CLOSING} {END}" if kind == DIAGNOSE else f"{_ASKING} {content} {END}"
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the patient gives up."""
@@ -175,9 +185,27 @@ class Questioning:
         return wording.limit.format(self._max_turns - 1)
 
 
-def open(source: Source, max_turns: int) -> Questioning:
-    """The questioning environment over the cases of `source`, with the embedded patient."""
-    return Questioning(Consultation(source.items, source.diagnoses, max_turns), max_turns=max_turns)
+def open(source: Source, max_turns: int, persona: str = "") -> Questioning:
+    """The questioning environment over the cases of `source`, with the embedded patient.
+
+    `persona` is one of the 16 types, or "any" for one drawn per case: it speaks where a model plays the patient. Raises
+    UserError for another name.
+    """
+    personas = Personas(fixed="" if persona == ANY else persona) if persona else None
+    return Questioning(Consultation(source.items, source.diagnoses, max_turns), max_turns=max_turns, personas=personas)
+
+
+def gold(case: Case) -> str:
+    """A*, as `[answer: X]` has to give it: the letters of the right options, or the answer itself."""
+    options = right(case)
+    letters = [letter for letter, option in zip(ascii_uppercase, case.options, strict=False) if option in options]
+    return ", ".join(letters) or case.truth.diagnosis
+
+
+def conclusion(case: Case) -> tuple[str, str]:
+    """A* as a policy writes it, without reasoning: how that action begins, and how it goes on."""
+    wording = _wording(case)
+    return wording.answering, f"{'' if wording is CHINESE else ' '}{gold(case)}{_CLOSING}"
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:
