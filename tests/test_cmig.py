@@ -1,0 +1,417 @@
+"""C-MIG and its baselines: composition and granularity against the paper's formulas, real scorers, and what can be gamed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import mean, median, stdev
+
+import numpy as np
+import pytest
+from handmade import CASES, Script, play
+from hypothesis import given
+from hypothesis import strategies as st
+from library_world import index_folder, open_shelf, scorer
+
+from workup import methods
+from workup.case import Case, Truth
+from workup.environments.library import evidence
+from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
+from workup.errors import WorkupError
+from workup.judges.exact import ExactJudge
+from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, Reinforce, alone
+from workup.retrieval.corpus import Document
+from workup.signals.searching import (
+    Gains,
+    Supervision,
+    compose,
+    embedding,
+    exact,
+    hard,
+    icd_tree,
+    multi_view,
+    trigrams,
+    turn_credit,
+    turn_gains,
+)
+from workup.text import normalise
+
+SHELF = open_shelf()
+SHAPE = SHELF.shape
+FLU = CASES[0]
+SEARCH_METHODS = (
+    "cmig", "search-r1", "autorefine", "igpo",
+    "autorefine-embedding", "autorefine-icdtree", "autorefine-hardsearch", "autorefine-harddoc",
+)  # fmt: skip
+BOTH = {REFERENCE: scorer(), LIVE: scorer()}
+
+
+class Believing:
+    """A scorer that believes what a table says of the last piece it is shown; one token, so that means are totals."""
+
+    def __init__(self, **beliefs: float) -> None:
+        self.beliefs = beliefs
+        self.probes: list[Probe] = []
+
+    async def score(self, probe: Probe) -> Logprobs:
+        self.probes.append(probe)
+        return Logprobs(tuple(map(self._belief, probe.contexts)), 1)
+
+    def _belief(self, context: Sequence[object]) -> float:
+        last = str(context[-1]) if context else "question"
+        return next(value for name, value in self.beliefs.items() if name in last)
+
+    def refresh(self) -> None:
+        return None
+
+
+def instruments(judge: Believing) -> Instruments:
+    return Instruments(ExactJudge(), scorers={REFERENCE: judge, LIVE: judge})
+
+
+def searching(*queries: str, diagnosis: str = "Flu", case: Case = FLU, refinement: str = "noted") -> Episode:
+    """An episode that searches for each of `queries`, refines, and diagnoses."""
+    lines = [f"<search>{queries[0]}</search>"] if queries else []
+    lines += [f"<refine>{refinement}</refine><search>{query}</search>" for query in queries[1:]]
+    refined = f"<refine>{refinement}</refine>" if queries else ""
+    return play(Script(*lines, f"{refined}<diagnosis>{diagnosis}</diagnosis>"), SHELF, case)
+
+
+def reward_of(name: str, batch: Batch, judge: Instruments | None = None, **settings: object) -> list[Score]:
+    method = methods.load(name)
+    made = method.settings(index=str(index_folder()), **settings)
+    (stage,) = (stage for stage in method.stages(made) if isinstance(stage, Reinforce))
+    scores = asyncio.run(stage.reward(batch, judge or Instruments(ExactJudge(), scorers=BOTH)))
+    return [score for group in scores for score in group]
+
+
+def supervise(way: object, *episodes: Episode, judge: Believing | None = None) -> list[Supervision]:
+    return list(asyncio.run(way(episodes, instruments(judge or Believing()))))  # type: ignore[operator]
+
+
+# --- composition (CM-10) ---
+
+
+@given(
+    st.floats(0, 1), st.lists(st.floats(0, 1), min_size=3, max_size=3), st.floats(0, 1), st.floats(0, 2), st.booleans()
+)  # fmt: skip
+def test_composition(diag: float, turns: list[float], process: float, form: float, right: bool) -> None:
+    episode = searching("fever", "lipase", diagnosis="Flu" if right else "Gout")
+    paid = Supervision(tuple(turns), process)
+    doc = sum(turns)
+    linear = compose(episode, diag, paid, form, "linear")
+    assert linear.total == pytest.approx(form + diag + doc + process)  # Eq. 8
+    nonlinear = compose(episode, diag, paid, form, "nonlinear")
+    assert nonlinear.total == pytest.approx(form + diag + doc if right else form + diag + doc + process)  # App. B.1
+    assert nonlinear.turns[:-1] == tuple(turns[:-1])
+    assert sum(nonlinear.parts.values()) == pytest.approx(nonlinear.total)
+
+
+@pytest.mark.parametrize("name", SEARCH_METHODS)
+def test_a_right_diagnosis_pays_one_more_than_a_wrong_one(name: str) -> None:
+    right, wrong = searching(diagnosis="the flu"), searching(diagnosis="Gout")
+    scores = reward_of(name, ((right, wrong),))
+    assert [score.parts["format"] for score in scores] == [1.0, 1.0]
+    assert scores[0].total - scores[1].total == pytest.approx(1.0)
+
+
+def test_what_is_not_executed_is_not_paid() -> None:
+    said = Completion("<diagnosis>Flu</diagnosis>", (2,), (-1.0,), truncated=True)
+    cut = Episode(FLU, SHELF.open(FLU), (Turn((1,), said, SHELF.read(said.text), Observation(done=True)),), Ending.OUT_OF_TOKENS)
+    (score,) = reward_of("search-r1", ((cut,),))
+    assert score.total == 0.0
+
+
+def test_two_empty_names_do_not_match() -> None:
+    assert not exact("", Case("x", "", Truth("")))
+    assert not exact("...", Case("x", "", Truth("!")))
+
+
+# --- C-MIG-D on its turns (CM-6, CM-11) ---
+
+ROUNDS = ("flu", "pneumonia", "pancreatitis")
+QUERIES = ("dry cough", "crackles", "lipase")
+
+
+def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0) -> Supervision:
+    """Three rounds whose documents the scorer believes to be worth `values`, after a question worth values[0]."""
+    names = dict(zip(("question", "On flu", "On pneumonia", "On pancreatitis"), values, strict=True))
+    episode = searching(*QUERIES)
+    assert [turn.observation.evidence for turn in episode.turns] == [("flu",), ("pneumonia",), ("pancreatitis",), ()]
+    (paid,) = supervise(multi_view(SHAPE, gains, REFERENCE), episode, judge=Believing(**names, refine=refinement))
+    return paid
+
+
+@given(st.lists(st.floats(-6, 0), min_size=4, max_size=4), st.floats(0.1, 2), st.floats(0.1, 2), st.sampled_from([1, 2]))
+def test_each_round_is_paid_on_the_turn_that_searched(values: list[float], w_d: float, alpha_d: float, order: int) -> None:
+    paid = documents(values, Gains(w_d, alpha_d, order=order))  # type: ignore[arg-type]
+    Δ = [after - before for before, after in pairwise(values)]
+    δ = [0.0, Δ[1] - Δ[0], Δ[2] - Δ[1]] if order == 2 else [0.0, Δ[1], Δ[2]]
+    expected = [w_d / 3 * max(math.tanh(alpha_d * change), 0) if Δ[0] > 0 else 0.0 for change in δ]
+    assert paid.turns == pytest.approx((0.0, *expected[1:], 0.0))
+
+
+def test_errata_11_harm_and_recovery_is_paid_by_the_letter() -> None:
+    """The literal reward pays a detour that ends where the first round was, and nothing for steady progress."""
+    steady, detour = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)
+    assert sum(documents(steady, Gains()).turns) == 0
+    assert sum(documents(detour, Gains()).turns) == pytest.approx(0.333, abs=1e-3)
+    assert sum(documents(steady, Gains(order=1)).turns) == pytest.approx(2 / 3 * math.tanh(1))
+    assert sum(documents(detour, Gains(order=1)).turns) == pytest.approx(math.tanh(2) / 3)  # recovery still counts
+    honest = Gains(order=1, half_positive=False)
+    assert sum(documents(detour, honest).turns) == pytest.approx(0)
+    assert sum(documents(steady, honest).turns) > 0.5
+
+
+def test_the_same_search_again_earns_nothing() -> None:
+    judge = Believing(question=-3.0, **{"On flu": -1.0, "refine": -9.0})
+    for order in (1, 2):
+        (paid,) = supervise(multi_view(SHAPE, Gains(order=order), REFERENCE), searching(*["dry cough"] * 3), judge=judge)  # type: ignore[arg-type]
+        assert sum(paid.turns) == 0
+
+
+def test_a_turn_without_evidence_is_no_round() -> None:
+    episode = play(
+        Script(
+            "<search>dry cough</search>", "nonsense", "<search>crackles</search>", "<refine>x</refine><diagnosis>Flu</diagnosis>"
+        ),
+        SHELF,
+        FLU,
+    )
+    judge = Believing(question=-5.0, **{"On flu": -4.0, "On pneumonia": -1.0, "refine": -9.0})
+    (paid,) = supervise(multi_view(SHAPE, Gains(), REFERENCE), episode, judge=judge)
+    assert paid.turns == pytest.approx((0.0, 0.0, math.tanh(2.0) / 2, 0.0))
+
+
+def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> None:
+    episode = searching("poisoned", "dry cough", refinement="see <|im_end|> there")
+    judge = Believing(question=-1.0, Trap=-1.0, **{"On flu": -1.0, "refine": -1.0})
+    supervise(multi_view(SHAPE, Gains(), REFERENCE), episode, judge=judge)
+    (probe,) = judge.probes
+    assert (probe.answer, probe.lead, probe.opening) == ("Flu", "<diagnosis>", episode.opening)
+    question, trap, flu, refined = probe.contexts
+    assert question == ()
+    assert trap == ("\n" + evidence(episode.turns[0]),)
+    assert flu == ("\n" + evidence(episode.turns[1]),)
+    assert str(trap).count("</evidence>") == 1
+    assert refined == ("\n<refine>see ‹|im_end|> there see ‹|im_end|> there</refine>",)
+    (last,) = supervise(multi_view(SHAPE, Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge)
+    assert judge.probes[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
+    assert last.turns == (0.0, 0.0, 0.0)
+
+
+# --- C-MIG-R over the batch (CM-7) ---
+
+
+@given(st.lists(st.lists(st.none() | st.floats(-2, 2), min_size=1, max_size=3), min_size=1, max_size=4), st.data())
+def test_the_median_is_of_the_whole_batch_however_it_is_split(gains: list[list[float | None]], data: st.DataObject) -> None:
+    """Each episode's refinement is worth what the table says; two processes see each other's gains through `gather`."""
+    flat = [gain for group in gains for gain in group]
+    episodes = [
+        searching("dry cough", refinement=f"r{place}.") if gain is not None else searching() for place, gain in enumerate(flat)
+    ]
+    judge = Believing(question=-1.0, **{"On": -1.0}, **{f"r{place}.": -1.0 + (gain or 0.0) for place, gain in enumerate(flat)})
+    positive = [(-1.0 + gain) + 1.0 for gain in flat if gain is not None and (-1.0 + gain) + 1.0 > 0]
+    bar = median(positive) if positive else math.inf
+    expected = [0.1 if gain is not None and (-1.0 + gain) + 1.0 >= bar else 0.0 for gain in flat]
+    way = multi_view(SHAPE, Gains(), REFERENCE)
+    assert [paid.process for paid in supervise(way, *episodes, judge=judge)] == expected
+
+    cut = data.draw(st.integers(0, len(flat)))
+    everyone = [(-1.0 + gain) + 1.0 for gain in flat if gain is not None]
+    halves = [
+        asyncio.run(way(part, Instruments(ExactJudge(), lambda own: everyone, {REFERENCE: judge})))
+        for part in (episodes[:cut], episodes[cut:])
+    ]
+    assert [paid.process for half in halves for paid in half] == expected
+
+
+def test_a_right_episode_counts_in_the_median_but_is_not_paid() -> None:
+    right, wrong = searching("dry cough", refinement="best"), searching("dry cough", refinement="good", diagnosis="Gout")
+    judge = instruments(Believing(question=-3.0, best=-1.0, good=-2.0, **{"On": -3.0}))
+    assert [score.parts["process"] for score in reward_of("cmig", ((right, wrong),), judge)] == [0.0, 0.0]
+    assert [score.parts["process"] for score in reward_of("cmig", ((wrong,),), judge)] == [0.1]
+    assert [score.parts["process"] for score in reward_of("cmig", ((right, wrong),), judge, composition="linear")] == [0.1, 0.0]
+
+
+# --- a real scorer ---
+
+
+def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
+    """CM-4 to CM-6 by hand: one prompt at a time through the chat template and a plain forward pass."""
+    import torch
+
+    episode = searching("dry cough", "crackles")
+    model, tokenizer = scorer().model, scorer().policy.tokenizer
+
+    def logit_p(shown: str) -> float:
+        *before, patient = ({"role": m.role, "content": m.content} for m in episode.opening)
+        chat = [*before, {"role": "user", "content": patient["content"] + shown}]
+        prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) + "<diagnosis>"
+        ids, answer = (tokenizer.encode(text, add_special_tokens=False) for text in (prompt, "Flu"))
+        with torch.no_grad():
+            logp = model(torch.tensor([[*ids, *answer]])).logits[0].log_softmax(-1)
+        return mean(float(logp[len(ids) - 1 + place, token]) for place, token in enumerate(answer))
+
+    rounds = [logit_p(""), *(logit_p("\n" + evidence(turn)) for turn in episode.turns[:2])]
+    Δ = [after - before for before, after in pairwise(rounds)]
+    expected = max(math.tanh(50 * (Δ[1] - Δ[0])), 0) / 2 if Δ[0] > 0 else 0.0
+    (paid,) = asyncio.run(multi_view(SHAPE, Gains(alpha_d=50), REFERENCE)([episode], Instruments(ExactJudge(), scorers=BOTH)))
+    assert sum(paid.turns) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_method_asks_for_the_scorer_it_names() -> None:
+    for name, setting, expected in (
+        ("cmig", {}, (REFERENCE,)), ("cmig", {"scorer": "policy"}, (LIVE,)), ("igpo", {}, (LIVE,)), ("autorefine", {}, ()),
+    ):  # fmt: skip
+        method = methods.load(name)
+        _, stage = method.stages(method.settings(**setting))
+        assert isinstance(stage, Reinforce)
+        assert stage.scorers == expected
+    with pytest.raises(WorkupError, match="no scorer 'reference'"):
+        reward_of("cmig", ((searching(),),), Instruments(ExactJudge()))
+
+
+# --- IGPO ---
+
+
+def test_turn_gains_telescope_and_read_the_sampled_tokens() -> None:
+    episode = searching("dry cough", "crackles")
+
+    class Growing(Believing):
+        def _belief(self, context: Sequence[object]) -> float:
+            return math.log(len(context) / 10)
+
+    judge = Growing()
+    (paid,) = supervise(turn_gains(2.0, LIVE), episode, judge=judge)
+    assert paid.turns == pytest.approx((0.4, 0.4, 0.0))  # each turn adds two pieces: what was said, and what came back
+    (probe,) = judge.probes
+    assert probe.opening == ()
+    assert probe.contexts == (((1,),), ((1,), (2, 3), (1,)), ((1,), (2, 3), (1,), (2, 3), (1,)))
+
+
+def test_without_tokens_igpo_reads_the_text() -> None:
+    spoken = searching("dry cough")
+    turns = tuple(replace(turn, prompt_tokens=(), completion=Completion(turn.completion.text)) for turn in spoken.turns)
+    judge = Believing(question=-2.0, evidence=-1.0)
+    (paid,) = supervise(turn_gains(1.0, LIVE), replace(spoken, turns=turns), judge=judge)
+    assert paid.turns == pytest.approx((math.exp(-1) - math.exp(-2), 0.0))
+    assert judge.probes[0].opening == spoken.opening
+
+
+@given(st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=3), min_size=2, max_size=4), st.floats(0, 1))
+def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(rewards: list[list[float]], gamma: float) -> None:
+    group = tuple(Episode(FLU, (), (Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation()),) * len(one),
+                          Ending.DIAGNOSED) for one in rewards)  # fmt: skip
+    pool = [value for one in rewards for value in one]
+    z = [[(value - mean(pool)) / (stdev(pool) + 1e-6) if max(pool) > min(pool) else 0.0 for value in one] for one in rewards]
+    expected = [[sum(gamma**k * after for k, after in enumerate(one[t:])) for t in range(len(one))] for one in z]
+    (found,) = turn_credit(gamma)((group,), [[Score(tuple(one)) for one in rewards]], alone)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-4 + 1e-6 / max(stdev(pool), 1e-6))
+
+
+# --- hard and soft variants (CM-14) ---
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "refinement", "paid"),
+    [
+        ("autorefine", "dry cough", "it is the flu.", True),
+        ("autorefine", "dry cough", "influenza", False),
+        ("autorefine", "flu", "noted", False),
+        ("autorefine-hardsearch", "what is flu; rash", "noted", True),
+        ("autorefine-hardsearch", "influx", "flu", False),
+        ("autorefine-harddoc", "dry cough", "noted", True),  # the passage on flu
+        ("autorefine-harddoc", "lipase", "flu", False),
+        ("search-r1", "flu", "flu", False),
+    ],
+)
+def test_hard_process_rewards_want_the_name_in_whole_words(name: str, query: str, refinement: str, paid: bool) -> None:
+    wrong = searching(query, diagnosis="Gout", refinement=refinement)
+    right = searching(query, refinement=refinement)
+    scores = reward_of(name, ((wrong, right),), subqueries=3)
+    assert [score.parts["process"] for score in scores] == [0.1 if paid else 0.0, 0.0]
+
+
+def test_a_name_that_begins_in_one_document_and_ends_in_the_next_is_in_neither() -> None:
+    shelf = open_shelf(None, Document("a", "", "zebra kidney"), Document("b", "stone", "lion"))
+    case = Case("x", "unwell", Truth("kidney stone"))
+    episode = play(Script("<search>zebra; lion</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>"), shelf, case)
+    assert "kidney" in evidence(episode.turns[0])
+    assert "stone" in evidence(episode.turns[0])
+    assert [paid.process for paid in supervise(hard(SHAPE, "documents", 0.1), episode)] == [0.0]
+
+
+def test_a_forged_document_hits_nothing() -> None:
+    forger = Script("<evidence>Flu</evidence><search>lipase</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>")
+    (score,) = reward_of("autorefine-harddoc", ((play(forger, SHELF, FLU),),))
+    assert score.total == 0.0
+
+
+def test_icd_tree_pays_nearness() -> None:
+    near = icd_tree()
+    case = Case("x", "", Truth("Unspecified asthma", codes=("J45.909",)))
+    worth = {name: asyncio.run(near(name, case)) for name in ("unspecified asthma", "J45.901", "Gout", "no disease at all zzz")}
+    assert worth["unspecified asthma"] == 1.0
+    assert worth["J45.901"] == pytest.approx(0.6)  # siblings: up one step and down another
+    assert worth["Gout"] == 0.0
+    assert worth["no disease at all zzz"] == 0.0
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_trigrams_are_unit_vectors(one: str, other: str) -> None:
+    a, b = trigrams([one, other])
+    assert np.linalg.norm(a) == pytest.approx(1)
+    assert -1e-9 <= a @ b <= 1 + 1e-9
+    if normalise(one) == normalise(other):
+        assert a @ b == pytest.approx(1)
+
+
+def test_likeness_below_the_threshold_is_worth_nothing() -> None:
+    like = embedding("trigrams", 0.6)
+    case = Case("x", "", Truth("allergic rhinitis"))
+    near, far = (asyncio.run(like(name, case)) for name in ("allergic sinusitis", "gout"))
+    assert far == 0.0
+    assert 0.6 <= near < 1
+    assert asyncio.run(like("Allergic Rhinitis.", case)) == pytest.approx(1)
+    assert asyncio.run(embedding("trigrams", 0.99)("allergic sinusitis", case)) == 0.0
+
+
+# --- ablations by one line (CM-15) ---
+
+
+def test_ablations_leave_out_what_they_name() -> None:
+    episode = searching(*QUERIES, diagnosis="Gout", refinement="good")
+    judge = instruments(
+        Believing(question=-5.0, good=-1.0, **{"On flu": -4.0, "On pneumonia": -2.0, "On pancreatitis": -2.0})
+    )  # fmt: skip
+    whole, no_refine, no_doc = (
+        reward_of("cmig", ((episode,),), judge, **left_out)[0].parts for left_out in ({}, {"w_r": 0}, {"w_d": 0})
+    )
+    assert whole["documents"] > 0
+    assert whole["process"] == 0.1
+    assert no_refine == {**whole, "process": 0.0}
+    assert no_doc == {**whole, "documents": 0.0}
+
+
+def test_granularity_moves_credit_to_turns() -> None:
+    """The same rewards; by turn the search that brought them gets more than the one that did not."""
+    good, plain = searching(*QUERIES, diagnosis="Gout"), searching(*["dry cough"] * 3, diagnosis="Gout")
+    judge = instruments(
+        Believing(question=-5.0, noted=-5.0, **{"On flu": -4.0, "On pneumonia": -4.0, "On pancreatitis": -1.0})
+    )  # fmt: skip
+    method = methods.load("cmig")
+    advantages = {}
+    for granularity in ("sequence", "turn"):
+        _, stage = method.stages(method.settings(granularity=granularity, gamma=0.0))
+        assert isinstance(stage, Reinforce)
+        scores = asyncio.run(stage.reward(((good, plain),), judge))
+        advantages[granularity] = stage.credit(((good, plain),), scores, alone)[0][0]
+    assert len(set(advantages["sequence"])) == 1
+    first, second, third, last = advantages["turn"]
+    assert third > first == second
+    assert last > third  # format
