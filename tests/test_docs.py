@@ -17,8 +17,11 @@ import workup
 import workup.cases
 import workup.methods
 from workup import cli, settings
+from workup.environments.consultation import Consultation
+from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
+from workup.roles import CODER
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")])
@@ -106,6 +109,7 @@ def test_commands_named_in_a_sentence_exist() -> None:
 def test_settings_named_in_a_sentence_exist() -> None:
     rewards = {name for method in workup.methods.names() for name in load(method).settings.model_fields}
     known = {*keys(settings.Settings), *keys(settings.PolicySettings), *rewards, *(f"reward.{name}" for name in rewards)}
+    known |= {f"roles.{role}" for role in ("judge", CODER, *Consultation(()).roles, *Questioning(Consultation(())).roles)}
     known |= {"key", "a.b", "quiet", "reward.kappa"}  # placeholders, a Python keyword, and the example method's own
     named = [(page.name, key) for page in PAGES for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)=[^`]*`", prose(page))]
     assert len(named) > 10
