@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import SCRIPT, SMALL, environment, workup
 
-from workup import cli
+from workup import cli, methods, strategies
 from workup.runs import Run
 
 Call = Callable[..., tuple[int, str, str]]
@@ -76,9 +76,13 @@ def test_the_console_script_is_installed() -> None:
 def test_methods_are_listed_with_their_settings(call: Call) -> None:
     status, out, _ = call("methods")
     assert status == 0
-    assert re.search(r"^craft: ", out, re.MULTILINE)
-    assert re.search(r"^outcome: ", out, re.MULTILINE)
-    assert "reward.alpha" in out
+    for name in (*methods.names(), *strategies.names()):
+        assert re.search(rf"^\s+{name}\s+\S", out, re.MULTILINE), name
+    status, out, _ = call("methods", "craft")
+    assert status == 0
+    assert all(f"reward.{key}=" in out for key in methods.load("craft").settings.model_fields)
+    assert "plan.threshold=" in call("methods", "mediq")[1]
+    assert call("methods", "crfat")[0] == 2
 
 
 # ------------------------------------------------------------------------------------------------------------- mistakes

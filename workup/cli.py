@@ -206,30 +206,45 @@ def play(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods (for `train`) and the strategies (`strategy=NAME` for `evaluate`), with their settings."""
+def methods(name: Annotated[str | None, typer.Argument(help="one of them, with all its settings")] = None) -> None:
+    """List the methods (for `train`) and the strategies (for `evaluate`); with a name, its settings."""
     from workup import methods, strategies
 
-    for name in methods.names():
-        method = methods.load(name)
-        _describe(f"{name}: {method.summary}", method.settings, "reward", method.paper)
-    for name in strategies.names():
+    if name is None:
+        _overview("workup train NAME", {each: methods.load(each).summary for each in methods.names()})
+        _overview("workup evaluate POLICY strategy=NAME", {each: strategies.load(each).summary for each in strategies.names()})
+        return
+    if name in strategies.names():
         strategy = strategies.load(name)
         _describe(f"strategy={name}: {strategy.summary}", strategy.Settings, "plan", strategy.paper)
+        return
+    method = methods.load(name)
+    _describe(f"{name}: {method.summary}", method.settings, "reward", method.paper)
+
+
+def _overview(heading: str, summaries: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, title=heading, title_justify="left", title_style="bold")
+    for name, summary in summaries.items():
+        table.add_row(f"  {name}", summary)
+    Console(highlight=False).print(table, "")
 
 
 def _describe(title: str, settings: Any, prefix: str, paper: str) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
     for key, field in settings.model_fields.items():
-        table.add_row(f"  {prefix}.{key}={field.default}", field.description or "", style=None)
+        table.add_row(f"  {prefix}.{key}={escape(str(field.default))}", field.description or "")
     console = Console(highlight=False)
-    console.print(f"[bold]{title}[/bold]")
+    console.print(f"[bold]{escape(title)}[/bold]\n[dim]{escape(paper)}[/dim]\n")
     if table.rows:
         console.print(table)
-    console.print(f"  [dim]{paper}[/dim]\n")
 
 
 # Behind the commands above, so that help lists what a new user needs first.
