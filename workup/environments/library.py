@@ -254,7 +254,7 @@ def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
     yield from dict.fromkeys(piece.strip() for text in texts for piece in cut.split(text) if piece.strip())
 
 
-@lru_cache(maxsize=1 << 14)  # a policy of few words says the same again and again, and rewards read what was read
+@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again, and rewards read what was read
 def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
     found, errors = _blocks(text)
     errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
