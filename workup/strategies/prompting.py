@@ -1,0 +1,115 @@
+"""What strategies have in common: how they put words before a policy, and how they ask it something of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from workup.case import Case
+from workup.environments.lexical import chinese
+from workup.episode import Message, Turn
+from workup.models.fence import RULES, clean, fenced
+from workup.models.structured import ask
+from workup.ports import Act, Doctor, Model, Request, Sampling
+
+Shape = TypeVar("Shape", bound=BaseModel)
+LONGEST_CASE = 20_000  # characters of the opening that are shown in a call of ours
+LONGEST_SAID = 4_000  # characters of one message of the encounter
+MAX_TOKENS = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One instruction in both languages; a Chinese case is spoken to in Chinese."""
+
+    english: str
+    chinese: str
+
+    def spoken(self, opening: Sequence[Message]) -> str:
+        """In the language of the case, which stands in the last message of the opening."""
+        return self.chinese if chinese(opening[-1].content) else self.english
+
+
+ANSWER = Wording(
+    "Ask nothing more: conclude now with what you know, in the form that the rules give for the final answer.",
+    "不要再提问：请根据已知信息，按规则规定的最终回答格式，现在作出回答。",
+)
+ASK = Wording(
+    "Do not conclude yet: take one more action that brings the information you miss most.",
+    "先不要下结论：请再采取一个行动，获取你目前最需要的信息。",
+)
+
+Prompt = Callable[[Sequence[Message], Sequence[Turn]], str]
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """`doctor`, told `rule` among the rules of the encounter and `nudge(opening, past)` behind what it reads last."""
+
+    doctor: Doctor
+    rule: Wording | None = None
+    nudge: Prompt | None = None
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        told = self.nudge(opening, past) if self.nudge is not None else ""
+        if self.rule is not None:
+            opening = ruled(opening, self.rule.spoken(opening))
+        opening, past = nudged(opening, past, told)
+        return await self.doctor.act(case, opening, past, sampling)
+
+
+def ruled(opening: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """The opening with `text` at the end of its rules."""
+    first, *rest = opening
+    if first.role != "system":
+        return (Message("system", text), *opening)
+    return (replace(first, content=f"{first.content}\n{text}"), *rest)
+
+
+def nudged(opening: Sequence[Message], past: Sequence[Turn], text: str) -> tuple[Sequence[Message], Sequence[Turn]]:
+    """Opening and past with `text` at the end of the message that the doctor reads last."""
+    if not text:
+        return opening, past
+    if not past:
+        return _extended(opening, text), past
+    *before, last = past
+    observation = replace(last.observation, messages=_extended(last.observation.messages, text))
+    return opening, (*before, replace(last, observation=observation))
+
+
+def _extended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
+    # Behind the last message and not in one of its own: many chat templates want the roles to alternate.
+    if not messages:
+        return (Message("user", text),)
+    *before, last = messages
+    return (*before, replace(last, content=f"{last.content}\n{text}"))
+
+
+async def inquire(
+    model: Model,
+    task: str,
+    version: str,
+    sections: Sequence[tuple[str, str]],
+    shape: type[Shape],
+    check: Callable[[Shape], str | None] = lambda answer: None,
+) -> Shape:
+    """A call beside the encounter, greedy, about (title, text) sections. Raises RolloutError without a usable answer."""
+    material = fenced([(title, clean(content, LONGEST_CASE)) for title, content in sections if content])
+    messages = (Message("system", f"{task}\n\n{RULES}"), Message("user", material))
+    return await ask(model, Request("doctor", version, messages, max_tokens=MAX_TOKENS), shape, check)
+
+
+def encounter(opening: Sequence[Message], past: Sequence[Turn]) -> list[tuple[str, str]]:
+    """The encounter so far as sections: its rules, the case, and what was said."""
+    rules = "\n".join(message.content for message in opening if message.role == "system")
+    case = "\n".join(message.content for message in opening if message.role != "system")
+    said = "\n".join(line for turn in past for line in _lines(turn))
+    return [("rules of the encounter", rules), ("case", case), ("encounter so far", said or "(nothing was asked yet)")]
+
+
+def _lines(turn: Turn) -> list[str]:
+    heard = (f"reply: {message.content[:LONGEST_SAID]}" for message in turn.observation.messages)
+    return [f"doctor: {turn.completion.text[:LONGEST_SAID]}", *heard]
