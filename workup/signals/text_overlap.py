@@ -6,13 +6,13 @@ Both libraries come with the extra `text`. Chinese has no spaces: each of its ch
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from workup.case import Case
 from workup.retrieval.extras import wanted
-from workup.text import normalise
 
 LONGEST = 20_000  # characters of a text that are compared: ROUGE-L's time is the product of both lengths' words
 _MOST_WORDS = 2_000
@@ -58,7 +58,7 @@ def references(case: Case) -> tuple[str, ...]:
 
 def words(text: str) -> list[str]:
     """Words of letters and digits in lower case, Chinese characters one by one; the first 2,000."""
-    return _WORD.findall(normalise(text))[:_MOST_WORDS]
+    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())[:_MOST_WORDS]
 
 
 def _share(scored: Any) -> float:
