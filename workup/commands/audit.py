@@ -93,3 +93,35 @@ def simulator(
     if out is not None:
         found.write(out, texts=not source.restricted)
         console.print(out, markup=False)
+
+
+@app.command()
+def names(
+    file: Annotated[Path, typer.Argument(help="a table with tabs or commas of names and their ICD-10 codes")],
+    columns: Annotated[str, typer.Option(help="headings of names and codes, as in label,xref; else the first two")] = "",
+    release: Annotated[str, typer.Option(help="cm (ICD-10-CM) or who")] = "cm",
+    model: Annotated[
+        str | None, typer.Option(help="who codes what no dictionary knows: endpoint:NAME, a folder, a hub id")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+) -> None:
+    """Measure how often names of diseases are mapped to the ICD-10 code that a curator gave them."""
+    from rich.console import Console
+
+    from workup.audits.naming import audit, pairs, table
+    from workup.models.config import Config
+    from workup.models.desk import Desk
+    from workup.signals.icd_distance import tree
+    from workup.signals.naming import Coder
+
+    icd = tree(release)
+    right, left_out = pairs(file, icd, [name.strip() for name in columns.split(",") if name.strip()])
+    desk = Desk(Config.find(config), f"audit names {file} {model}")
+    try:
+        coder = Coder(icd, model=desk.open(model) if model else None)
+        mapped, failed = asyncio.run(audit(coder, right))
+    finally:
+        desk.close()
+    console = Console(highlight=False)
+    console.print(table(mapped, icd))
+    console.print(f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the model")

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,11 +190,17 @@ def words(name: str) -> tuple[str, ...]:
     found: list[str] = []
     before = ""
     for word in normalise(name).split():
-        for pattern, plain in _SPELLING:
-            word = pattern.sub(plain, word)
+        word = _spelt(word)
         before, word = word, _ROMAN.get(word, word) if before in ("type", "stage") else word
         found += _ITS_WORD.get(word, () if word in _EMPTY else (word,))
     return tuple(found)
+
+
+@lru_cache(maxsize=1 << 15)
+def _spelt(word: str) -> str:
+    for pattern, plain in _SPELLING:
+        word = pattern.sub(plain, word)
+    return word
 
 
 class Names:
@@ -270,5 +276,4 @@ def _names(tree: Tree) -> Names:
 def _readings(name: str) -> Iterator[str]:
     """A name of ICD-10 without its synonyms, and each of these, both with and without what may be missing."""
     for text in (_SYNONYM.sub(" ", name), *_SYNONYM.findall(name)):
-        yield _OPTIONAL.sub(r" \1 ", text)
-        yield _OPTIONAL.sub(" ", text)
+        yield from dict.fromkeys((_OPTIONAL.sub(r" \1 ", text), _OPTIONAL.sub(" ", text)))

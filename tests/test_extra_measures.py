@@ -1,0 +1,239 @@
+"""Measures by name: each on episodes made by hand, and in a whole evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import handmade
+import numpy as np
+import pytest
+from handmade import Script
+from serving import fault, serving
+from typer.testing import CliRunner
+
+from workup import api
+from workup.case import Case, Truth
+from workup.cases import open_source
+from workup.cases.jsonl import line_of
+from workup.commands.audit import app
+from workup.environments import open_environment
+from workup.environments.library import Library
+from workup.environments.questioning import open as questioning
+from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.errors import UserError
+from workup.ports import Passage
+from workup.runs import Run
+from workup.signals.documents import contains, doc_hit, documents
+from workup.signals.extra import names, open_measures, take
+from workup.signals.extra.emb import Embedding
+from workup.signals.extra.kg import KnowledgeGraph
+from workup.signals.icd_distance import tree
+from workup.signals.naming import Coder
+
+
+def case(diagnosis: str, *codes: str, **rest: Any) -> Case:
+    return Case("1", "A patient.", Truth(diagnosis, codes=codes, **rest))
+
+
+def ended(case: Case, answer: str | None, *turns: Turn) -> Episode:
+    last = [] if answer is None else [Turn((), Completion(answer), Action("diagnose", (answer,)), Observation(done=True))]
+    return Episode(case, (Message("user", "A patient."),), (*turns, *last), Ending.DIAGNOSED if last else Ending.OUT_OF_TURNS)
+
+
+def taken(spec: str, episode: Episode, correct: bool) -> dict[str, float | None]:
+    _, values = asyncio.run(take(open_measures([spec], [episode.case]), episode, correct))
+    return values
+
+
+@pytest.mark.parametrize(
+    ("answer", "correct", "expected"),
+    [
+        ("asthma, mild intermittent (J45.2)", False, (0.6, 0.3, 0.0)),  # J45.3 is a sibling: two steps
+        ("J45.3", True, (1.0, 1.0, 0.0)),
+        ("in words that nothing maps, yet right", True, (1.0, 1.0, 0.0)),  # EM = 1 implies KG = 1
+        ("in words that nothing maps", False, (0.0, 0.0, 1.0)),
+        ("cholera", False, (0.0, 0.0, 0.0)),
+        (None, False, (0.0, 0.0, None)),
+    ],
+)
+def test_kg(answer: str | None, correct: bool, expected: tuple[float, float, float | None]) -> None:
+    found = taken("kg", ended(case("Mild persistent asthma", "J45.3"), answer), correct)
+    assert (found["kg"], found["em_kg"], found["unmapped"]) == pytest.approx(expected)
+    assert found["truth_unmapped"] == 0
+
+
+def test_kg_by_the_whos_tree_and_by_the_truths_name() -> None:
+    persistent = ended(case("Mild persistent asthma", "J45.3"), "J45.2")
+    assert taken("kg:who", persistent, False)["kg"] == 1.0  # the WHO knows neither: both are J45
+    assert taken("kg", ended(case("Crohn disease"), "K50.0"), False)["kg"] == pytest.approx(0.8)
+    nameless = taken("kg", ended(case("zzqx"), "asthma"), False)
+    assert (nameless["kg"], nameless["truth_unmapped"]) == (0.0, 1.0)
+    several = ended(case("two diseases", "A00", "K50.9"), "K50.9")
+    assert taken("kg", several, False)["kg"] == 1.0
+
+
+def test_kg_as_a_reward_goes_by_codes_alone() -> None:
+    graph = KnowledgeGraph(Coder(tree("cm")))
+    asthma = case("Asthma", "J45.909")
+    assert asyncio.run(graph.score("J45.909", asthma)) == 1.0
+    assert asyncio.run(graph.score("J45", asthma)) == pytest.approx(0.4)
+    assert asyncio.run(graph.score("", asthma)) == asyncio.run(graph.score("zzqx", asthma)) == 0.0
+
+
+LIBRARY = open_environment("library", open_source("clinic:xs"), 4)
+
+
+def search(*texts: tuple[str, str]) -> Turn:
+    assert isinstance(LIBRARY, Library)
+    shown = LIBRARY.show([Passage(str(number), text, title) for number, (title, text) in enumerate(texts)])
+    return Turn((), Completion("<search>x</search>"), Action("search", ("x",)), Observation((Message("user", shown),)))
+
+
+def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
+    hepatitis = case("Hepatitis A", aliases=("infectious hepatitis",))
+    one = search(("Liver", "Viral hepatitis"), ("", "A vaccine\nexists [2] too"))
+    assert documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too</evidence>"]
+    assert doc_hit(ended(hepatitis, None, one)) == 0.0, "a name must not begin in one document and end in the next"
+    assert doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres")))) == 1.0
+    assert doc_hit(ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis.")))) == 1.0
+    assert doc_hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
+    assert doc_hit(ended(hepatitis, "Hepatitis A")) == 0.0, "what the doctor says is no document"
+    assert taken("doc_hit", ended(hepatitis, None, one), False) == {"doc_hit": 0.0}
+    assert not contains(["anything"], case(""))
+
+
+def test_action_level_accuracy() -> None:
+    environment = questioning(handmade.SOURCE, 4)
+    clear, unclear = (
+        replace(handmade.CASES[0], truth=replace(handmade.CASES[0].truth, extra={"ambiguous": ambiguous}))
+        for ambiguous in (False, True)
+    )
+    asks = Script("question: Which one do you mean? [end]", "answer: so [answer: Flu] [end]")
+    answers, mumbles = Script("answer: so [answer: Flu] [end]"), Script("hm", "answer: so [answer: Flu] [end]")
+    expected = {(asks, False): 0.0, (asks, True): 1.0, (answers, False): 1.0, (answers, True): 0.0}
+    expected |= {(mumbles, False): 0.0, (mumbles, True): 0.0}
+    for (doctor, ambiguous), value in expected.items():
+        found = taken("actions", handmade.play(doctor, environment, unclear if ambiguous else clear), True)
+        assert found["action"] == value
+        assert found["action_ambiguous" if ambiguous else "action_non_ambiguous"] == value
+        assert found["action_non_ambiguous" if ambiguous else "action_ambiguous"] is None
+    wrong = handmade.play(answers, environment, clear)
+    assert taken("actions", wrong, False)["action"] == 0.0
+    with pytest.raises(UserError, match="abgcoqa"):
+        open_measures(["actions"], handmade.CASES)
+
+
+def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
+    vectors = {
+        "flu": [1.0, 0.0],
+        "grippe": [0.8, 0.6],
+        "cold": [0.5, 0.75**0.5],
+        "anti-flu": [-1.0, 0.0],
+        "influenza": [0.6, 0.8],
+    }
+    asked: list[str] = []
+
+    def embed(texts: Any) -> Any:
+        asked.extend(texts)
+        return np.array([vectors[text] for text in texts])
+
+    measure = Embedding(embed)
+    flu = case("flu")
+    found = [measure.score(answer, flu) for answer in ("flu", "grippe", "cold", "anti-flu", "", "grippe")]
+    assert found == pytest.approx([1.0, 0.8, 0.0, 0.0, 0.0, 0.8])
+    assert measure.score("grippe", case("flu", aliases=("influenza",))) == pytest.approx(0.96)
+    assert sorted(asked) == sorted(vectors)
+
+
+def test_names_and_what_is_wrong_with_them() -> None:
+    assert names() == ["actions", "bleu", "doc_hit", "emb", "kg", "rouge"]
+    with pytest.raises(UserError, match="Did you mean 'rouge'"):
+        open_measures(["rogue"], [])
+    with pytest.raises(UserError, match="emb:FOLDER"):
+        open_measures(["emb"], [])
+    with pytest.raises(UserError, match="ICD-10 release"):
+        open_measures(["kg:icd9"], [])
+
+
+def test_text_measures() -> None:
+    sure = ended(case("Give fluids and rest for three days"), "Give fluids and rest for three days")
+    assert taken("bleu", sure, True) == {"bleu": pytest.approx(1)}
+    assert taken("rouge", sure, True)["rougeL"] == 1
+    assert taken("bleu", ended(case("x y"), None), False) == {"bleu": 0}
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> str:
+    """Five cases of one name that no dictionary knows, in a file."""
+    file = tmp_path / "cases.jsonl"
+    made = [replace(handmade.CASES[0], id=f"c{k}", truth=Truth("Crohn disease", codes=("K50.9",))) for k in range(20)]
+    file.write_text("".join(line_of(one).strip() + "\n" for one in made))
+    return f"jsonl:{file}"
+
+
+def evaluate(url: str, cases: str, out: Path) -> Run:
+    endpoints = {name: {"base_url": url, "model": name, "retries": 0} for name in ("doctor", "coder")}
+    return api.evaluate(
+        "endpoint:doctor", cases=cases, out=out, endpoints=endpoints, quiet=True, roles={"coder": "endpoint:coder"},
+        evaluation={"cases": 5, "measures": ["kg", "rouge"]}, max_failed=1.0,
+    )  # fmt: skip
+
+
+def test_an_evaluation_takes_them_and_a_coder_helps(ward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+
+    def answer(body: dict[str, Any]) -> str:
+        return "<diagnose>zzqx's bowel</diagnose>" if body["model"] == "doctor" else json.dumps({"code": "K50.8"})
+
+    with serving(answer) as server:
+        run = evaluate(server.url, ward, tmp_path / "run")
+        assert sum(body["model"] == "coder" for body in server.asked) == 1
+    found = run.summary["doctors"]["doctor"]
+    assert (found["accuracy"]["mean"], found["kg"]["mean"], found["unmapped"]["mean"]) == (0.0, pytest.approx(0.6), 0.0)
+    assert found["em_kg"]["mean"] == pytest.approx(0.3)
+    assert {"KG", "ROUGE-L"} <= set(run.report.read_text().replace("<", ">").split(">"))
+
+
+def test_a_measure_that_cannot_be_taken_fails_its_episode_alone(
+    ward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+
+    def answer(body: dict[str, Any]) -> Any:
+        return "<diagnose>zzqx's bowel</diagnose>" if body["model"] == "doctor" else fault(400, "no codes today")
+
+    with serving(answer) as server:
+        run = evaluate(server.url, ward, tmp_path / "run")
+    records = list(run.episodes(phase="eval"))
+    assert {record.episode.ending for record in records} == {Ending.FAILED}
+    assert all(record.episode.reason.startswith("measure: ") for record in records)
+    assert "kg" not in run.summary["doctors"]["doctor"] or run.summary["doctors"]["doctor"]["kg"]["n"] == 0
+
+
+def test_the_audit_of_names(tmp_path: Path) -> None:
+    file = tmp_path / "names.tsv"
+    rows = [
+        "# a comment",
+        "id\tname\tcode",
+        "1\tasthma\tICD10CM:J45",
+        "2\tasthma\tX:J45.9",
+        "3\tcholera\tK50",
+        "4\tzzqx\tA00",
+        '5\t"odd\tZZZ',
+    ]
+    file.write_text("\n".join(rows) + "\n")
+    found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code"])
+    assert found.exit_code == 0, found.output
+    cells = {line.split()[0]: line.split()[1:] for line in found.output.splitlines() if line.strip()}
+    assert (cells["dictionary"][0], cells["unmapped"][0], cells["all"][0]) == ("2", "1", "3")
+    assert cells["all"][1] == ".33"
+    assert "1 rows have no code" in found.output
+    with pytest.raises(UserError, match="columns must name two"):
+        CliRunner().invoke(app, ["names", str(file), "--columns", "name,cod"], catch_exceptions=False)
+    file.write_text("asthma\n")
+    with pytest.raises(UserError, match="line 1"):
+        CliRunner().invoke(app, ["names", str(file)], catch_exceptions=False)
