@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from workup.case import Case, Source
 from workup.episode import Action, Batch, Completion, Message, Observation, Sample, Scores, Turn
-from workup.errors import WorkupError
+from workup.errors import UserError, WorkupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,8 @@ class Retriever(Protocol):
 
 # Scorers that a stage may ask for: the policy as it was when the stage began, and as it is now.
 REFERENCE, LIVE = "reference", "policy"
+# The role in which a reward asks the doctor itself, as it is now: to write down what it understands.
+DOCTOR = "doctor"
 
 Gather = Callable[[Sequence[float]], Sequence[float]]
 
@@ -228,12 +230,19 @@ class Instruments:
     judge: Judge
     gather: Gather = alone
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
 
     def scorer(self, name: str) -> Scorer:
         """REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""
         if name not in self.scorers:
             raise WorkupError(f"this stage has no scorer '{name}': name it in Reinforce.scorers")
         return self.scorers[name]
+
+    def model(self, role: str) -> Model:
+        """DOCTOR or a supporting role. Raises UserError when nobody plays it."""
+        if role not in self.models:
+            raise UserError(f"the reward asks a language model as '{role}', and this run has none")
+        return self.models[role]
 
 
 # batch, instruments → scores[group][episode]; failed episodes never reach it

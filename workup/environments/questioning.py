@@ -7,7 +7,7 @@ The doctor writes `question: …` or `answer: … [answer: X]`, one of them per 
 from __future__ import annotations
 
 import re
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -249,7 +249,7 @@ def _read(text: str) -> Action:
         return _concluded(said, brackets[0], errors + 1)
     ends = [*map(_start, headings[1:]), len(said)]
     for number, (heading, end) in enumerate(zip(headings, ends, strict=False)):  # one end too many where there is no heading
-        following = bisect(brackets, heading.end(), key=_start)
+        following = bisect_left(brackets, heading.end(), key=_start)
         if heading.lastgroup == DIAGNOSE and following < len(brackets):
             within = headings[number + 1 : bisect(headings, _start(brackets[following]), key=_start)]
             return _concluded(said, brackets[following], errors + sum(other.lastgroup != "patient" for other in within))

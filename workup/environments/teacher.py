@@ -1,27 +1,36 @@
 """Demonstrations for a policy that cannot yet converse: the grammar, and how evidence speaks for a diagnosis.
 
-Random dialogues alone teach the format but not to read evidence; half of the demonstrations are therefore textbook records,
-whose diagnosis is asked for after every prefix of the findings. The questions come from no expert: what to ask is left to
-reinforcement.
+Random dialogues alone teach the format but not to read evidence; others are therefore textbook records, whose diagnosis is
+asked for after every prefix of the findings, and summaries, whose findings stand in the presentation. The questions come from
+no expert: what to ask is left to reinforcement.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workup.case import Case, Item, Source
 from workup.environments.consultation import DIAGNOSE, Consultation
-from workup.episode import Action, Message
+from workup.environments.questioning import Questioning
+from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
-from workup.text import tagged
+from workup.text import neutralise
+
+Exchanges = tuple[tuple[str, tuple[Message, ...]], ...]
+_BLANK = "\0"  # what no diagnosis is called
 
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
     """`textbook_share` of the demonstrations are textbook records, the others random dialogues; both within [0, 1].
+
+    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines behind the presentation, as
+    those who ask "how probable is the diagnosis given these facts?" will show them.
 
     Each item is drawn with probability `focus` from those the patient's record says something about, so that evidence is seen
     where most answers are normal, otherwise from all; never twice, and never one that the presentation answers. Where every
@@ -31,32 +40,37 @@ class Teaching:
 
     textbook_share: float = 0.5
     focus: float = 0.5
+    summary_share: float = 0.0
 
     def demonstrate(self, source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
         """The index-th demonstration: the same (source, seed, index) makes the same one.
 
         Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate. Textbook record: max_turns − 1
-        findings as context only, with the diagnosis to imitate after each prefix. Raises UserError for a source without items
-        and for another environment than the consultation.
+        findings as context only, with the diagnosis to imitate after each prefix. Summary: the diagnosis after
+        U{0 … |F|} of the findings. In the questioning environment the embedded patient answers, whoever is to answer later.
+        Raises UserError for a source without items and for an environment other than these two.
         """
-        if not isinstance(environment, Consultation) or not source.items:
+        if not isinstance(environment, Consultation | Questioning) or not source.items:
             raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a consultation about a source that lists its "
-                "items; leave out the warm start and begin with a policy that can converse"
+                f"no demonstrations can be made from '{source.name}': it needs a consultation or questions to a patient, and a "
+                "source that lists its items; leave out the warm start and begin with a policy that can converse"
             )
+        built_in = environment.built_in if isinstance(environment, Questioning) else environment
         rng = np.random.default_rng([seed, index])
         case = source.train[int(rng.integers(len(source.train)))]
+        diagnosis = built_in.write(DIAGNOSE, case.truth.diagnosis)
+        if self.summary_share and rng.random() < self.summary_share:
+            return Demonstration(_summary(built_in, case, rng), ((diagnosis, ()),))
         textbook = bool(rng.random() < self.textbook_share)
-        most = environment.max_turns - 1
+        most = built_in.max_turns - 1
         asked = self._draw(case, source, most if textbook else int(rng.integers(most + 1)), rng)
-        exchanges = tuple(_exchange(environment, case, item) for item in asked)
-        diagnosis = tagged(DIAGNOSE, case.truth.diagnosis)
+        exchanges = asyncio.run(_exchanges(built_in, case, asked))
         if textbook:
             # Whether to conclude is not taught here, only what follows from the evidence if one does.
-            begun = f"<{DIAGNOSE}>"
+            begun = built_in.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
             probes = tuple((before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1))
-            return Demonstration(environment.open(case), exchanges, probes, imitate=False)
-        return Demonstration(environment.open(case), (*exchanges, (diagnosis, ())))
+            return Demonstration(built_in.open(case), exchanges, probes, imitate=False)
+        return Demonstration(built_in.open(case), (*exchanges, (diagnosis, ())))
 
     def _draw(self, case: Case, source: Source, count: int, rng: np.random.Generator) -> list[Item]:
         stated = {fact.item for fact in case.given}
@@ -70,6 +84,19 @@ class Teaching:
         return drawn
 
 
-def _exchange(environment: Consultation, case: Case, item: Item) -> tuple[str, tuple[Message, ...]]:
-    said = tagged(item.kind.value, item.name)
-    return said, environment.reply(case, Action(item.kind.value, (item.name,))).messages
+def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:
+    facts = case.truth.facts
+    count = int(rng.integers(len(facts) + 1))
+    lines = "".join(f"\n{neutralise(facts[place].text)}" for place in rng.permutation(len(facts))[:count])
+    *before, last = environment.open(case)
+    return (*before, replace(last, content=last.content + lines))
+
+
+async def _exchanges(environment: Environment, case: Case, items: Sequence[Item]) -> Exchanges:
+    """What is said when `items` are asked for one after the other."""
+    turns: list[Turn] = []
+    for item in items:
+        said = environment.write(item.kind.value, item.name)
+        action = environment.read(said)
+        turns.append(Turn((), Completion(said), action, await environment.answer(case, turns, action)))
+    return tuple((turn.completion.text, turn.observation.messages) for turn in turns)

@@ -1,0 +1,156 @@
+"""ProMed: questions are paid for the facts they bring to the doctor's understanding, by the facts' Shapley values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.case import Source
+from workup.credit import Normalise, to_go, token_zscore, zscore
+from workup.environments import questioning
+from workup.environments.questioning import Questioning
+from workup.environments.teacher import Teaching
+from workup.episode import Batch, Episode, Score, Scores
+from workup.judges.entailment import EntailmentJudge
+from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Imitate, Instruments, Reinforce, Reward, Stage
+from workup.signals.outcome import accuracy, malformed
+from workup.signals.question_gains import Facts, Order, Weighing, question_gains
+from workup.signals.shapley import Plan
+from workup.signals.understanding import Understanding, Written, identified
+
+Process = Literal["sig", "ig", "none"]
+Assign = Literal["token", "token-all", "to-go", "trajectory"]
+CHECKER = "checker"
+
+
+class Settings(BaseModel):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alpha: float = Field(4.0, ge=0, description="α: worth of a right answer")
+    beta: float = Field(2.0, ge=0, description="β: worth of all information")
+    handed: float = Field(0.25, ge=0, le=1, description="λ_q/α: share of a right answer's worth that goes to the questions")
+    process: Process = Field("sig", description="what a question gains: sig (Shapley), ig (all facts alike) or none")
+    credit: Assign = Field("to-go", description="rewards to advantages: token (Eq. 13), token-all, to-go, trajectory")
+    normalise: Normalise = Field("batch_std", description="what to-go and trajectory divide by; group_std is GRPO's")
+    model_aware: bool = Field(True, description="Shapley values under the live policy; else under the one the stage began with")
+    permutations: int = Field(4, ge=1, description="most orders of the facts per case and step")
+    epsilon: float = Field(0.01, ge=0, description="ε (nats): sampling ends when φ changes by less on average")
+    order: Order = Field("permutation", description="facts are shown to the scorer as they join, or in canonical order")
+    facts: Facts = Field("hidden", description="F: the facts that the presentation does not state, or all")
+    understanding: Literal["identity", "written"] = Field(
+        "identity", description="U_t: what the patient told, or the doctor's own summary, checked by the role checker"
+    )
+    penalty: float = Field(0.2, ge=0, description="taken off a trajectory without an answer (the paper has none)")
+    max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
+    share: float | None = Field(None, ge=0, le=1, description="share of the facts told at the outset; as the case says, if none")
+    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+
+    @property
+    def weighing(self) -> Weighing:
+        return Weighing(self.max_turns, Plan(self.permutations, self.epsilon), self.order, self.facts)
+
+    @property
+    def scorers(self) -> tuple[str, ...]:
+        """Which scorer the reward asks, if any."""
+        return (LIVE if self.model_aware else REFERENCE,) if self.process == "sig" else ()
+
+
+class Promed:
+    """R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions."""
+
+    paper = "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical LLMs (2026)"
+    summary = "questions paid by the Shapley values of the facts they bring to light, rewards distributed over actions"
+    settings: type[Settings] = Settings
+
+    def environment(self, source: Source, settings: Settings) -> Questioning:
+        return questioning.open(source, settings.max_turns)
+
+    def stages(self, settings: Settings) -> Sequence[Stage]:
+        return (
+            Imitate("warm start", Teaching(focus=settings.focus, summary_share=0.25).demonstrate),
+            Reinforce("grpo", promed_reward(settings), credit(settings), settings.scorers),
+        )
+
+
+def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
+    """Eq. 7: R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t)."""
+    return α * correct + β * sum(SIG)
+
+
+def distribute(correct: float, SIG: Sequence[float], α: float, β: float, λ_q: float) -> tuple[tuple[float, ...], float]:
+    """Eqs. 9 and 10: the rewards of the questions, R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*), and of the answer, R(A').
+
+    w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0). R(A') = λ_a·1(A' = A*) with λ_a = α − λ_q, or all of α where no question
+    gained anything: then they sum to R(τ) always (Eq. 11).
+    """
+    gained = [max(gain, 0.0) for gain in SIG]
+    whole = sum(gained)
+    w = [gain / whole if whole else 0.0 for gain in gained]
+    λ_a = α - λ_q if whole else α
+    return tuple(β * gain + λ_q * share * correct for gain, share in zip(SIG, w, strict=True)), λ_a * correct
+
+
+def credit(settings: Settings) -> Credit:
+    """From the actions' rewards to advantages."""
+    if settings.credit == "trajectory":
+        return zscore(settings.normalise)
+    if settings.credit == "to-go":
+        return to_go(settings.normalise)
+    return token_zscore(count="all" if settings.credit == "token-all" else "actions")
+
+
+def promed_reward(settings: Settings) -> Reward:
+    """The rewards of every action, in its turn."""
+
+    async def reward(batch: Batch, instruments: Instruments) -> Scores:
+        episodes = list(chain.from_iterable(batch))
+        accs, gained = await asyncio.gather(
+            asyncio.gather(*(accuracy(episode, instruments.judge) for episode in episodes)),
+            gains(episodes, settings, instruments),
+        )
+        given = {episode.case.id: settings.weighing.giveaways(episode.case) for episode in episodes} if settings.scorers else {}
+        scores = iter([
+            score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
+            for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
+        ])  # fmt: skip
+        return [[next(scores) for _ in group] for group in batch]
+
+    return reward
+
+
+async def gains(episodes: Sequence[Episode], settings: Settings, instruments: Instruments) -> Sequence[Sequence[float]]:
+    """SIG(q_t), or what stands in its place, for every turn of every episode."""
+    if settings.process == "none":
+        return [(0.0,) * len(episode.turns) for episode in episodes]
+    scorer = instruments.scorer(settings.scorers[0]) if settings.scorers else None
+    return await question_gains(episodes, settings.weighing, understanding(settings, instruments), scorer)
+
+
+def understanding(settings: Settings, instruments: Instruments) -> Understanding:
+    if settings.understanding == "identity":
+        return identified
+    return Written(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
+
+
+def score(episode: Episode, acc: float, SIG: Sequence[float], settings: Settings, giveaways: int = 0) -> Score:
+    """One trajectory's score, action by action; the sum is R(τ), less the penalty where there is no answer.
+
+    `SIG` has one entry per turn. `giveaways` is shown, and changes nothing.
+    """
+    s = settings
+    answered = not malformed(episode)
+    penalty = 0.0 if answered else -s.penalty
+    questions = SIG[:-1] if answered else SIG
+    asked, answer = distribute(acc, questions, s.alpha, s.beta, s.handed * s.alpha)
+    turns = (*asked, answer) if answered else (*asked[:-1], asked[-1] + penalty)
+    parts = {"α·correct": s.alpha * acc, "β·ΣSIG": s.beta * sum(SIG), "malformed": penalty}
+    return Score(turns, parts | ({"giveaways": float(giveaways)} if giveaways else {}))
+
+
+method = Promed()
