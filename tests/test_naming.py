@@ -63,6 +63,7 @@ def test_codes_that_a_text_states(text: str, code: str) -> None:
         ("acute apendicitis", "K35", Stage.INDEX),
         ("iron deficiency anaemia", "D50", Stage.DICTIONARY),
         ("Chronic obstructive pulmonary disease (COPD)", "J44.9", Stage.DICTIONARY),
+        ("Guillain-Barré syndrome", "G61.0", Stage.DICTIONARY),
         ("Acatalasia [Takahara]", "E80.3", Stage.DICTIONARY),
         ("bladder cancer", "C67", Stage.INDEX),
         ("(N20.0) renal colic", "N20.0", Stage.CODE),

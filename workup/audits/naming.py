@@ -51,8 +51,8 @@ def pairs(path: Path, tree: Tree, columns: Sequence[str] = ()) -> tuple[dict[str
         raise UserError(f"{path}: cannot be read ({error})") from None
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
     tabs = any("\t" in line for _, line in kept)
-    quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-    rows = csv.reader([line for _, line in kept], delimiter="\t" if tabs else ",", quoting=quoting)
+    texts = [line for _, line in kept]
+    rows = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(texts)
     heading = next(rows, []) if columns else []
     places = _places(path, columns, heading)
     for (number, _), row in zip(kept[bool(columns) :], rows, strict=False):

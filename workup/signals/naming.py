@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -198,6 +199,7 @@ def words(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 15)
 def _spelt(word: str) -> str:
+    word = "".join(sign for sign in unicodedata.normalize("NFD", word) if not unicodedata.combining(sign))
     for pattern, plain in _SPELLING:
         word = pattern.sub(plain, word)
     return word
