@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.commands import audit, cache, index, prepare, serve
+from workup.commands import audit, cache, index, prepare, serve, study
 from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
@@ -253,6 +253,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(cache.app, name="cache")
 app.add_typer(index.app, name="index")
 app.add_typer(serve.app, name="serve")
+app.add_typer(study.app, name="study")
 
 
 def _given(**options: Any) -> dict[str, Any]:

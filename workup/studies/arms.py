@@ -1,0 +1,111 @@
+"""The evaluations that a study compares: each an ordinary run folder below the study's, so that it resumes and has a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from workup import evaluation
+from workup.errors import UserError
+from workup.evaluation import ENDPOINT
+from workup.live import Live
+from workup.runs import Run
+from workup.runs.folder import Outcome, is_run
+from workup.settings import PolicySettings, build, furnished
+
+QUESTIONING = "questioning"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One evaluation: who plays, under which condition, and all its settings."""
+
+    policy: str
+    condition: str
+    settings: PolicySettings
+
+
+Played = Mapping[tuple[str, str], Sequence[Outcome]]  # (policy, condition) → outcomes by case
+
+
+def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> PolicySettings:
+    """`values` as the settings of an evaluation of `policy` without anchors; `changes` win.
+
+    Studies are ProMed's, and so is the environment, unless a run was trained in another or the user names one. Raises UserError.
+    """
+    own = {} if is_run(Path(policy)) else {"environment": QUESTIONING}
+    merged = {**own, **values, "policy": policy, **changes}
+    merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
+    return build(PolicySettings, furnished(merged))
+
+
+def labels(policies: Sequence[str]) -> dict[str, str]:
+    """A short name for each policy; the whole of it where the short ones are alike."""
+    short = {policy: policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name for policy in policies}
+    names = list(short.values())
+    return {policy: name if names.count(name) == 1 else policy for policy, name in short.items()}
+
+
+def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
+    """Plays every arm in a run folder of its own below `folder`; goes on with those that an earlier session began.
+
+    Raises UserError where such a folder holds another evaluation.
+    """
+    played: dict[tuple[str, str], Sequence[Outcome]] = {}
+    quiet = _Steps(live)
+    for arm in arms:
+        quiet.now = f"{arm.policy}, {arm.condition}"
+        path = folder / "runs" / _slug(f"{arm.policy}-{arm.condition}")
+        if is_run(path):
+            _check_same(arm, Run.open(path))
+            run = evaluation.resume(path, quiet)
+        else:
+            run = evaluation.start(arm.settings, path, quiet)
+        with run:
+            (doctor,) = run.doctors()
+            played[arm.policy, arm.condition] = run.outcomes(doctor)
+    return played
+
+
+def _check_same(arm: Arm, run: Run) -> None:
+    if run.settings != arm.settings.model_dump(mode="json"):
+        raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-.")
+
+
+@dataclass
+class _Steps:
+    """A `Live` that passes on the progress, each note once, and no table or report: the study has its own."""
+
+    live: Live
+    now: str = ""  # whom the next stage plays, and under which condition
+    told: set[str] = field(default_factory=set)
+
+    def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
+        self.live.stage(self.now, total, done=done, unit=unit)
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        self.live.step(metrics)
+
+    def note(self, text: str) -> None:
+        if text not in self.told and not text.startswith("report "):
+            self.told.add(text)
+            self.live.note(text)
+
+    def table(self, summary: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass

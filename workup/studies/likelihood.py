@@ -1,0 +1,87 @@
+"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for the studies that look into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from workup.case import Case, Fact, Source
+from workup.environments.consultation import DIAGNOSE, Consultation
+from workup.environments.patients import told
+from workup.environments.questioning import Questioning, conclusion, partial
+from workup.errors import UserError
+from workup.evaluation import ENDPOINT, Evaluation, anchors, open_policy
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
+from workup.ports import Environment, Probe, Scorer
+from workup.settings import PolicySettings
+from workup.signals.shapley import Game, answer_game, pieces
+
+Facts = Literal["hidden", "all"]
+Order = Literal["permutation", "canonical"]
+_RECORD = Consultation(())
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """v(S) of the policy behind `scorer`, which reads the opening of `environment` and then the facts of S, a line each.
+
+    `facts` "hidden" are those that the presentation does not state, which stands before them; "all" are the paper's F, with the
+    question alone before them. `order` is `answer_game`'s.
+    """
+
+    scorer: Scorer
+    environment: Environment
+    facts: Facts = "hidden"
+    order: Order = "permutation"
+
+    def of(self, case: Case) -> tuple[Fact, ...]:
+        """F, each as it would be told: with the names of the answer withheld."""
+        return tuple(withheld(case, fact) for fact in self._known(case).truth.facts)
+
+    def game(self, case: Case, facts: Sequence[Fact]) -> Game:
+        """v(S) for S among `facts`, which may hold others than the case's own."""
+        lead, answer = self._conclusion(case)
+        probe = Probe(case.id, answer, self.environment.open(self._known(case)), lead=lead)
+        return answer_game(self.scorer, probe, pieces(facts), self.order)
+
+    def _known(self, case: Case) -> Case:
+        return partial(case, 0.0) if self.facts == "all" else case
+
+    def _conclusion(self, case: Case) -> tuple[str, str]:
+        """A* as the policy writes it in this environment: how that action begins, and how it goes on."""
+        if isinstance(self.environment, Questioning):
+            return conclusion(case)
+        lead, name, tail = self.environment.write(DIAGNOSE, case.truth.diagnosis).partition(case.truth.diagnosis)
+        return lead, name + tail
+
+
+def withheld(case: Case, fact: Fact) -> Fact:
+    """The fact as it is told in this case."""
+    return Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight)
+
+
+def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case]]:
+    """The source, the environment and the cases that an evaluation with these settings would play. Raises UserError."""
+    found = Evaluation.of(settings, "study")
+    with closing(found.staff):
+        return found.source, found.examination.environment, found.examination.played
+
+
+def own_scorer(settings: PolicySettings, source: Source, environment: Environment) -> LocalScorer:
+    """Of the policy that `settings` name. Raises UserError for one without likelihoods: an endpoint, or an anchor."""
+    return LocalScorer(local(settings, source, environment))
+
+
+def local(settings: PolicySettings, source: Source, environment: Environment) -> LocalPolicy:
+    """The weights behind a policy. Raises UserError where there are none."""
+    name = settings.policy
+    if name.startswith(ENDPOINT) or name in anchors(source, environment, 0):
+        raise UserError(
+            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a model folder or a hub id"
+        )
+    doctor = open_policy(settings, name)
+    assert isinstance(doctor.policy, LocalPolicy)
+    return doctor.policy

@@ -1,0 +1,122 @@
+"""What every study comes to: tables, figures and numbers, on the terminal, as JSON and as one page that opens offline."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from markupsafe import Markup
+
+from workup.report.page import render
+from workup.runs.files import clear_errors, write_json, write_whole
+from workup.statistics import Estimate
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+DASH = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table of text; its first `words` columns name the row, the others are figures. `note` says how to read it."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    words: int = 1
+
+    def table(self) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(title=escape(self.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        for place, heading in enumerate(self.headings):
+            table.add_column(escape(heading), justify="right" if place >= self.words else "left", overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(escape, row))
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A figure with the tables it is drawn from; either may be missing."""
+
+    heading: str
+    sheets: tuple[Sheet, ...]
+    figure: Markup | None = None
+    caption: str = ""
+
+
+class Study(ABC):
+    """The result of a study; a frozen dataclass of numbers and names, which holds no text of any case."""
+
+    name: ClassVar[str]
+    question: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def title(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def facts(self) -> Mapping[str, str]:
+        """What was studied, for the head of the page."""
+
+    @abstractmethod
+    def sections(self) -> Sequence[Section]: ...
+
+    @abstractmethod
+    def notes(self) -> Sequence[str]:
+        """What a reader has to know: what failed, what was left out and why."""
+
+    @abstractmethod
+    def as_json(self) -> dict[str, Any]: ...
+
+    def table(self) -> Group:
+        """Every table, for the terminal."""
+        from rich.console import Group
+
+        return Group(*(sheet.table() for section in self.sections() for sheet in section.sheets))
+
+    def write(self, folder: Path, command: str = "") -> Path:
+        """NAME.json and NAME.html in `folder`, made if need be; returns the page. Raises UserError when the disk refuses."""
+        with clear_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{self.name}.json", {"study": self.name, "command": command, **self.as_json()})
+        page = folder / f"{self.name}.html"
+        write_whole(page, render("study.html", study=self, sections=self.sections(), command=command))
+        return page
+
+
+def plain(estimate: Estimate, digits: int = 2) -> str:
+    """ "0.62 [0.55, 0.69]"; a dash for what is undefined."""
+    if isnan(estimate.mean):
+        return DASH
+    ends = "" if isnan(estimate.low) else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
+    return _number(estimate.mean, digits) + ends
+
+
+def signed(estimate: Estimate, digits: int = 2) -> str:
+    """A difference: "+0.07 [0.01, 0.13] *", starred where the interval leaves out 0."""
+    if isnan(estimate.mean):
+        return DASH
+    plus = "+" if round(estimate.mean, digits) > 0 else ""
+    return f"{plus}{plain(estimate, digits)}{' *' if clear(estimate) else ''}"
+
+
+def clear(estimate: Estimate) -> bool:
+    """Whether the interval leaves out 0."""
+    return estimate.low > 0 or estimate.high < 0
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:.{digits}f}"
+    return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
