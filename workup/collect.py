@@ -21,7 +21,7 @@ from workup.samples import sample
 from workup.settings import Settings
 from workup.signals.measures import measure
 
-SHOWN = ("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed")
+SHOWN = ("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed", "doc_hit")
 
 
 @dataclass(frozen=True)

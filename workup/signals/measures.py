@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from workup.episode import Ending, Episode
 from workup.signals import facts
+from workup.signals.documents import doc_hit
 
 
 def measure(episode: Episode, correct: bool, costs: Mapping[str, float] | None = None) -> dict[str, float | None]:
@@ -14,21 +15,25 @@ def measure(episode: Episode, correct: bool, costs: Mapping[str, float] | None =
     - accuracy: 0 or 1, `correct` as the judge saw it
     - questions: actions other than the diagnosis, malformed ones included
     - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see `workup.signals.facts`
+    - doc_hit: 0 or 1, in episodes that searched documents: whether one of them names the truth (CM-16); there recall and coverage
+      of the patient's record are undefined
     - malformed: share of the turns that held no readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
     """
     costs = costs or {}
+    searched = any(turn.action.kind == "search" for turn in episode.turns)  # documents, not the patient's record
     malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
     return {
         "accuracy": float(correct),
         "questions": float(episode.questions),
-        "recall": facts.criticality_recall(episode) if facts.scored(episode) else None,
-        "coverage": facts.coverage(episode),
+        "recall": facts.criticality_recall(episode) if facts.scored(episode) and not searched else None,
+        "coverage": None if searched else facts.coverage(episode),
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),
         "repeats": facts.repeats(episode),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
+        **({"doc_hit": doc_hit(episode)} if searched else {}),
         "cost": sum(costs.get(turn.observation.item, 1.0) for turn in episode.turns if turn.action.kind != "diagnose"),
     }
