@@ -14,10 +14,11 @@ from library_world import scorer, settings_of
 
 from workup import methods
 from workup.environments.library import Library
-from workup.episode import Episode
+from workup.environments.questioning import Questioning
+from workup.episode import Episode, Score
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Imitate, Instruments, Reinforce, alone
+from workup.ports import LIVE, REFERENCE, Environment, Explore, Imitate, Instruments, Reinforce, Sampling, Trial, alone
 
 DOCTORS = (
     Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),
@@ -26,13 +27,26 @@ DOCTORS = (
 )
 
 
+QUESTIONERS = (
+    Script("question: chest film", "answer: A shadow. [answer: Pneumonia]"),
+    Script("answer: [answer: Flu]"),
+    Script("question: hobby", "nonsense", "question:", "question: hobby"),
+)
+
+
+def doctors(environment: object) -> tuple[Script, ...]:
+    """A good one, a rash one and one that never comes to the point."""
+    if isinstance(environment, Library):
+        return library_world.doctors(environment)
+    return QUESTIONERS if isinstance(environment, Questioning) else DOCTORS
+
+
 def groups(environment: object) -> tuple[tuple[Episode, ...], ...]:
-    """Every case played by a good doctor, a rash one and one that never comes to the point."""
-    doctors = library_world.doctors(environment) if isinstance(environment, Library) else DOCTORS
-    return tuple(tuple(play(doctor, environment, case) for doctor in doctors) for case in SOURCE.train)  # type: ignore[arg-type]
+    """Every case played by each of them."""
+    return tuple(tuple(play(doctor, environment, case) for doctor in doctors(environment)) for case in SOURCE.train)  # type: ignore[arg-type]
 
 
-def instruments(stage: Reinforce) -> Instruments:
+def instruments(stage: Reinforce | Explore) -> Instruments:
     """What the stage asks for, no more: an untrained model for both scorers."""
     offered = {REFERENCE: scorer(), LIVE: scorer()}
     return Instruments(ExactJudge(), scorers={name: offered[name] for name in stage.scorers})
@@ -50,12 +64,41 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     assert environment.max_turns == settings.max_turns
     stages = method.stages(settings)
     assert len({stage.name for stage in stages}) == len(stages) > 0
-    for stage in stages:
+    for number, stage in enumerate(stages):
         if isinstance(stage, Imitate):
             demonstrations = [stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)]
             assert all(d.probes or d.imitate for d in demonstrations)
-        else:
+            assert demonstrations == [stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)]
+        elif isinstance(stage, Reinforce):
             check_reinforcement(stage, groups(environment))
+        elif isinstance(stage, Explore):
+            check_exploration(stage, environment)
+        else:
+            (read,) = (earlier for earlier in stages[:number] if earlier.name == stage.of)
+            assert isinstance(read, Explore)
+
+
+def check_exploration(stage: Explore, environment: Environment) -> None:
+    """What a search of one case brings, and what is kept of it."""
+    judge = ExactJudge()
+
+    async def value(episode: Episode) -> Score:
+        return (await stage.reward(((episode,),), instruments(stage)))[0][0]
+
+    async def searched() -> list[Trial]:
+        sampling = Sampling(environment.stop, key=1)
+        each = [await stage.search(SOURCE.train[1], environment, doctor, value, sampling) for doctor in doctors(environment)]
+        assert all(found.scored and found.calls >= len(found.scored) and not found.failures for found in each)
+        trials = [(e, score, bool(e.answer) and await judge.same(e.answer[0], e.case)) for f in each for e, score in f.scored]
+        return [Trial(*trial) for trial in trials]
+
+    trials = asyncio.run(searched())
+    assert {trial.correct for trial in trials} == {True, False}
+    choice = stage.choose(trials)
+    assert choice.chosen
+    assert all(trial in trials and trial.correct for trial in choice.chosen)
+    assert all(trial in trials and not trial.correct for trial in choice.rejected)
+    assert not stage.choose([trial for trial in trials if not trial.correct]).chosen, "no right answer, nothing to follow"
 
 
 def check_reinforcement(stage: Reinforce, batch: tuple[tuple[Episode, ...], ...]) -> None:
@@ -82,11 +125,12 @@ def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
     for name in methods.names():
         method = methods.load(name)
         settings = settings_of(method)
-        (stage,) = (s for s in method.stages(settings) if isinstance(s, Reinforce))
         batch = groups(method.environment(SOURCE, settings))
-        there = asyncio.run(stage.reward(batch, instruments(stage)))
-        back = asyncio.run(stage.reward(batch[::-1], instruments(stage)))
-        assert list(there) == list(back)[::-1]
+        for stage in method.stages(settings):
+            if isinstance(stage, Reinforce | Explore):
+                there = asyncio.run(stage.reward(batch, instruments(stage)))
+                back = asyncio.run(stage.reward(batch[::-1], instruments(stage)))
+                assert list(there) == list(back)[::-1]
 
 
 def test_names_are_folders_and_unknown_ones_get_a_hint() -> None:

@@ -28,7 +28,11 @@ REFRESHES = 4  # per second, on a terminal
 PLAIN_EVERY = 5.0  # seconds between two lines where there is no terminal
 STYLES = {"trained": "bold", **dict.fromkeys(ANCHORS, "dim")}
 BLOCKS = "▁▂▃▄▅▆▇█"
-SHOWN = ("accuracy", "questions", "critical", "noise", "repeats", "loss", "kl", "entropy")
+SHOWN = (
+    *("accuracy", "questions", "critical", "noise", "repeats"),
+    *("kept", "right", "depth", "calls"),
+    *("loss", "kl", "entropy", "margin", "preferred"),
+)
 
 
 class Live(Protocol):
@@ -38,8 +42,8 @@ class Live(Protocol):
         """A stage of `total` steps begins, `done` of them in an earlier session."""
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Step `metrics["step"]` is done. Read: reward, parts, accuracy, questions, critical, noise, repeats, endings, loss,
-        kl, entropy, tokens_per_second; all optional."""
+        """Step `metrics["step"]` is done. Read: reward, parts, endings, tokens_per_second and what `SHOWN` names; all
+        optional."""
 
     def note(self, text: str) -> None:
         """Something the reader should know; stays on the screen."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workup.case import Case, Source
-from workup.episode import Action, Batch, Completion, Message, Observation, Sample, Scores, Turn
+from workup.episode import Action, Batch, Completion, Episode, Message, Observation, Sample, Score, Scores, Turn
 from workup.errors import UserError, WorkupError
 
 
@@ -268,10 +268,87 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Imitate:
-    """A supervised stage: `demonstrate(source, environment, seed, index)` makes the index-th demonstration."""
+    """A supervised stage: `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
+
+    With a `size` the stage's data are that many demonstrations, one per training case at most (0: each), and every policy
+    learns them (settings `tuning`). Without one it is a warm start: settings `sft` say how long it takes, and by default only
+    policies that know nothing go through it.
+    """
 
     name: str
     demonstrate: Callable[[Source, Environment, int, int], Demonstration]
+    size: int | None = None
+
+
+# R(τ) of an episode, its total; raises RolloutError where there is none to be had.
+Value = Callable[[Episode], Awaitable[Score]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One episode that a search played, its R, and whether its answer is right."""
+
+    episode: Episode
+    score: Score
+    correct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search of one case came to: its scored episodes in the order they were played, the greedy one first.
+
+    `depth` counts the actions on the way to the deepest node of its tree (0: it grew none), `calls` how often the doctor was
+    asked to act; `failures` are the reasons of episodes that failed.
+    """
+
+    scored: tuple[tuple[Episode, Score], ...]
+    failures: tuple[str, ...] = ()
+    depth: int = 0
+    calls: int = 0
+
+
+# case, environment, doctor, value, how to sample → what was found; `Sampling.key` seeds all draws
+Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Found]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is kept of a case's trials: those to follow, and those to prefer them to, the k-th to the k-th."""
+
+    chosen: tuple[Trial, ...] = ()
+    rejected: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explore:
+    """A stage that changes nothing: `search` plays training cases with the policy as it is, `choose` says what is kept.
+
+    At most `cases` training cases are searched, each once; 0 is all of them. The reward is asked about one episode at a time
+    and in no order, so that it must not rest on statistics of a batch. Later stages name this one to read what was kept.
+    """
+
+    name: str
+    search: Explorer
+    reward: Reward
+    choose: Callable[[Sequence[Trial]], Choice]
+    cases: int = 0
+    scorers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rehearse:
+    """A supervised stage on the episodes that the Explore stage `of` chose: the sampled ids themselves (settings `tuning`)."""
+
+    name: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Prefer:
+    """Direct preference optimisation on the pairs that the Explore stage `of` kept (settings `dpo`)."""
+
+    name: str
+    of: str
 
 
 @dataclass(frozen=True)
@@ -284,7 +361,7 @@ class Reinforce:
     scorers: tuple[str, ...] = ()
 
 
-Stage = Imitate | Reinforce
+Stage = Imitate | Explore | Rehearse | Prefer | Reinforce
 
 
 class Method(Protocol):
@@ -299,12 +376,21 @@ class Method(Protocol):
     def stages(self, settings: Any) -> Sequence[Stage]: ...
 
 
+Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to
 Collect = Callable[[Policy, int], Awaitable[Sequence[Sample]]]  # (live policy, step) → this process's samples
 
 
 class Engine(Protocol):
     """Updates a policy. The engine calls us for samples; whose loop it is, is the adapter's business."""
 
-    def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None: ...
+    def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None:
+        """The warm start."""
+        ...
+
+    def tune(self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
+        """The same loss, on demonstrations or on sampled tokens."""
+        ...
+
+    def prefer(self, batches: Iterable[Sequence[Pair]], steps: int) -> None: ...
 
     def reinforce(self, collect: Collect, steps: int) -> None: ...

@@ -8,7 +8,7 @@ past is computed once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +42,18 @@ def sample(episode: Episode, advantages: Sequence[float]) -> Sample:
         values += [0.0] * given + [float(advantage)] * own
         turn_ids += [k] * (given + own)
     return Sample(tuple(tokens), tuple(mask), tuple(logprobs), tuple(values), tuple(turn_ids))
+
+
+def spoken(episode: Episode) -> Sample:
+    """The episode's whole transcript without advantages; raises as `sample` does."""
+    return sample(episode, (0.0,) * len(episode.turns))
+
+
+def imitated(episode: Episode) -> Sample:
+    """The same with questions and answer labelled alone: what could not be read as an action is context (PM-9)."""
+    whole = spoken(episode)
+    said = [bool(turn.action.content) for turn in episode.turns]
+    return replace(whole, mask=tuple(own and said[k] for own, k in zip(whole.mask, whole.turn_ids, strict=True)))
 
 
 def _check(episode: Episode, turn: int, prompted: bool, tokens: int, logprobs: int) -> None:
@@ -156,6 +168,12 @@ def tree(demonstration: Demonstration, writer: Writer) -> Tree:
         ends.append(len(tokens))
     branches = tuple(_branch(ends[k], writer.encode(begun), writer.encode(rest)) for k, begun, rest in demonstration.probes)
     return Tree(tuple(tokens), tuple(labelled), branches)
+
+
+def rows(items: Sequence[Demonstration | Sample], writer: Writer) -> list[Packed]:
+    """Demonstrations and samples, whose tokens stay what they are, as an engine learns them."""
+    trees = [Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, writer) for item in items]
+    return [pack(item) for item in trees]
 
 
 def _branch(at: int, begun: tuple[int, ...], rest: tuple[int, ...]) -> Branch:

@@ -1,4 +1,4 @@
-"""The one training loop: a method's stages, supervised or reinforcing, and evaluations between them.
+"""The one training loop: a method's stages, whether they imitate, explore, prefer or reinforce, and evaluations in between.
 
 Everything a run does follows from its settings and seed, and every phase leaves a mark in the run folder when it is done; so a
 run that was killed at any moment goes on from its last checkpoint and ends as it would have.
@@ -6,7 +6,9 @@ run that was killed at any moment goes on from its last checkpoint and ends as i
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import math
 import os
 import re
 import shlex
@@ -25,17 +27,33 @@ from typing import TYPE_CHECKING, Any
 from workup.case import Source
 from workup.cases import open_source
 from workup.cases.balance import balanced
+from workup.cases.order import Order
 from workup.collect import Collection, Share, Step, metrics
+from workup.engines.trl_settings import PreferenceSettings, TuningSettings
+from workup.environments.questioning import told_at_outset
 from workup.errors import UserError
 from workup.evaluation import anchors, policy_path
 from workup.examination import Examination, Player, examine, playing
+from workup.exploration import Exploration, kept, pairs, searched, told
 from workup.live import Live
 from workup.methods import load
 from workup.models import warm
-from workup.ports import LIVE, REFERENCE, Demonstration, Environment, Imitate, Method, Reinforce, Scorer
+from workup.ports import (
+    LIVE,
+    REFERENCE,
+    Demonstration,
+    Environment,
+    Explore,
+    Imitate,
+    Method,
+    Prefer,
+    Rehearse,
+    Reinforce,
+    Scorer,
+)
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
-from workup.runs import Run, versions
+from workup.runs import Record, Run, versions
 from workup.runs.summary import summarise
 from workup.settings import Settings, build
 
@@ -43,7 +61,7 @@ if TYPE_CHECKING:
     from workup.engines.trl import TrlEngine
     from workup.models.local import LocalPolicy
 
-TRAINED = "trained"
+UNTRAINED, TRAINED = "untrained", "trained"
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")  # safetensors' and torch's words for it
 
@@ -65,6 +83,8 @@ class Plan:
         source = open_source(settings.cases, seed=settings.seed)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
+        if (share := getattr(options, "share", None)) is not None:  # methods of the questioning environment have it
+            source = told_at_outset(source, share, settings.seed)
         staff = Staff(settings, source, method.environment(source, options), account)
         plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
@@ -83,15 +103,15 @@ class Plan:
         return self.staff.environment
 
     @property
-    def reinforcement(self) -> Reinforce | None:
-        """The last reinforcement stage: its reward scores the evaluations."""
-        stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce)]
+    def scoring(self) -> Reinforce | Explore | None:
+        """The last stage with a reward, which scores the evaluations."""
+        stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce | Explore)]
         return stages[-1] if stages else None
 
     @property
     def examination(self) -> Examination:
         """What every doctor of the run is put through; UserError when the source holds no test case."""
-        stage, s = self.reinforcement, self.settings
+        stage, s = self.scoring, self.settings
         return Examination.of(
             self.source,
             self.environment,
@@ -232,18 +252,23 @@ class Training:
 
     def run(self) -> None:
         """Does every phase that is not done yet, then writes summary and report."""
-        before = self.label = "untrained"
-        steps = 0
+        label, steps = UNTRAINED, 0
         for stage in self.plan.method.stages(self.plan.options):
-            if isinstance(stage, Imitate):
-                steps += self._imitate(stage)
-                before = self.label = stage.name if steps else before
+            if isinstance(stage, Explore):
+                self._explore(stage)
+            elif isinstance(stage, Imitate) and stage.size is None:
+                made = self._imitate(stage)
+                label = stage.name if made else label
+                steps += made
             else:
-                self._scorers(stage)  # before the stage's checkpoints change the weights that a reference keeps
-                self._evaluate(self.label)
-                steps += self._reinforce(stage)
-                self.label = TRAINED
-        self._evaluate(self.label)
+                if isinstance(stage, Reinforce):
+                    self._scorers(stage)  # before the stage's checkpoints change the weights that a reference keeps
+                self._evaluate(label)
+                steps += self._train(stage)
+                label = stage.name
+        if self.engine.is_main:
+            self.engine.save(self.disk.policy)
+        self._evaluate(TRAINED)
         if self.engine.is_main:
             self._finish(steps)
 
@@ -268,6 +293,76 @@ class Training:
             store.save(self.policy.model, self.policy.tokenizer)
         return steps
 
+    def _explore(self, stage: Explore) -> None:
+        """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
+        plan, disk, s = self.plan, self.disk, self.settings
+        scorers = self._scorers(stage)
+        exploration = Exploration(stage, plan.source.train, plan.environment, plan.staff.judge, s, scorers)
+        logged = sum(line["stage"] == stage.name for line in disk.metrics())
+        first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
+        self.stage, self.last = stage.name, time.monotonic()
+        self.policy.refresh()
+        if self.engine.is_main:
+            self.live.stage(stage.name, exploration.total, done=exploration.before(first), unit="case")
+        for step in range(first, exploration.steps + 1):
+            found = searched(disk, stage.name, step)
+            mine = [case for case in exploration.step(step)[self.engine.rank :: self.engine.world] if case.id not in found]
+            with self._written(exploration.before(step) + len(found)) as write:
+                asyncio.run(exploration.search(self.policy, step, mine, write))
+            if self.engine.is_main:
+                self._log(step, told(disk, stage.name, step, s.max_failed), shown=exploration.before(step + 1))
+        self.engine.gather(())  # nobody reads what was kept before it is written
+
+    @contextmanager
+    def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
+        """Writes each case's records as they come, `done` cases being there; those of several processes at the end."""
+        mine: list[Record] = []
+
+        def write(records: list[Record]) -> None:
+            nonlocal done
+            done += 1
+            self.disk.write(records)
+            self.live.step({**records[0].measures, "step": done})
+
+        if self.engine.world == 1:
+            yield write
+            return
+        yield mine.extend
+        records = [record for share in self.engine.send_to_main(mine) for record in share]
+        if self.engine.is_main:
+            self.disk.write(records)
+
+    def _train(self, stage: Imitate | Rehearse | Prefer | Reinforce) -> int:
+        """A stage that every policy goes through. Returns its steps."""
+        s, source = self.settings, self.plan.source
+        if isinstance(stage, Reinforce):
+            return self._reinforce(stage)
+        if isinstance(stage, Prefer):
+            found = pairs(self.disk, stage.of)
+            return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
+        if isinstance(stage, Rehearse):
+            samples = kept(self.disk, stage.of)
+            return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
+        size = min(stage.size or len(source.train), len(source.train))
+        return self._learn(
+            stage.name, s.tuning, size, lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index)
+        )
+
+    def _learn(self, name: str, how: TuningSettings | PreferenceSettings, size: int, get: Callable[[int], Any]) -> int:
+        """Goes through data of `size` pieces in a random order, `how.epochs` times."""
+        rank, world = self.engine.rank, self.engine.world
+        batch = max(world, min(how.batch, size))
+        steps = math.ceil(how.epochs * size / batch)
+        order = Order(size, self.settings.seed)
+        places = (range(start + rank, start + batch, world) for start in range(0, steps * batch, batch))
+        batches = ([get(order[place]) for place in mine] for mine in places)
+        kind = "prefer" if isinstance(how, PreferenceSettings) else "tune"
+        fit: Callable[[Any, int], None] = getattr(self.engine, kind)
+        self._begin(name, kind, steps)
+        with _interruptible(self.engine):
+            fit(batches, steps)
+        return steps
+
     def _reinforce(self, stage: Reinforce) -> int:
         self._begin(stage.name, "reinforce", self.settings.steps)
         share = Share(self.engine.rank, self.engine.world, self.engine.gather)
@@ -275,8 +370,6 @@ class Training:
         loop = Collection(stage, plan.source, plan.environment, plan.staff.judge, self.settings, share, self._keep, scorers)
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
-        if self.engine.is_main:
-            self.engine.save(self.disk.policy)
         return self.settings.steps
 
     def _evaluate(self, label: str) -> None:
@@ -285,7 +378,7 @@ class Training:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
-        examination = replace(self.plan.examination, scorers=next(reversed(self.scorers.values()), {}))
+        examination = replace(self.plan.examination, scorers=self._known_scorers())
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
@@ -314,21 +407,30 @@ class Training:
 
         return TrlEngine(self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True)
 
-    def _scorers(self, stage: Reinforce) -> Mapping[str, Scorer]:
+    def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
         """What the stage's reward asks, made where the stage begins: with the weights that it starts from."""
-        from workup.models.scorer import LocalScorer
-
         if stage.name not in self.scorers:
-            makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
-            self.scorers[stage.name] = {name: makers[name](self.policy) for name in stage.scorers}
+            self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
 
+    def _scorer(self, name: str) -> Scorer:
+        from workup.models.scorer import LocalScorer
+
+        makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
+        return makers[name](self.policy)
+
+    def _known_scorers(self) -> Mapping[str, Scorer]:
+        """What the evaluations' reward asks: the newest of each kind, or one of the present weights."""
+        stage = self.plan.scoring
+        known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
+        return {name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())}
+
     def _recipe(self, stage: Imitate) -> str:
-        """What the warm start of a tiny policy depends on."""
+        """What the warm start of a tiny policy depends on; the first demonstrations tell the teacher and the cases."""
         s, source = self.settings, self.plan.source
-        cases = [source.train[index * len(source.train) // 32] for index in range(min(32, len(source.train)))]
+        shown = [stage.demonstrate(source, self.plan.environment, s.seed, index) for index in range(32)]
         tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
-        return repr((stage.name, s.cases, s.seed, s.tiny, s.sft, s.micro_batch, s.threads, self.engine.world, tokenizer, cases))
+        return repr((stage.name, s.cases, s.seed, s.tiny, s.sft, s.micro_batch, s.threads, self.engine.world, tokenizer, shown))
 
     def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
@@ -356,11 +458,15 @@ class Training:
 
     def _on_step(self, step: int, update: Mapping[str, float]) -> None:
         """Called by the engine after every update."""
+        self._log(step, {**self.collected, **update})
+
+    def _log(self, step: int, figures: Mapping[str, Any], shown: int | None = None) -> None:
+        """Logs a step, and shows it, as step `shown` if that is another."""
         now = time.monotonic()
         seconds, self.last = now - self.last, now
-        line = {"stage": self.stage, "step": step, "seconds": seconds, **self.collected, **update}
+        line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:
             self.disk.log(line)
-            self.live.step(line)
+            self.live.step({**line, "step": step if shown is None else shown})

@@ -19,13 +19,14 @@ from transformers import TrainingArguments
 from trl import GRPOConfig
 
 from workup.engines.trl_policy import PolicyTrainer
+from workup.engines.trl_preference import PreferenceTrainer
 from workup.engines.trl_scoring import scoring
-from workup.engines.trl_settings import EngineSettings, policy_arguments, supervised_arguments
+from workup.engines.trl_settings import EngineSettings, RateSettings, plain_arguments, policy_arguments
 from workup.engines.trl_trainer import Hook, Hooks, ImitationTrainer, StageTrainer, checkpoints, quietly, updates
 from workup.episode import Sample
 from workup.errors import UserError
-from workup.ports import Collect, Demonstration, Policy
-from workup.samples import Packed, Writer, pack, tree
+from workup.ports import Collect, Demonstration, Pair, Policy
+from workup.samples import Writer, rows
 
 T = TypeVar("T")
 
@@ -42,15 +43,15 @@ class LivePolicy(Policy, Writer, Protocol):
 
 
 class TrlEngine:
-    """Implements `Engine`. Each call of `imitate` or `reinforce` is one stage with its own checkpoints.
+    """Implements `Engine`. Each call of `imitate`, `tune`, `prefer` or `reinforce` is one stage with its own checkpoints.
 
     A stage's checkpoints lie in `folder/1-imitate/checkpoint-N`, `folder/2-reinforce/checkpoint-N`, … in the order of the
     calls. With `resume`, the same calls in the same order continue: finished stages load what they ended with, the
     unfinished one goes on from its newest checkpoint. Training happens on the device where the policy's model lies.
 
-    `on_step(step, metrics)` is called on every process after step 1, 2, …, with loss, grad_norm, lr and, when
-    reinforcing, kl, entropy and clip_ratio. `run` runs a coroutine to its end (asyncio.run, or a Runner's, to keep one
-    event loop).
+    `on_step(step, metrics)` is called on every process after step 1, 2, …, with loss, grad_norm and lr; when reinforcing, also
+    with kl, entropy and clip_ratio; when preferring, with margin and preferred. `run` runs a coroutine to its end
+    (asyncio.run, or a Runner's, to keep one event loop).
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class TrlEngine:
         self._stopping = True
 
     def done(self, kind: str) -> int:
-        """How many steps of the coming stage ("imitate" or "reinforce") an earlier session has checkpointed."""
+        """How many steps of the coming stage ("imitate", "tune", "prefer" or "reinforce") an earlier session has checkpointed."""
         found = checkpoints(self.folder / f"{self._stages + 1}-{kind}") if self.resume else []
         period = self.settings.num_iterations if kind == "reinforce" else 1
         return updates(found[-1]) // period if found else 0
@@ -125,18 +126,27 @@ class TrlEngine:
 
     def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None:
         """Trains on this process's share of `steps` batches of demonstrations."""
+        self._supervise("imitate", self.settings.sft, batches, steps)
+
+    def tune(self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
+        """The same on a method's own data: a sample's tokens are learned as they are, where its mask is."""
+        self._supervise("tune", self.settings.tuning, batches, steps)
+
+    def prefer(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
+        """Trains on this process's share of `steps` batches of pairs (DPO); the reference is the policy as it is now."""
 
         def trainer(folder: Path, done: int) -> StageTrainer:
-            return ImitationTrainer(
+            return PreferenceTrainer(
                 model=self.model,
-                args=_one_device(TrainingArguments(**supervised_arguments(self.settings, folder, steps, cpu=self.cpu))),
+                args=self._plain(self.settings.dpo, folder, steps),
                 processing_class=self.policy.tokenizer,
-                batches=self._packed(islice(batches, done, None)),
+                batches=islice(batches, done, steps),
+                beta=self.settings.dpo.beta,
                 micro_batch=self.settings.micro_batch,
                 hooks=self._hooks(1),
             )
 
-        self._fit("imitate", steps, trainer)
+        self._fit("prefer", steps, trainer)
 
     def reinforce(self, collect: Collect, steps: int) -> None:
         """Trains on `steps` batches; `collect(policy, step)`, step from 0, brings this process's share of each."""
@@ -162,6 +172,22 @@ class TrlEngine:
             )
 
         self._fit("reinforce", steps * mu, trainer)
+
+    def _supervise(self, kind: str, rate: RateSettings, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
+        def trainer(folder: Path, done: int) -> StageTrainer:
+            return ImitationTrainer(
+                model=self.model,
+                args=self._plain(rate, folder, steps),
+                processing_class=self.policy.tokenizer,
+                batches=(rows(batch, self.policy) for batch in islice(batches, done, None)),
+                micro_batch=self.settings.micro_batch,
+                hooks=self._hooks(1),
+            )
+
+        self._fit(kind, steps, trainer)
+
+    def _plain(self, rate: RateSettings, folder: Path, steps: int) -> Any:
+        return _one_device(TrainingArguments(**plain_arguments(self.settings, rate, folder, steps, cpu=self.cpu)))
 
     def _fit(self, kind: str, total: int, make: Callable[[Path, int], StageTrainer]) -> None:
         self._stages += 1
@@ -198,10 +224,6 @@ class TrlEngine:
 
     def _hooks(self, period: int) -> Hooks:
         return Hooks(self.on_step, lambda: self._stopping, period, self.settings.save_total_limit)
-
-    def _packed(self, batches: Iterable[Sequence[Demonstration]]) -> Iterator[list[Packed]]:
-        for batch in batches:
-            yield [pack(tree(demonstration, self.policy)) for demonstration in batch]
 
 
 async def _awaited(collect: Collect, policy: Policy, step: int) -> Sequence[Sample]:

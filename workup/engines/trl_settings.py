@@ -25,14 +25,40 @@ class LoraSettings(_Settings):
     targets: str | tuple[str, ...] = Field(default="all-linear", description="which layers get one (peft: target_modules)")
 
 
-class SupervisedSettings(_Settings):
+class RateSettings(_Settings):
+    """How the learning rate of a stage moves."""
+
+    lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
+    lr_schedule: Schedule = Field(default="cosine", description="how it moves after the warm-up (TRL: lr_scheduler_type)")
+    warmup: NonNegative = Field(default=0.05, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)")
+
+
+class SupervisedSettings(RateSettings):
     """The supervised warm start. `steps` and `batch` are read by whoever makes the demonstrations."""
 
     steps: Annotated[int, Field(ge=0)] = Field(default=200, description="how many updates")
     batch: Positive = Field(default=32, description="demonstrations per update, over all processes")
-    lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
-    lr_schedule: Schedule = Field(default="cosine", description="how it moves after the warm-up (TRL: lr_scheduler_type)")
-    warmup: NonNegative = Field(default=0.05, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)")
+
+
+class TuningSettings(RateSettings):
+    """A supervised stage on a method's own data. `epochs` and `batch` are read by whoever makes the batches."""
+
+    epochs: Annotated[float, Field(gt=0)] = Field(default=1.0, description="how often each trajectory is learned")
+    batch: Positive = Field(default=32, description="trajectories per update, over all processes")
+    lr: NonNegative = Field(default=1e-3, description="peak learning rate (TRL: learning_rate)")
+    warmup: NonNegative = Field(default=0, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)")
+
+
+class PreferenceSettings(RateSettings):
+    """Direct preference optimisation. `epochs` and `batch` are read by whoever makes the batches."""
+
+    beta: Annotated[float, Field(gt=0)] = Field(
+        default=0.1, description="β: how dear it is to leave the policy that the stage started from"
+    )
+    epochs: Annotated[float, Field(gt=0)] = Field(default=1.0, description="how often each pair is learned")
+    batch: Positive = Field(default=32, description="pairs per update, over all processes")
+    lr: NonNegative = Field(default=3e-4, description="peak learning rate (TRL: learning_rate)")
+    warmup: NonNegative = Field(default=0, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)")
 
 
 class EngineSettings(_Settings):
@@ -67,6 +93,8 @@ class EngineSettings(_Settings):
     report_to: tuple[str, ...] = Field(default=(), description="trackers: tensorboard, trackio, wandb; none by default")
     seed: int = Field(default=0, description="seeds adapters and dropout")
     sft: SupervisedSettings = Field(default=SupervisedSettings(), description="the supervised warm start")
+    tuning: TuningSettings = Field(default=TuningSettings(), description="supervised stages on a method's own data")
+    dpo: PreferenceSettings = Field(default=PreferenceSettings(), description="direct preference optimisation")
 
     @field_validator("report_to", mode="before")
     @classmethod
@@ -76,7 +104,7 @@ class EngineSettings(_Settings):
 
 
 def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> dict[str, Any]:
-    """What both stages tell the Trainer; logs and checkpoints come every `period` and `save_every · period` updates."""
+    """What all stages tell the Trainer; logs and checkpoints come every `period` and `save_every · period` updates."""
     return {
         "output_dir": str(folder),
         "use_cpu": cpu,
@@ -105,10 +133,9 @@ def _rate(lr: float, schedule: Schedule, warmup: float, updates: int) -> dict[st
     return {"learning_rate": lr, "lr_scheduler_type": kind, "warmup_steps": warmup, "max_steps": updates}
 
 
-def supervised_arguments(settings: EngineSettings, folder: Path, steps: int, *, cpu: bool) -> dict[str, Any]:
-    """Keyword arguments of transformers' TrainingArguments for the supervised stage."""
-    sft = settings.sft
-    return _common(settings, folder, cpu, 1) | _rate(sft.lr, sft.lr_schedule, sft.warmup, steps)
+def plain_arguments(settings: EngineSettings, rate: RateSettings, folder: Path, steps: int, *, cpu: bool) -> dict[str, Any]:
+    """Keyword arguments of transformers' TrainingArguments for a stage of `steps` updates that samples nothing."""
+    return _common(settings, folder, cpu, 1) | _rate(rate.lr, rate.lr_schedule, rate.warmup, steps)
 
 
 def policy_arguments(settings: EngineSettings, folder: Path, steps: int, *, cpu: bool) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What both stages' trainers share, and the supervised stage on transformers' own; the other is TRL's GRPO (trl_policy).
+"""What all stages' trainers share, and supervised stages on transformers' own; TRL's GRPO is in trl_policy, DPO in
+trl_preference.
 
 The libraries own the optimiser, its schedule, precision, sharding, processes, trackers, checkpoints and the loss itself. What
 is overridden here: where the data come from (one update asks for its own), how a batch is cut into micro-batches (so that the
@@ -31,7 +32,7 @@ from workup.samples import Packed
 
 CHECKPOINT = "checkpoint-"
 NAMES = {"learning_rate": "lr", "clip_ratio/region_mean": "clip_ratio"}
-KEPT = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean")
+KEPT = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean", "margin", "preferred")
 Hook = Callable[[int, dict[str, float]], None]
 
 
@@ -46,7 +47,7 @@ class Hooks:
 
 
 class StageTrainer(Trainer):  # type: ignore[misc]
-    """What both stages share."""
+    """What all stages share."""
 
     def __init__(self, *args: Any, hooks: Hooks, **kwargs: Any) -> None:
         self.hooks, self._saving = hooks, False

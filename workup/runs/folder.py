@@ -199,7 +199,8 @@ class Run:
         """Forget the steps of `stage` after `step`, and whatever was logged after these: what a resumed run will do again.
 
         Steps are counted from 1 within a stage. Where no such step was logged, later stages stay: they have checkpoints of
-        their own. Episodes of stages that logged no step are forgotten too, but for those outside any stage (stage "").
+        their own. Episodes of stages that logged no step are forgotten too, but for those outside any stage (stage ""), and for
+        what was explored: an exploration begins when the stages before it have ended for good.
         """
         end, stages = _kept(self._metrics.lines(), stage, step)
         self._metrics.cut(end)

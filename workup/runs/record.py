@@ -27,7 +27,8 @@ _TURN_COLUMNS = encode(
 class Record:
     """An episode with its verdict, its scores and its place in the run.
 
-    `phase` is "train" or "eval"; `doctor` says who asked ("policy" while training; "warm start", "trained", "random
+    `phase` is "train" or "eval", or what an exploration made of it: "search" (the first it played of a case), "chosen" or
+    "rejected"; `doctor` says who asked ("policy" while training; "warm start", "trained", "random
     doctor", … in evaluations); `step` counts the stage's updates from 1, and is 0 where training plays no part; `sample`
     tells the episodes of one case in one step apart. `measures` are per-episode metrics (None: undefined, such as the noise
     ratio of an episode that discovered nothing). `advantages` has one entry per token of the transcript, 0 outside the

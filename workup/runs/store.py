@@ -95,14 +95,15 @@ class Store:
             yield from self._open().execute(text, values)
 
     def forget(self, stages: Iterable[str], stage: str, step: int) -> None:
-        """Delete the episodes of `stage` after `step`, and those of every stage that is not among `stages`."""
+        """Delete the episodes of `stage` after `step`, and of each stage that is not among `stages`; not what was explored."""
         if not self.path.exists():
             return
         kept = sorted(stages)
         marks = ", ".join("?" * len(kept))
         with self.transaction() as connection:
             connection.execute(
-                f"DELETE FROM episodes WHERE (stage = ? AND step > ?) OR stage NOT IN ({marks})", (stage, step, *kept)
+                f"DELETE FROM episodes WHERE phase IN ('train', 'eval') AND ((stage = ? AND step > ?) OR stage NOT IN ({marks}))",
+                (stage, step, *kept),
             )
 
     @contextmanager

@@ -17,7 +17,7 @@ COLUMNS = {
     "critical": "critical",
     "noise": "noise",
 }
-NOT_SHARES = ("questions", "return", "cost", "reward", "loss", "kl", "entropy")
+NOT_SHARES = ("questions", "return", "cost", "reward", "loss", "kl", "entropy", "depth", "calls", "margin")
 DASH = "–"
 
 

@@ -1,0 +1,63 @@
+"""What methods of interactive questioning share (ProMed's baselines): settings, environment, warm start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.case import Source
+from workup.environments import questioning
+from workup.environments.questioning import Questioning
+from workup.environments.teacher import Teaching
+from workup.episode import Batch, Scores
+from workup.ports import Imitate, Instruments, Reward
+from workup.signals.outcome import naive, score_each
+
+SUMMARIES = 0.25  # of the demonstrations: facts told at once, as scorers of facts and whole questions show them
+
+
+class QuestioningSettings(BaseModel):
+    """What can be set in every one of these methods; their READMEs say why the defaults are what they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
+    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+
+
+class OutcomeSettings(QuestioningSettings):
+    """Those of methods that play and are told whether the answer was right."""
+
+    penalty: float = Field(0.2, ge=0, description="taken off an episode without an answer")
+
+
+class CaseSettings(QuestioningSettings):
+    """Those of methods that make their data from training cases."""
+
+    cases: int = Field(1000, ge=0, description="training cases that the data are made from, each once; 0 is all of them")
+
+
+class QuestioningMethod:
+    """The part of a `Method` that these share."""
+
+    paper = "a baseline of ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical LLMs (2026)"
+    summary: str
+    settings: type[Any] = QuestioningSettings
+
+    def environment(self, source: Source, settings: Any) -> Questioning:
+        return questioning.open(source, settings.max_turns)
+
+
+def warm_start(settings: QuestioningSettings) -> Imitate:
+    """The same for all of them, so that what differs afterwards is the method."""
+    return Imitate("warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate)
+
+
+def correctness(penalty: float) -> Reward:
+    """R = 1(A' = A*), less `penalty` where there is no answer."""
+
+    async def reward(batch: Batch, instruments: Instruments) -> Scores:
+        return await score_each(batch, instruments.judge, lambda episode, acc: naive(episode, acc, penalty))
+
+    return reward
