@@ -93,7 +93,7 @@ def questions(
 
     opened = {label: Run.open(path) for path, label in labels([str(path) for path in runs]).items()}
     cases = ", ".join(dict.fromkeys(str(run.config.get("cases", "")) for run in opened.values()))
-    restricted = any(run.config.get("restricted") for run in opened.values())
+    restricted = any(bool(run.config.get("restricted")) for run in opened.values())
     chosen = questions.conversations(opened, doctor, n, seed)
     folder = out or _folder("questions", cases)
     weigher = (Path(scorer).name, _scorer(scorer)) if scorer else None
@@ -102,8 +102,8 @@ def questions(
         judges = {label: desk.open(spec) for spec, label in labels(judge).items()}
         with _progress("conversations") as (began, tick):
             began(sum(map(len, chosen.values())))
-            asked = questions.study(cases, chosen, judges, seed, outcome=outcome, scorer=weigher, tick=tick)
-            found = asyncio.run(asked)
+            reading = questions.Reading(seed, outcome, weigher, restricted)
+            found = asyncio.run(questions.study(cases, chosen, judges, reading, tick))
     finally:
         desk.close()
     _publish(found, folder)

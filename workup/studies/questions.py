@@ -230,41 +230,55 @@ def _evaluated(run: Run, doctors: Sequence[str]) -> str:
     return "trained" if "trained" in doctors else doctors[0]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How conversations are read: the shuffling's seed; with `outcome` judges are told the verdict, as in the paper.
+
+    `scorer` (its name, itself) weighs the facts for SIG. With `restricted` no model's words reach the study, errors included.
+    """
+
+    seed: int = 0
+    outcome: bool = False
+    scorer: tuple[str, Scorer] | None = None
+    restricted: bool = False
+
+
 async def study(
     source: str,
     conversed: Mapping[str, Sequence[Record]],
     judges: Mapping[str, Model],
-    seed: int,
-    *,
-    outcome: bool = False,
-    scorer: tuple[str, Scorer] | None = None,
+    reading: Reading,
     tick: Callable[[], None] = lambda: None,
 ) -> QuestionQuality:
-    """Has every conversation rated by every judge, in one shuffled order; `scorer` (name, itself) weighs the facts for SIG."""
+    """Has every conversation of every run rated by every judge, in one shuffled order."""
     every = [(run, record) for run, records in conversed.items() for record in records if record.episode.questions]
-    order = np.random.default_rng([seed, len(every)]).permutation(len(every)).tolist()
+    order = np.random.default_rng([reading.seed, len(every)]).permutation(len(every)).tolist()
     limit, reasons = asyncio.Semaphore(AT_ONCE), Counter[str]()
 
     async def one(place: int) -> tuple[int, Rated]:
         run, record = every[place]
         async with limit:
-            marks = {name: await _rate(judge, record, outcome, reasons) for name, judge in judges.items()}
-            gain = None if scorer is None else await _gained(record.episode, scorer[1], reasons)
+            marks = {name: await _rate(judge, record, reading, reasons) for name, judge in judges.items()}
+            gain = None if reading.scorer is None else await _gained(record.episode, reading.scorer[1], reasons)
         tick()
         return place, Rated(run, record.episode.case.id, marks, gain)
 
     found = dict(await asyncio.gather(*map(one, order)))
     silent = {run: sum(not record.episode.questions for record in records) for run, records in conversed.items()}
     rated = tuple(found[place] for place in range(len(every)))
-    name = scorer[0] if scorer else ""
-    return QuestionQuality(source, seed, tuple(judges), outcome, name, rated, silent, dict(reasons.most_common(5)))
+    if not rated:
+        raise UserError(f"{', '.join(conversed)}: no conversation holds a question")
+    name = reading.scorer[0] if reading.scorer else ""
+    common = dict(reasons.most_common(5))
+    return QuestionQuality(source, reading.seed, tuple(judges), reading.outcome, name, rated, silent, common)
 
 
-async def _rate(judge: Model, record: Record, outcome: bool, reasons: Counter[str]) -> tuple[int, ...] | None:
+async def _rate(judge: Model, record: Record, reading: Reading, reasons: Counter[str]) -> tuple[int, ...] | None:
+    rubric = TOLD if reading.outcome else BLIND
     try:
-        found = await consult(judge, TOLD if outcome else BLIND, sections(record, outcome), _Marks)
+        found = await consult(judge, rubric, sections(record, reading.outcome), _Marks)
     except RolloutError as error:
-        reasons[str(error)] += 1
+        reasons[f"no marks from {judge.name}" if reading.restricted else str(error)] += 1
         return None
     return tuple(getattr(found, scale) for scale in SCALES)
 

@@ -119,10 +119,10 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[st
     named, planned = labels(policies), []
     for policy in policies:
         base = settings_of(values, policy)
+        _check(base)
         for patient, changes in _patients(base, others).items():
             roles = {**(values.get("roles") or {}), **changes.pop("roles")}
             planned.append(Arm(named[policy], patient, settings_of(values, policy, roles=roles, **changes)))
-    _check(planned[0].settings)
     return planned
 
 
@@ -147,11 +147,11 @@ def _played(settings: PolicySettings, role: str) -> str | None:
     return None if spec == EXACT else spec
 
 
-def _check(embedded: PolicySettings) -> None:
-    """Raises UserError where the environment has no patient; `embedded` opens no model."""
-    _, environment, _ = opened(embedded)
+def _check(base: PolicySettings) -> None:
+    """Raises UserError where the environment has no patient."""
+    _, environment, _ = opened(base.model_copy(update={"roles": {}}))
     if "patient" not in environment.roles:
-        raise UserError(f"{embedded.policy}: its environment has no patient to replace; say environment=questioning")
+        raise UserError(f"{base.policy}: its environment has no patient to replace; say environment=questioning")
 
 
 def study(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str], folder: Path, live: Live) -> Simulators:
