@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
 import math
@@ -23,17 +24,20 @@ from werkzeug import Response
 
 from workup import api, strategies
 from workup.case import Case
+from workup.cases import open_source
 from workup.environments.consultation import Consultation
 from workup.environments.model_doctor import ModelDoctor
 from workup.environments.questioning import Questioning
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
+from workup.evaluation import Evaluation, _chat
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Environment
+from workup.ports import Environment, Request
 from workup.rollout import Job, Play, TokenDoctor, rollout
 from workup.runs import Run
+from workup.settings import PolicySettings
 from workup.strategies import Searcher, Seat, cot, mediq, sop, trees, uot
 from workup.strategies.prompting import ANSWER, ASK
 from workup.treesearch import Node, Trajectory, Tree
@@ -475,3 +479,37 @@ def test_what_a_user_gets_wrong_is_said_before_anything_is_written(more: Body, m
 def test_an_anchor_has_no_strategy(tmp_path: Path, cached: None) -> None:
     with pytest.raises(UserError, match="'random doctor' is an anchor"):
         api.evaluate("random doctor", cases="clinic:xs", out=tmp_path / "run", strategy="cot", quiet=True)
+
+
+def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: None) -> None:
+    """The tiny policy answers at once where it is made to, searches without a chat model, and is refused where one is needed."""
+    source = open_source("clinic:xs", seed=0)
+    model, tokenizer = build(source, Consultation(source.items, source.diagnoses).phrases, TinySettings(width=16, layers=1), 0)
+    folder = tmp_path / "tiny"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+    def run(strategy: str, **plan: int) -> Run:
+        how: Body = {"evaluation": {"cases": 3, "anchors": False}, "max_tokens": 4, "quiet": True, "plan": plan}
+        return api.evaluate(folder, cases="clinic:xs", out=tmp_path / strategy, strategy=strategy, **how)
+
+    begun = [record.episode.turns[0].completion.text for record in run("direct").episodes(phase="eval")]
+    assert len(begun) == 3
+    assert all(text.startswith("<diagnose>") for text in begun)
+    assert list(run("mcts-bt", width=2, iterations=1).summary["doctors"]) == ["mcts-bt (tiny)"]
+    searching = PolicySettings(policy=str(folder), cases="clinic:xs", strategy="mcts-bt", plan={"width": 5}, concurrency=64)
+    assert Evaluation.of(searching, "account").examination.concurrency == 12  # trees of five transcripts each
+    with pytest.raises(UserError, match="strategy 'uot' asks the policy questions of its own"):
+        run("uot")
+
+
+def test_a_local_chat_model_is_asked_by_the_same_weights() -> None:
+    policy = LocalPolicy(TINY.model, TINY.tokenizer)
+    assert _chat(policy, "somewhere/tiny") is None
+    chatty = copy.copy(TINY.tokenizer)
+    chatty.chat_template = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }}{% endfor %}"
+    chat = _chat(LocalPolicy(TINY.model, chatty), "somewhere/qwen")
+    assert chat is not None
+    assert chat.name == "qwen"
+    reply = asyncio.run(chat.complete(Request("doctor", "1", (Message("user", "fever"),), max_tokens=3)))
+    assert reply.completion_tokens == 3

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from handmade import CASES, ITEMS, SOURCE
@@ -340,3 +342,10 @@ def test_a_tree_can_be_looked_at() -> None:
     assert len(lines) == len(list(tree.root.walk()))
     assert lines[0].split()[0] == str(len(tree.trajectories))
     assert all(len(b) - len(b.lstrip()) <= len(a) - len(a.lstrip()) + 2 for a, b in pairwise(lines))
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[1] / "docs/strategies.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(example, "docs/strategies.md", "exec"), {"__name__": "__main__"})
+    assert "start" in capsys.readouterr().out

@@ -123,8 +123,9 @@ class Evaluation:
                 policy_path(name)
         if settings.policy in anchors(source, staff.environment, 0) and settings.strategy is not None:
             raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
-        strategy_of(settings)
-        return cls(settings, source, staff, examination)
+        # Each episode in flight takes a place in a local policy's cache; beyond it prompts are computed again and again.
+        at_once = max(1, settings.concurrency // strategy_of(settings)[1].in_flight)
+        return cls(settings, source, staff, replace(examination, concurrency=at_once))
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""

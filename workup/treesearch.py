@@ -147,7 +147,11 @@ class TreeSearch:
         return tree
 
     async def grow_all(self, jobs: Sequence[Job], concurrency: int = 64) -> list[Tree]:
-        """The trees of `jobs` in their order, at most `concurrency` growing at a time."""
+        """The trees of `jobs` in their order, at most `concurrency` growing at a time.
+
+        A tree has up to `width` episodes in flight: a local policy should keep that many transcripts for each tree
+        (`max_batch`), or it computes their prompts again in every turn.
+        """
         limit = asyncio.Semaphore(concurrency)
 
         async def one(job: Job) -> Tree:

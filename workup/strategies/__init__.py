@@ -42,10 +42,15 @@ class Searcher(Protocol):
     async def play(self, job: Job, play: Play) -> Episode: ...
 
 
-class Nothing(BaseModel):
-    """The settings of a strategy that has none."""
+class Plain(BaseModel):
+    """What the settings of every strategy are made from; all of them for most."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def in_flight(self) -> int:
+        """How many episodes of one case are played at once."""
+        return 1
 
 
 class Strategy(Protocol):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from workup.ports import Doctor, Environment
-from workup.strategies import Nothing, Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.prompting import Prompted, Wording
 
 summary = "reasons step by step before each action"
 paper = "ProMed, section 4.1; Wei et al. 2022, Kojima et al. 2022"
-Settings = Nothing
+Settings = Plain
 
 RULE = Wording(
     "Think step by step before every action, inside <think>…</think>: what is established, which explanations are left and how "
@@ -18,6 +18,6 @@ RULE = Wording(
 )
 
 
-def open(seat: Seat, environment: Environment, settings: Nothing) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """Thoughts cost tokens: a `max_tokens` that is too small cuts actions off."""
     return Prompted(seat.doctor, rule=RULE)

@@ -11,16 +11,16 @@ from workup.environments.consultation import DIAGNOSE
 from workup.episode import Completion, Message, Turn
 from workup.ports import Act, Doctor, Environment, Policy, Sampling
 from workup.rollout import TokenDoctor, seed_key
-from workup.strategies import Nothing, Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.prompting import ANSWER, nudged
 
 summary = "answers at once, from the presentation alone"
 paper = "ProMed, section 4.1 (prompt-based baselines)"
-Settings = Nothing
+Settings = Plain
 MARK = "⁂"
 
 
-def open(seat: Seat, environment: Environment, settings: Nothing) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """A policy that cannot be told to answer finds its answer begun."""
     if seat.model is None and isinstance(seat.doctor, TokenDoctor):
         lead = environment.write(DIAGNOSE, MARK).partition(MARK)[0].rstrip()

@@ -1,7 +1,7 @@
 """MEDIQ: an abstention module decides, apart from the encounter, whether the evidence is enough to answer.
 
 The module and the doctor are the same model. How sure it is, it says on a scale of five steps; below the threshold the doctor
-is told to ask, else to answer. Nothing is remembered between turns: a rating depends on the transcript alone.
+is told to ask, else to answer. Plain is remembered between turns: a rating depends on the transcript alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case
 from workup.episode import Message, Turn
 from workup.ports import Act, Doctor, Environment, Model, Sampling
-from workup.strategies import Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.prompting import ANSWER, ASK, encounter, inquire, nudged
 
 summary = "a separate call rates how sure it is; asks until it is sure enough"
@@ -33,10 +33,8 @@ TASK = (
 )
 
 
-class Settings(BaseModel):
+class Settings(Plain):
     """When to stop asking."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     threshold: int = Field(4, ge=1, le=5, description="answers from this confidence on (1 to 5)")
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from workup.environments.lexical import chinese
 from workup.episode import Message, Turn
 from workup.ports import Doctor, Environment
-from workup.strategies import Nothing, Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.prompting import ANSWER, Prompted, Wording
 
 summary = "the order of a consultation: OPQRST, past, social and family history, systems"
 paper = "ProMed, appendix C.2; Calgary–Cambridge guide (Kurtz & Silverman 1996)"
-Settings = Nothing
+Settings = Plain
 
 STEPS = (
     Wording("onset: when and how it began", "起病：何时、如何开始"),
@@ -43,7 +43,7 @@ RULE = Wording(
 NOW = Wording("Question {number} of at most {most}. Now due: {due}.", "第{number}个问题，最多{most}个。现在应问：{due}。")
 
 
-def open(seat: Seat, environment: Environment, settings: Nothing) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """The policy with the order among its rules, and with what is due in each turn."""
     english, chinese_ = ("; ".join(s.english for s in STEPS), "；".join(s.chinese for s in STEPS))
     rule = Wording(RULE.english.format(steps=english), RULE.chinese.format(steps=chinese_))

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, fsum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from workup.episode import Ending, Episode, Score
 from workup.errors import UserError
 from workup.judges.options import chosen
 from workup.ports import Environment, Model
 from workup.rollout import Job, Play
-from workup.strategies import Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.mediq import Confidence
 from workup.strategies.prompting import encounter, inquire
 from workup.text import normalise
@@ -37,15 +37,17 @@ TASK = (
 )
 
 
-class Settings(BaseModel):
+class Settings(Plain):
     """The search's extent; the defaults are ProMed's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     exploration: float = Field(2.2, ge=0, description="UCT's c")
     width: int = Field(8, ge=1, description="actions drawn at a node, and simulated in one iteration")
     iterations: int = Field(5, ge=0, description="expansions; 0 leaves the greedy trajectory alone")
     depth: int = Field(10, ge=1, description="nodes with this many actions are not expanded")
+
+    @property
+    def in_flight(self) -> int:
+        return self.width
 
 
 Pick = Callable[[Tree], Trajectory | None]

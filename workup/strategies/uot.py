@@ -1,7 +1,7 @@
 """Uncertainty of thoughts (UoT): asks what is expected to reduce the entropy over the possible answers most.
 
 Each turn the model weighs the possible answers, then proposes questions and says for each how likely a yes is under each
-answer. The choice among them is arithmetic. Nothing is remembered between turns: everything is judged from the transcript.
+answer. The choice among them is arithmetic. Plain is remembered between turns: everything is judged from the transcript.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workup.environments.model_doctor import ModelDoctor
 from workup.episode import Completion, Message, Turn
 from workup.models.fence import numbered
 from workup.ports import Act, Doctor, Environment, Model, Sampling
-from workup.strategies import Seat
+from workup.strategies import Plain, Seat
 from workup.strategies.prompting import ANSWER, encounter, inquire, nudged
 from workup.text import normalise
 
@@ -44,10 +44,8 @@ PROPOSE = (
 )
 
 
-class Settings(BaseModel):
+class Settings(Plain):
     """How much is considered in a turn."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     candidates: int = Field(6, ge=2, le=20, description="possible answers that are weighed, where no options are listed")
     questions: int = Field(4, ge=1, le=20, description="questions that are proposed in a turn")

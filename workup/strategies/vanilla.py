@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from workup.ports import Doctor, Environment
-from workup.strategies import Nothing, Seat
+from workup.strategies import Plain, Seat
 
 summary = "the encounter's own rules, nothing added"
 paper = "ProMed, section 4.1 (prompt-based baselines)"
-Settings = Nothing
+Settings = Plain
 
 
-def open(seat: Seat, environment: Environment, settings: Nothing) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """The policy as it is."""
     return seat.doctor
