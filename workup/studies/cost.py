@@ -22,7 +22,7 @@ from workup.signals.shapley import Plan, estimate
 from workup.statistics import Estimate, interval
 from workup.studies import plots
 from workup.studies.likelihood import Likelihood, local, opened
-from workup.studies.noise import Injection, noise
+from workup.studies.noise import Injection, noise, spread
 from workup.studies.study import Section, Sheet, Study, plain
 
 TINY = "tiny"
@@ -30,7 +30,6 @@ FAMILY = ((32, 1), (64, 2), (128, 4), (256, 6))  # width, layers
 EPSILONS = (0.1, 0.01, 0.001)
 SIZES = (2, 4, 8, 16, 30)
 MOST = 64  # orders, where ε does not stop before
-OTHERS = 500  # cases that facts are borrowed from
 MIDDLE = 0.01  # the tolerance at which sizes of F and of models are compared
 
 
@@ -298,8 +297,7 @@ def study(
         raise UserError(f"{source.name}: no case has facts to weigh")
     torch.set_num_threads(first.threads)
     policies = {name: policy for label, each in settings for name, policy in _open(label, each, source, environment).items()}
-    pool = [source.test[k] for k in range(min(len(source.test), OTHERS))]
-    watch = Stopwatch(pool, environment, cases, *conditions, first.seed)
+    watch = Stopwatch(spread(source.test), environment, cases, *conditions, first.seed)
     began(len(cases) * len(watch.conditions) * len(policies))
     found = asyncio.run(watch.time(policies, tick))
     timed = tuple(each for each in found if each is not None)

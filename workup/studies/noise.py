@@ -27,6 +27,7 @@ RANKINGS = (SHAPLEY, LEAVE_ONE_OUT, ADD_ONE_IN)
 MEASURES = {"hits": "Hits of min(K, own)", "precision": "Precision of K"}
 Kind = Literal["other", "trivia"]
 TRIES = 50  # other cases that are looked at for facts
+POOL = 1_000  # cases that foreign facts are taken from
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ async def _study(
     label: str, source: Source, cases: Sequence[Case], likelihood: Likelihood, injection: Injection, tick: Callable[[], None]
 ) -> Noise:
     limit = asyncio.Semaphore(16)
-    pool = [source.test[k] for k in range(min(len(source.test), 2_000))]
+    pool = spread(source.test)
 
     async def one(case: Case) -> Ranked | str:
         async with limit:
@@ -189,6 +190,12 @@ async def _study(
     return Noise(
         label, source.name, injection, ranked, {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}, telling
     )
+
+
+def spread(cases: Sequence[Case]) -> list[Case]:
+    """At most POOL of `cases`, evenly spaced, since a file may be sorted by diagnosis."""
+    count = min(len(cases), POOL)
+    return [cases[place * len(cases) // count] for place in range(count)]
 
 
 def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], injection: Injection) -> list[Fact]:
