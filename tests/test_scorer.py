@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,11 +16,10 @@ from test_local_policy import SHAPE, letters, qwen
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    Qwen3ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
 )
 
 from workup.cases.clinic import open_clinic
@@ -30,7 +28,7 @@ from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.local import MARK, LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.models.scorer_trie import Wanted, batches, block, rows, visible
+from workup.models.scorer_trie import Wanted, sequences, slices
 from workup.models.tiny import TinySettings, build
 from workup.ports import Context, Probe
 
@@ -47,19 +45,17 @@ def gpt2() -> Any:
     ).eval()
 
 
-def gemma2() -> Any:
-    """Squashes its logits after the output layer; its sliding layers are made to see everything."""
+def granite() -> Any:
+    """Scales its logits after the output layer."""
     torch.manual_seed(0)
-    config = Gemma2Config(**SHAPE | {"vocab_size": 90, "num_key_value_heads": 4, "layer_types": ["full_attention"] * 2},
-                          final_logit_softcapping=2.0, attn_logit_softcapping=None)  # fmt: skip
-    return Gemma2ForCausalLM(config).eval()
+    config = GraniteConfig(**SHAPE | {"vocab_size": 90, "num_key_value_heads": 2}, logits_scaling=3.0)
+    return GraniteForCausalLM(config).eval()
 
 
 MODELS = {
     "qwen": lambda: qwen(90),
-    "eager": lambda: qwen(90, "eager"),
     "gpt2": gpt2,
-    "gemma2": gemma2,
+    "granite": granite,
     "lora": lambda: get_peft_model(qwen(90), LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).eval(),
 }
 
@@ -233,20 +229,12 @@ def test_no_gradient_and_no_dropout() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-class Blind(Qwen3ForCausalLM):
-    """Attends to everything before, whatever it is told."""
-
-    def forward(self, attention_mask: Any = None, **more: Any) -> Any:
-        return super().forward(**more)
-
-
-def test_models_that_ignore_or_refuse_masks_are_refused() -> None:
-    blind = Blind(qwen(90).config)
-    blind.load_state_dict(qwen(90).state_dict())
+def test_models_that_cannot_be_packed_are_refused() -> None:
     bloom = BloomForCausalLM(BloomConfig(vocab_size=90, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.5))
+    eager = qwen(90, "eager")
     sliding = qwen(90, use_sliding_window=True, sliding_window=8, max_window_layers=0)
-    for model in (blind, bloom):
-        with pytest.raises(UserError, match="does not obey attention masks"):
+    for model in (eager, bloom):
+        with pytest.raises(UserError, match="cannot be packed"):
             scorer(model.eval())
     with pytest.raises(UserError, match="sliding"):
         scorer(sliding)
@@ -332,48 +320,41 @@ WANTED = st.lists(
 )
 
 
-def seen(mask: Any, row: Any, place: int) -> list[int]:
-    """The tokens that the token at `place` sees, by position."""
-    return [row.tokens[i] for i in sorted(np.flatnonzero(mask[place]), key=lambda i: row.positions[i])]
-
-
-@given(WANTED, st.integers(1, 60), st.sampled_from([0.0, 1.0, 8.0, math.inf]))
-def test_every_answer_token_sees_exactly_its_own_past(wanted: Sequence[Wanted], longest: int, exchange: float) -> None:
-    laid = rows(wanted, longest, exchange)
-    assert sorted((w.path, w.answer) for row in laid for w in row.wanted) == sorted((w.path, w.answer) for w in wanted)
-    for row in laid:
-        mask = visible(np.arange(len(row)), np.array(row.ends))
-        places = iter(row.predictors)
-        for one in row.wanted:
+@given(WANTED, st.integers(1, 60), st.integers(1, 10), st.integers(1, 9))
+def test_every_answer_token_sees_exactly_its_own_past(wanted: Sequence[Wanted], budget: int, scored: int, width: int) -> None:
+    laid = sequences(wanted, budget, scored)
+    assert sorted((w.path, w.answer) for part in laid for w in part.wanted) == sorted((w.path, w.answer) for w in wanted)
+    for part in laid:
+        cut = slices(part.ends, width)
+        places = iter(part.predictors)
+        for one in part.wanted:
             before = [i for run in one.path for i in run]
             for n in range(len(one.answer)):
                 place = next(places)
-                assert seen(mask, row, place) == [*before, *one.answer[:n]]
-                assert row.positions[place] == len(before) + n - 1
-        alone = max(sum(map(len, w.path)) + len(w.answer) for w in row.wanted)
-        assert len(row) <= max(longest, alone)
+                keys = cut.keys[place // width][cut.seen[place // width, place % width]]
+                in_order = sorted(keys, key=lambda i: part.positions[i])
+                assert [part.tokens[i] for i in in_order] == [*before, *one.answer[:n]]
+                assert part.positions[place] == len(before) + n - 1
+        assert len(part.wanted) == 1 or (len(part) <= budget and len(part.predictors) <= scored)
+        assert cut.seen.any(-1).all(), "attention to nothing would not be a number"
 
 
-@given(WANTED, st.integers(1, 60), st.integers(1, 60), st.integers(1, 10))
-def test_batches_keep_to_their_budget(wanted: Sequence[Wanted], longest: int, budget: int, scored: int) -> None:
-    laid = rows(wanted, longest, 8.0)
-    made = list(batches(laid, budget, scored))
-    assert sorted(map(id, laid)) == sorted(id(row) for batch in made for row in batch)
-    for batch in made:
-        packed = block(batch)
-        assert len(batch) == 1 or (packed.tokens.size <= budget and len(packed.targets) <= scored)
-        assert packed.tokens.shape == (len(batch), max(map(len, batch)))
-        assert [packed.tokens.flat[i] for i in packed.predictors] == [row.tokens[i] for row in batch for i in row.predictors]
-
-
-def test_shared_beginnings_stand_once_and_a_branch_leaves_where_that_is_cheaper() -> None:
+def test_shared_beginnings_stand_once_and_sequences_are_cut_where_little_is_shared() -> None:
     head, facts = (1,) * 100, [(2 + i,) * 10 for i in range(30)]
     nested = [Wanted((head, *facts[:n]), (99,)) for n in range(31)]
     turned = [Wanted((head, *facts[::-1][:n]), (99,)) for n in range(1, 31)]
-    (row,) = rows(nested, 10_000, math.inf)
-    assert len(row) == 100 + 300 + 31
-    assert [len(row) for row in rows([*nested, *turned], 10_000, math.inf)] == [431 + 330]
-    # (431 + 330)² − 431² − 430² pairs against 100 tokens.
-    assert [len(row) for row in rows([*nested, *turned], 10_000, 2085)] == [431 + 330]
-    assert [len(row) for row in rows([*nested, *turned], 10_000, 2084)] == [431, 430]
-    assert len(rows([*nested, Wanted(((7, 7),), (99,))], 10_000, math.inf)) == 2, "nothing is shared"
+    assert [len(part) for part in sequences(nested, 400, 99)] == [400], "an answer of one token takes none"
+    assert [len(part) for part in sequences([*nested, *turned], 700, 99)] == [700]
+    assert [len(part) for part in sequences([*nested, *turned], 699, 99)] == [400, 400]
+    assert [len(part) for part in sequences(nested, 399, 99)] == [390, 400]
+    other = [Wanted(((7,) * 300, (8,)), (99,))]
+    assert [len(part) for part in sequences([*nested, *other], 701, 99)] == [701]
+    assert [len(part) for part in sequences([*nested, *other], 700, 99)] == [400, 301]
+
+
+def test_a_slice_has_only_the_keys_that_it_sees() -> None:
+    head = (1,) * 64
+    branches = [Wanted((head, (2 + i,) * 64), (99,)) for i in range(20)]
+    (part,) = sequences(branches, 10_000, 99)
+    assert len(part) == 64 * 21
+    assert slices(part.ends, 64).keys.shape == (21, 128)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -23,26 +24,26 @@ import torch
 from jinja2 import TemplateError
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.local import MARK, LocalPolicy
-from workup.models.scorer_trie import Block, Ids, Row, Wanted, batches, block, rows, visible
+from workup.models.scorer_trie import Ids, Sequenced, Slice, Wanted, sequences, slices
 from workup.ports import Context, Logprobs, Piece, Probe
 
-BUDGET = {"cpu": 4_096, "cuda": 32_768}  # tokens of one forward pass
+BUDGET = {"cpu": 2_048, "cuda": 32_768}  # tokens of one forward pass
+SLICE = 128  # queries that attend together
 LOGITS = 1 << 28  # entries of the largest table of logits that is held
 REMEMBERED = 1 << 18
-# Pairs that attention relates in the time of one token's other layers, by hidden size: 24 d² multiplications against 4 d.
-EXCHANGE = 6
 TOLERANCE = {torch.float32: 1e-2}
 ROUGH = 0.5  # nats by which a packed answer may differ in half precision, where single logits are that coarse
 
 
 @dataclass(slots=True)
 class Work:
-    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these took `tokens`, padding
-    included, through the model in `forwards` and `seconds`.
+    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these took `tokens`
+    through the model in `forwards` and `seconds`.
     """
 
     asked: int = 0
@@ -57,7 +58,7 @@ class LocalScorer:
 
     Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never do; `adapters=False` scores
     with the policy's own weights but without its adapters, which training leaves alone. `budget` bounds the tokens of a forward
-    pass, `remembered` the values kept. Raises UserError for models whose attention does not obey a mask.
+    pass, `remembered` the values kept. Raises UserError for models that cannot be packed.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class LocalScorer:
     ) -> None:
         self.policy, self.adapters, self.remembered = policy, adapters, remembered
         self.model: Any = policy.model
-        self.budget = budget or BUDGET.get(policy.device.type, BUDGET["cuda"])
+        kind = "cpu" if policy.device.type == "cpu" else "cuda"
+        self.budget = budget or BUDGET[kind]
         self.work = Work()
         self.known: OrderedDict[bytes, float] = OrderedDict()
         self.flying: dict[bytes, asyncio.Future[float]] = {}
@@ -163,7 +165,7 @@ class LocalScorer:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 batch, self.waiting = self.waiting, []
-                for part in batches(self._rows(batch), self.budget, max(1, LOGITS // self._vocabulary)):
+                for part in sequences(batch, self.budget, LOGITS // self._vocabulary):
                     self._deliver(part, self._forward(part))
                     await asyncio.sleep(0)
         except BaseException as error:
@@ -176,50 +178,44 @@ class LocalScorer:
             if not isinstance(error, Exception):
                 raise
 
-    def _deliver(self, batch: Sequence[Row], values: Sequence[float]) -> None:
-        for one, value in zip([one for row in batch for one in row.wanted], values, strict=True):
+    def _deliver(self, part: Sequenced, values: Sequence[float]) -> None:
+        for one, value in zip(part.wanted, values, strict=True):
             self.flying.pop(one.tag).set_result(value)
             if math.isfinite(value):
                 self.known[one.tag] = value
         while len(self.known) > self.remembered:
             self.known.popitem(last=False)
 
-    def _rows(self, wanted: Sequence[Wanted]) -> list[Row]:
-        return rows(wanted, self.budget, EXCHANGE * self.model.config.get_text_config().hidden_size)
-
     @property
     def _vocabulary(self) -> int:
         return int(self.model.get_output_embeddings().weight.shape[0])
 
-    def _forward(self, batch: Sequence[Row]) -> list[float]:
-        """log P of every answer of `batch`, in nats."""
+    def _forward(self, part: Sequenced) -> list[float]:
+        """log P of every answer of `part`, in nats."""
         began = time.perf_counter()
-        packed = block(batch)
         with _scoring(self.model, self.adapters):
-            logprobs = self._logprobs(packed)
-        self.work.tokens += packed.tokens.size
+            logprobs = self._logprobs(part).double().cpu().numpy()
+        self.work.tokens += len(part)
         self.work.forwards += 1
         self.work.seconds += time.perf_counter() - began
-        return [float(value) for value in np.add.reduceat(logprobs.double().cpu().numpy(), packed.starts)]
+        lengths = [len(one.answer) for one in part.wanted]
+        return [float(value) for value in np.add.reduceat(logprobs, [*accumulate(lengths[:-1], initial=0)])]
 
-    def _logprobs(self, packed: Block) -> torch.Tensor:
+    def _logprobs(self, part: Sequenced) -> torch.Tensor:
         """log P of every answer token, (answer tokens,) float32."""
-        tokens, positions, ends, predictors, targets = (
-            torch.from_numpy(array).to(self.policy.device)
-            for array in (packed.tokens, packed.positions, packed.ends, packed.predictors, packed.targets)
+        targets = [token for one in part.wanted for token in one.answer]
+        tokens, positions, predictors, wanted = (
+            torch.tensor(ids, device=self.policy.device) for ids in (part.tokens, part.positions, part.predictors, targets)
         )
-        mask = visible(torch.arange(tokens.shape[1], device=tokens.device), ends)[:, None]
-        if self.model.config._attn_implementation == "eager":
-            # Eager attention adds its mask: a boolean one would be silently wrong.
-            mask = torch.where(mask, 0.0, torch.finfo(self.model.dtype).min).to(self.model.dtype)
-        with _only(self.model.get_output_embeddings(), predictors):
-            out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=False)
-        return -F.cross_entropy(out.logits[0].float(), targets, reduction="none")
+        unused = torch.zeros((1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device)  # keeps the model from making one
+        with _only(self.model.get_output_embeddings(), predictors), Branching(part.ends, SLICE, unused):
+            out = self.model(input_ids=tokens[None], attention_mask=unused, position_ids=positions[None], use_cache=False)
+        return -F.cross_entropy(out.logits[0].float(), wanted, reduction="none")
 
     def _check_attention(self) -> None:
         """Raises UserError unless a few tokens have the same log-probabilities packed as one by one.
 
-        Attention that ignores masks or positions would fail silently.
+        Attention that is not torch's own, or positions that are not those given, would fail silently.
         """
         try:
             apart = self._discrepancy()
@@ -227,8 +223,8 @@ class LocalScorer:
             apart = math.inf
         if not apart < TOLERANCE.get(self.model.dtype, ROUGH):
             raise UserError(
-                f"model type '{self.model.config.model_type}' with {self.model.config._attn_implementation} attention does not "
-                'obey attention masks, which scoring needs; load it with attn_implementation="sdpa", or use another model'
+                f"model type '{self.model.config.model_type}' with {self.model.config._attn_implementation} attention cannot be "
+                'packed for scoring; load it with attn_implementation="sdpa", or use another model'
             )
         self.work = Work()
 
@@ -236,10 +232,10 @@ class LocalScorer:
         """By how much (nats) the answers of a small trie differ from those of ordinary forward passes, at most."""
         a, b, c, d, e = (i % self._vocabulary for i in range(5, 10))
         wanted = [Wanted(((a, b), (c,)), (d, e)), Wanted(((a, b), (d, e, a)), (c,)), Wanted(((a, b), (d, e, a), (b,)), (a, e))]
-        (row,) = rows(wanted, 64, math.inf)
+        (part,) = sequences(wanted, 64, 64)
         with _scoring(self.model, self.adapters):
-            plain = [self._plain(one) for one in row.wanted]
-        return float(np.abs(np.subtract(self._forward([row]), plain)).max())
+            plain = [self._plain(one) for one in part.wanted]
+        return float(np.abs(np.subtract(self._forward(part), plain)).max())
 
     def _plain(self, one: Wanted) -> float:
         """log P of an answer by the model's ordinary forward pass."""
@@ -247,6 +243,49 @@ class LocalScorer:
         ids = torch.tensor([[*before, *one.answer]], device=self.policy.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
         return -float(F.cross_entropy(logits.float(), answer, reduction="sum"))
+
+
+class Branching(TorchFunctionMode):
+    """Within it, torch's attention lets each token of one sequence see its own past only, whatever mask the model passes.
+
+    `ends` is the sequence's, `like` a tensor of the model's type and device.
+    """
+
+    def __init__(self, ends: Sequence[int], width: int, like: torch.Tensor) -> None:
+        super().__init__()
+        self.slices = [self._ready(cut, like) for cut in slices(ends, width)]
+
+    def _ready(self, cut: Slice, like: torch.Tensor) -> tuple[slice, slice | torch.Tensor, torch.Tensor]:
+        """The queries, the keys, and the mask as what is added to the scores: of booleans every layer would make this again."""
+        mask = like.new_zeros(cut.seen.shape)
+        mask.masked_fill_(~torch.from_numpy(cut.seen).to(like.device), torch.finfo(like.dtype).min)
+        keys = cut.keys if isinstance(cut.keys, slice) else torch.from_numpy(cut.keys).to(like.device)
+        return slice(cut.start, cut.stop), keys, mask
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        return self._attend(*args, **(kwargs or {}))
+
+    def _attend(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0, **more: Any) -> torch.Tensor:
+        """Takes and returns what `scaled_dot_product_attention` does, (1, heads, tokens, size)."""
+        more["is_causal"] = False
+        return torch.cat(
+            [
+                F.scaled_dot_product_attention(query[:, :, part], _pick(key, keys), _pick(value, keys), attn_mask=mask, **more)
+                for part, keys, mask in self.slices
+            ],
+            dim=2,
+        )
+
+
+def _pick(states: torch.Tensor, keys: slice | torch.Tensor) -> torch.Tensor:
+    """Those of `states` (1, heads, tokens, size) that `keys` names."""
+    if isinstance(keys, slice):
+        return states[:, :, keys]
+    # Whole rows of all heads are several times faster to pick.
+    rows = states[0].transpose(0, 1).flatten(1).index_select(0, keys)
+    return rows.view(len(keys), *states.shape[1::2]).transpose(0, 1)[None]
 
 
 @contextmanager

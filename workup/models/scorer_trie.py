@@ -1,13 +1,14 @@
-"""Many transcripts that begin alike, laid out so that what they share is computed once.
+"""Many transcripts that begin alike, laid out so that what they share is computed once, without any padding.
 
-Transcripts form a trie whose nodes are runs of tokens. A row holds a part of it in depth-first order, so that the
-descendants of a token are the tokens right behind it: token i sees token j exactly when j ≤ i < end[j], where end[j] is where
-the last descendant of j ends. One integer per token is the whole attention mask.
+Transcripts form a trie whose nodes are runs of tokens. A sequence holds tries in depth-first order, so that the descendants
+of a token are the tokens right behind it: token i sees token j exactly when j ≤ i < end[j], where end[j] is where the last
+descendant of j ends. For attention a sequence is cut into slices of queries, each with those keys only that one of them
+sees: the work is that of the transcripts' own lengths, however many share the sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise, takewhile
 from typing import Any
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 Ids = tuple[int, ...]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+SPARSE = 1.5  # how many times as many keys as needed cost no more than picking them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Row:
+class Sequenced:
     """One sequence of T tokens with their positions and ends, and for every answer where its tokens' predictors stand."""
 
     tokens: list[int] = field(default_factory=list)
@@ -50,9 +53,10 @@ class Row:
             depth += len(run)
         run, start = self.open[-1]
         first = len(self)
-        self._append(wanted.answer, depth)
+        rest = wanted.answer[:-1]  # what the last token would predict is not asked for
+        self._append(rest, depth)
         self.close(len(self.open) - 1)
-        self.predictors += [start + len(run) - 1, *range(first, first + len(wanted.answer) - 1)]
+        self.predictors += [start + len(run) - 1, *range(first, first + len(rest))]
         self.wanted.append(wanted)
 
     def _append(self, run: Ids, depth: int) -> None:
@@ -68,22 +72,21 @@ class Row:
         del self.open[keep:]
 
 
-def rows(wanted: Sequence[Wanted], longest: int, exchange: float) -> list[Row]:
-    """All of `wanted`; a row exceeds `longest` only where one transcript does.
+def sequences(wanted: Sequence[Wanted], budget: int, scored: int) -> list[Sequenced]:
+    """All of `wanted`, in sequences of at most `budget` tokens and `scored` answer tokens, or of one transcript.
 
-    `exchange` is how many pairs of tokens attention relates in the time that one token takes elsewhere. A branch of s tokens
-    that shares c of a row's L tokens gets a row of its own when the pairs so spared, (L + s)² − L² − (c + s)², outweigh the c
-    tokens then computed twice.
+    A new sequence begins where a branch does not fit the present one but a fresh one, so that little is computed twice.
     """
     ordered = sorted(wanted, key=lambda one: one.path)
     shared = [(0, 0), *(_shared(one.path, other.path) for one, other in pairwise(ordered))]
-    added = [sum(map(len, one.path)) - c + len(one.answer) for one, (_, c) in zip(ordered, shared, strict=True)]
-    made: list[Row] = [Row()]
-    for one, (runs, c), new, s in zip(ordered, shared, added, _branches([c for _, c in shared], added), strict=True):
-        length = len(made[-1])
-        if length and (not c or length + new > longest or 2 * s * (length - c) - c * c > exchange * c):
+    added = [sum(map(len, one.path)) - c + len(one.answer) - 1 for one, (_, c) in zip(ordered, shared, strict=True)]
+    made = [Sequenced()]
+    for one, (runs, c), new, branch in zip(ordered, shared, added, _branches([c for _, c in shared], added), strict=True):
+        left = budget - len(made[-1])
+        full = new > left or (branch > left and c + branch <= budget) or len(made[-1].predictors) + len(one.answer) > scored
+        if full and made[-1].wanted:
             made[-1].close()
-            made.append(Row())
+            made.append(Sequenced())
             runs = c = 0
         made[-1].add(one, runs, c)
     made[-1].close()
@@ -100,60 +103,34 @@ def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:
     """For each place, the tokens added from there until something shares no more than it does with what stands before."""
     sizes = [0] * len(added)
     total = [*accumulate(added, initial=0)]
-    open_: list[int] = []
+    unfinished: list[int] = []
     for place, c in enumerate([*shared, -1]):
-        while open_ and shared[open_[-1]] >= c:
-            begun = open_.pop()
+        while unfinished and shared[unfinished[-1]] >= c:
+            begun = unfinished.pop()
             sizes[begun] = total[place] - total[begun]
-        open_.append(place)
+        unfinished.append(place)
     return sizes
 
 
-def batches(made: Sequence[Row], budget: int, scored: int) -> Iterator[list[Row]]:
-    """Rows of similar length, at most `budget` tokens (padding included) and `scored` answer tokens together, or one row."""
-    batch: list[Row] = []
-    answers = 0
-    for row in sorted(made, key=len, reverse=True):  # the first is the longest
-        answers += len(row.predictors)
-        if batch and ((len(batch) + 1) * len(batch[0]) > budget or answers > scored):
-            yield batch
-            batch, answers = [], len(row.predictors)
-        batch.append(row)
-    if batch:
-        yield batch
-
-
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Rows as arrays (rows, width), padded on the right; predictors (answer tokens,) index the flattened block."""
+class Slice:
+    """The queries from `start` to before `stop`, the keys they need, and which of them each sees, (queries, keys)."""
 
-    tokens: Ints
-    positions: Ints
-    ends: Ints
-    predictors: Ints
-    targets: Ints
-    starts: Ints  # where each answer begins among the answer tokens, (answers,)
+    start: int
+    stop: int
+    keys: slice | Ints
+    seen: Bools
 
 
-def block(batch: Sequence[Row]) -> Block:
-    width = max(map(len, batch))
-    filled = np.zeros((3, len(batch), width), dtype=np.int64)
-    filled[2] = width  # padding sees something: a row of attention without anything would not be a number
-    for place, row in enumerate(batch):
-        filled[:, place, : len(row)] = row.tokens, row.positions, row.ends
-    predictors = [place * width + i for place, row in enumerate(batch) for i in row.predictors]
-    answers = [one.answer for row in batch for one in row.wanted]
-    lengths = np.array([len(answer) for answer in answers])
-    return Block(
-        filled[0],
-        filled[1],
-        filled[2],
-        np.array(predictors),
-        np.array([i for a in answers for i in a]),
-        lengths.cumsum() - lengths,
-    )
-
-
-def visible(index: Any, ends: Any) -> Any:
-    """Who sees whom: (…, T, T) booleans from arrays or tensors (T,) and (…, T); row i is True at the tokens that i sees."""
-    return (index[:, None] >= index) & (index[:, None] < ends[..., None, :])
+def slices(ends: Sequence[int], width: int) -> list[Slice]:
+    """A sequence cut for attention. Keys that lie close enough together are taken as they lie, which spares a copy."""
+    end, made = np.array(ends), []
+    for start in range(0, len(ends), width):
+        stop = min(start + width, len(ends))
+        keys = np.flatnonzero(end[:stop] > start)
+        dense = stop - keys[0] <= SPARSE * len(keys)
+        if dense:
+            keys = np.arange(keys[0], stop)
+        i = np.arange(start, stop)[:, None]
+        made.append(Slice(start, stop, slice(int(keys[0]), stop) if dense else keys, (keys <= i) & (i < end[keys])))
+    return made

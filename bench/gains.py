@@ -1,0 +1,91 @@
+"""C-MIG's reference scoring beside one prompt at a time.
+
+Eight cases with groups of eight episodes, each with three searches and a refinement: a question of 190 tokens, evidence of 300
+(three passages), a refinement of 60, an answer of 5, on the tiny policy's two layers. Once all evidence differs, once each case
+has six results that its 24 searches find, as episodes of one group do. One prompt at a time is a plain causal forward pass
+with a batch of one, and the output layer only where an answer's token is predicted; values agree to 1e-5 per token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from bench.figures import Figure, race
+from bench.shapley import ANSWER, QUESTION, RULES, separately, untrained, words
+from workup.episode import Message
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
+from workup.ports import Probe
+from workup.signals.information_gain import LogitP, logit_p
+
+ROUNDS = 3
+CASES, GROUP, SEARCHES = 8, 8, 3
+EVIDENCE, REFINEMENT = 300, 60  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What one episode is scored by."""
+
+    probe: Probe
+    documents: tuple[str, ...]
+    refinement: str
+
+
+def measure() -> list[Figure]:
+    torch.set_num_threads(1)
+    policy = untrained(width=168)
+    return [
+        compare(policy, "gains of evidence, all of it different, beside one prompt at a time", None, 1.5),
+        compare(policy, "gains of evidence, six results per case, beside one prompt at a time", 6, 4.0),
+    ]
+
+
+def compare(policy: LocalPolicy, name: str, results: int | None, target: float) -> Figure:
+    batch = [episode for index in range(CASES) for episode in group(index, results)]
+    scorer = LocalScorer(policy)
+
+    def ours() -> list[LogitP]:
+        scorer.refresh()
+        return asyncio.run(together(scorer, batch))
+
+    apart = partial(one_by_one, policy, batch)
+    agree(ours(), apart())
+    seconds = race({"ours": ours, "apart": apart}, ROUNDS)
+    return Figure(name, seconds["ours"], seconds["apart"], "s", seconds["apart"] / seconds["ours"], target, True)
+
+
+def group(index: int, results: int | None) -> list[Searched]:
+    """The episodes of one case; with `results`, what their searches find is one of so many."""
+    rng = np.random.default_rng([2, index])
+    opening = (Message("user", f"{words(rng, RULES)}\n{words(rng, QUESTION)}"),)
+    probe = Probe(str(index), words(rng, ANSWER), opening)
+    found = [f"\n{words(rng, EVIDENCE)}" for _ in range(results or GROUP * SEARCHES)]
+    picked = rng.integers(results, size=(GROUP, SEARCHES)) if results else np.arange(GROUP * SEARCHES).reshape(GROUP, SEARCHES)
+    return [Searched(probe, tuple(found[i] for i in row), f"\n{words(rng, REFINEMENT)}") for row in picked]
+
+
+async def together(scorer: LocalScorer, batch: Sequence[Searched]) -> list[LogitP]:
+    return list(await asyncio.gather(*(logit_p(scorer, one.probe, one.documents, one.refinement) for one in batch)))
+
+
+def one_by_one(policy: LocalPolicy, batch: Sequence[Searched]) -> list[LogitP]:
+    made = []
+    for one in batch:
+        contexts = ((), *((text,) for text in (*one.documents, one.refinement)))
+        question, *rest = (separately(policy, one.probe, [context])[0] / ANSWER for context in contexts)
+        made.append(LogitP(question, tuple(rest[:-1]), rest[-1]))
+    return made
+
+
+def agree(ours: Sequence[LogitP], theirs: Sequence[LogitP]) -> None:
+    values = [[[*one.rounds, one.refinement or 0.0] for one in side] for side in (ours, theirs)]
+    difference = np.abs(np.subtract(*values)).max()
+    if difference > 1e-5:
+        raise SystemExit(f"gains: packed and separate values differ by {difference}")
