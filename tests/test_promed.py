@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from serving import serving
 from test_local_policy import letters, qwen
 from test_understanding import sections
 
+import workup
 from workup.case import Case, Fact, Truth
 from workup.credit import EPSILON, to_go, token_zscore
 from workup.environments.questioning import CHINESE, conclusion, partial
@@ -291,7 +294,7 @@ def test_an_answer_that_was_cut_off_is_none() -> None:
 
 
 def many(count: int) -> Case:
-    facts = tuple(Fact(f"f{n}", f"sign {n}", f"Sign {n}.") for n in range(count))
+    facts = tuple(Fact(f"f{n}", f"sign {n}", f"S{n}") for n in range(count))
     return Case("many", "Unwell.", Truth("Flu", facts=facts))
 
 
@@ -397,3 +400,27 @@ def test_a_share_of_the_facts_told_at_the_outset_is_not_paid() -> None:
     given_turns = found.turns[: len(told.given)]
     assert set(given_turns) == {0.0}
     assert found.parts["β·ΣSIG"] == pytest.approx(2.0)
+
+
+# --- end to end ---
+
+
+def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_path: Path) -> None:
+    def check(body: dict[str, object]) -> str:
+        messages = body["messages"]
+        assert isinstance(messages, list)
+        facts = sections(messages[-1]["content"])["facts"].splitlines()
+        return json.dumps({"facts": [{"number": n, "entailed": n == 1} for n in range(1, len(facts) + 1)]})
+
+    small = {"steps": 1, "batch": 2, "group": 2, "max_tokens": 12, "evaluation": {"cases": 2, "anchors": False}}
+    small |= {"sft": {"steps": 20, "batch": 8}, "tiny": {"width": 16, "layers": 1, "context": 512}}
+    reward = {"search": False, "share": 0.5, "max_turns": 4, "understanding": "written"}
+    with serving(check) as server:
+        roles = {"roles": {"checker": "endpoint:c"}, "endpoints": {"c": {"base_url": server.url, "model": "m"}}}
+        run = workup.train("promed", cases="clinic:xs", out=str(tmp_path / "run"), reward=reward, **small, **roles)
+    trained = list(run.episodes(phase="train"))
+    assert len(trained) == 4
+    for record in trained:
+        assert record.score is not None
+        assert set(record.score.parts) >= {"α·correct", "β·ΣSIG", "malformed"}
+        assert len(record.episode.case.given) == round(len({*record.episode.case.given, *record.episode.case.truth.facts}) / 2)

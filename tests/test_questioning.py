@@ -24,7 +24,7 @@ from workup.environments.patients import UNKNOWN, UNKNOWN_CHINESE
 from workup.environments.personas import Personas
 from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial
 from workup.episode import Action, Ending
-from workup.errors import RolloutError, UserError
+from workup.errors import RolloutError
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge, chosen, right
 from workup.models.endpoint import Endpoint, EndpointSettings
@@ -230,9 +230,7 @@ def test_models_take_the_patients_and_the_checkers_place() -> None:
         both = WORLD.staffed({"patient": model, "checker": model})
         play(Script("question: Any fever?", "answer: [answer: C]"), both, QUIZ)
         assert len(server.asked) == 3
-        assert WORLD.staffed({}) is WORLD
-        with pytest.raises(UserError, match=r"roles\.patient"):
-            WORLD.staffed({"checker": model})
+        assert WORLD.staffed({}) is WORLD.staffed({"checker": model}) is WORLD
 
 
 def test_a_patient_that_gives_up_fails_the_episode() -> None:

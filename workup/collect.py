@@ -14,7 +14,7 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
 from workup.judges.verdicts import Verdicts
-from workup.ports import LIVE, Environment, Gather, Instruments, Judge, Policy, Reinforce, Scorer
+from workup.ports import LIVE, Environment, Gather, Instruments, Judge, Model, Policy, Reinforce, Scorer
 from workup.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.runs import Record
 from workup.samples import sample
@@ -42,7 +42,10 @@ class Step:
 
 
 class Collection:
-    """The experience of one reinforcement stage; `keep` receives every step before its update."""
+    """The experience of one reinforcement stage; `keep` receives every step before its update.
+
+    `models` are those that the reward may ask, by role, the doctor with its present weights among them.
+    """
 
     def __init__(
         self,
@@ -54,9 +57,10 @@ class Collection:
         share: Share,
         keep: Callable[[Step], None],
         scorers: Mapping[str, Scorer] = MappingProxyType({}),
+        models: Callable[[], Mapping[str, Model]] = dict,
     ) -> None:
-        self.stage, self.environment, self.judge, self.settings, self.share, self.keep, self.scorers = (
-            stage, environment, judge, settings, share, keep, scorers,
+        self.stage, self.environment, self.judge, self.settings, self.share, self.keep, self.scorers, self.models = (
+            stage, environment, judge, settings, share, keep, scorers, models,
         )  # fmt: skip
         self.cases = balanced(source.train, power=settings.balance, seed=settings.seed) if settings.balance else source.train
         self.order = Order(len(self.cases), settings.seed)
@@ -74,7 +78,7 @@ class Collection:
         )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
-        scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather, self.scorers))
+        scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather, self.scorers, self.models()))
         advantages = self.stage.credit(batch, scores, self.share.gather)
         samples: list[Sample] = []
         records = [self._record(step, e, None, k) for k, (e, correct) in enumerate(settled) if correct is None]

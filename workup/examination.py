@@ -41,6 +41,7 @@ class Examination:
     max_tokens: int = 256
     seed: int = 0
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
     concurrency: int = CHUNK
     max_failed: float = 0.2
     costs: Mapping[str, float] = field(default_factory=dict)
@@ -172,7 +173,7 @@ async def _examine(
         return episode, None if episode.ending is Ending.FAILED else correct, measured
 
     settled = await asyncio.gather(*(one(job) for job, _ in jobs))
-    instruments = Instruments(verdicts, scorers=examination.scorers)
+    instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
     scores = await _scores([e for e, correct, _ in settled if correct is not None], examination.reward, instruments)
     records = []
     for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):

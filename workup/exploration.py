@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from workup.case import Case
@@ -24,6 +25,7 @@ from workup.ports import (
     Found,
     Instruments,
     Judge,
+    Model,
     Pair,
     Policy,
     Sampling,
@@ -51,8 +53,10 @@ class Exploration:
         judge: Judge,
         settings: Settings,
         scorers: Mapping[str, Scorer],
+        models: Mapping[str, Model] = MappingProxyType({}),
     ) -> None:
-        self.stage, self.environment, self.judge, self.settings, self.scorers = stage, environment, judge, settings, scorers
+        self.stage, self.environment, self.judge, self.settings = stage, environment, judge, settings
+        self.scorers, self.models = scorers, models
         self.total = min(stage.cases or len(cases), len(cases))
         order = Order(len(cases), settings.seed)
         self.cases = [cases[order[place]] for place in range(self.total)]
@@ -76,7 +80,7 @@ class Exploration:
         verdicts, doctor = Verdicts(self.judge), TokenDoctor(policy)
         if LIVE in self.scorers:
             self.scorers[LIVE].refresh()
-        instruments = Instruments(verdicts, scorers=self.scorers)
+        instruments = Instruments(verdicts, scorers=self.scorers, models=self.models)
 
         async def value(episode: Episode) -> Score:
             settled, correct = await verdicts.settle(episode)

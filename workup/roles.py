@@ -37,6 +37,7 @@ class Staff:
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
         models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
+        self.models = dict(models)  # by role, but for the judge
         self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
         self.environment = environment.staffed(models) if models else environment
         self.judge = self._judge()

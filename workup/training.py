@@ -39,6 +39,7 @@ from workup.live import Live
 from workup.methods import load
 from workup.models import warm
 from workup.ports import (
+    DOCTOR,
     LIVE,
     REFERENCE,
     Demonstration,
@@ -46,6 +47,7 @@ from workup.ports import (
     Explore,
     Imitate,
     Method,
+    Model,
     Prefer,
     Rehearse,
     Reinforce,
@@ -297,7 +299,7 @@ class Training:
         """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
         plan, disk, s = self.plan, self.disk, self.settings
         scorers = self._scorers(stage)
-        exploration = Exploration(stage, plan.source.train, plan.environment, plan.staff.judge, s, scorers)
+        exploration = Exploration(stage, plan.source.train, plan.environment, plan.staff.judge, s, scorers, self._models())
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
         first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
         self.stage, self.last = stage.name, time.monotonic()
@@ -367,7 +369,9 @@ class Training:
         self._begin(stage.name, "reinforce", self.settings.steps)
         share = Share(self.engine.rank, self.engine.world, self.engine.gather)
         plan, scorers = self.plan, self._scorers(stage)
-        loop = Collection(stage, plan.source, plan.environment, plan.staff.judge, self.settings, share, self._keep, scorers)
+        loop = Collection(
+            stage, plan.source, plan.environment, plan.staff.judge, self.settings, share, self._keep, scorers, self._models
+        )
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
         return self.settings.steps
@@ -378,7 +382,7 @@ class Training:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
-        examination = replace(self.plan.examination, scorers=self._known_scorers())
+        examination = replace(self.plan.examination, scorers=self._known_scorers(), models=self._models())
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
@@ -412,6 +416,13 @@ class Training:
         if stage.name not in self.scorers:
             self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
+
+    def _models(self) -> Mapping[str, Model]:
+        """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
+        from workup.models.chat import LocalChat
+
+        # A new one each time: it remembers what it has read with the weights of that time.
+        return {DOCTOR: LocalChat(self.policy.model, self.policy.tokenizer, "the policy"), **self.plan.staff.models}
 
     def _scorer(self, name: str) -> Scorer:
         from workup.models.scorer import LocalScorer

@@ -15,13 +15,13 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from workup.case import Case, Fact, Kind, Source
+from workup.case import Case, Fact, FixedSource, Kind, Source
+from workup.cases.files import Lazy
 from workup.environments.consultation import DIAGNOSE, MALFORMED, Consultation
 from workup.environments.lexical import chinese
 from workup.environments.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
 from workup.environments.personas import Personas
 from workup.episode import Action, Message, Observation, Turn
-from workup.errors import UserError
 from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.rollout import seed_key
@@ -135,11 +135,9 @@ class Questioning:
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """With a "patient" that model answers; with a "checker" as well its answers have to pass that one's check.
 
-        Raises UserError for a checker without a patient.
+        Without a patient a checker has nothing to do here; rewards may ask it what a doctor has understood.
         """
         if "patient" not in models:
-            if "checker" in models:
-                raise UserError("roles.checker checks a patient model's answers; name that model as roles.patient")
             return self
         patient = ModelPatient(self._record, models["patient"], self._personas)
         checked = CheckedPatient(patient, models["checker"]) if "checker" in models else patient
@@ -223,6 +221,25 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
     shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)
     hidden = tuple(fact for place, fact in enumerate(facts) if place not in chosen)
     return replace(case, presentation=_joined(shown), given=shown, truth=replace(case.truth, facts=hidden))
+
+
+def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
+    """`source` with its cases told in part, test cases too."""
+
+    def told(cases: Sequence[Case]) -> Sequence[Case]:
+        return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
+
+    return FixedSource(
+        source.name,
+        told(source.train),
+        told(source.test),
+        source.items,
+        source.diagnoses,
+        source.phrases,
+        source.knowledge,
+        (*source.notes, f"{share:.0%} of each case's facts are told at the outset."),
+        source.restricted,
+    )
 
 
 def _joined(facts: Sequence[Fact]) -> str:

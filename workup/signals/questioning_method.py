@@ -23,6 +23,8 @@ class QuestioningSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
+    share: float | None = Field(None, ge=0, le=1, description="share of the facts told at the outset; as the case says, if none")
+    persona: str = Field("", description="a patient model's manner: one of 16 types, or any for one drawn per case")
     focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
 
 
@@ -46,7 +48,7 @@ class QuestioningMethod:
     settings: type[Any] = QuestioningSettings
 
     def environment(self, source: Source, settings: Any) -> Questioning:
-        return questioning.open(source, settings.max_turns)
+        return questioning.open(source, settings.max_turns, settings.persona)
 
 
 def warm_start(settings: QuestioningSettings) -> Imitate:

@@ -88,7 +88,7 @@ def _told(past: Sequence[Turn], turn: Turn) -> bool:
 
 
 def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
-    """Of the doctor's turns only the questions are shown, as they were parsed: what it wrote in the patient's place was never said."""
+    """Of the doctor's turns only the parsed questions are shown: what it wrote in the patient's place was never said."""
     sections = [("what was known at first", clean(episode.opening[-1].content, LONGEST_START))]
     lines = [line for turn in past if turn.action.content for line in _exchange(turn)]
     if lines:

@@ -7,30 +7,27 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from workup.case import Source
 from workup.credit import Normalise, to_go, token_zscore, zscore
-from workup.environments import questioning
-from workup.environments.questioning import Questioning
-from workup.environments.teacher import Teaching
 from workup.episode import Batch, Episode, Score, Scores
+from workup.explorers import best, tree
 from workup.judges.entailment import EntailmentJudge
-from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Imitate, Instruments, Reinforce, Reward, Stage
+from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Explore, Instruments, Rehearse, Reinforce, Reward, Stage
 from workup.signals.outcome import accuracy, malformed
 from workup.signals.question_gains import Facts, Order, Weighing, question_gains
+from workup.signals.questioning_method import OutcomeSettings, QuestioningMethod, warm_start
 from workup.signals.shapley import Plan
 from workup.signals.understanding import Understanding, Written, identified
+from workup.treesearch import Search
 
 Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]
 CHECKER = "checker"
 
 
-class Settings(BaseModel):
+class Settings(OutcomeSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     alpha: float = Field(4.0, ge=0, description="α: worth of a right answer")
     beta: float = Field(2.0, ge=0, description="β: worth of all information")
@@ -46,10 +43,14 @@ class Settings(BaseModel):
     understanding: Literal["identity", "written"] = Field(
         "identity", description="U_t: what the patient told, or the doctor's own summary, checked by the role checker"
     )
-    penalty: float = Field(0.2, ge=0, description="taken off a trajectory without an answer (the paper has none)")
-    max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
-    share: float | None = Field(None, ge=0, le=1, description="share of the facts told at the outset; as the case says, if none")
-    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+    search: bool = Field(True, description="stage 1: imitate what a tree search finds")
+    cases: int = Field(200, ge=0, description="stage 1: training cases that are searched, each once; 0 is all of them")
+    search_alpha: float = Field(2.0, ge=0, description="stage 1: α")
+    search_beta: float = Field(1.0, ge=0, description="stage 1: β")
+    exploration: float = Field(2.2, ge=0, description="stage 1: UCT's c")
+    width: int = Field(8, ge=1, description="stage 1: actions drawn at a node")
+    iterations: int = Field(5, ge=0, description="stage 1: rounds of selection, expansion, simulation and back-propagation")
+    depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
     @property
     def weighing(self) -> Weighing:
@@ -61,21 +62,23 @@ class Settings(BaseModel):
         return (LIVE if self.model_aware else REFERENCE,) if self.process == "sig" else ()
 
 
-class Promed:
+class Promed(QuestioningMethod):
     """R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions."""
 
     paper = "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical LLMs (2026)"
     summary = "questions paid by the Shapley values of the facts they bring to light, rewards distributed over actions"
     settings: type[Settings] = Settings
 
-    def environment(self, source: Source, settings: Settings) -> Questioning:
-        return questioning.open(source, settings.max_turns)
-
     def stages(self, settings: Settings) -> Sequence[Stage]:
-        return (
-            Imitate("warm start", Teaching(focus=settings.focus, summary_share=0.25).demonstrate),
-            Reinforce("grpo", promed_reward(settings), credit(settings), settings.scorers),
-        )
+        s = settings
+        reinforce = Reinforce("grpo", promed_reward(s), credit(s), s.scorers)
+        if not s.search:
+            return warm_start(s), reinforce
+        look = tree(Search(exploration=s.exploration, width=s.width, iterations=s.iterations, depth=s.depth))
+        # R(τ) is all that a search is told, so that it does not matter how it is distributed.
+        value = promed_reward(s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta}))
+        found = Explore("tree search", look, value, best, s.cases, s.scorers)
+        return warm_start(s), found, Rehearse("sft", of=found.name), reinforce
 
 
 def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
@@ -114,7 +117,8 @@ def promed_reward(settings: Settings) -> Reward:
             asyncio.gather(*(accuracy(episode, instruments.judge) for episode in episodes)),
             gains(episodes, settings, instruments),
         )
-        given = {episode.case.id: settings.weighing.giveaways(episode.case) for episode in episodes} if settings.scorers else {}
+        cases = {episode.case.id: episode.case for episode in episodes} if settings.scorers else {}
+        given = {id: settings.weighing.giveaways(case) for id, case in cases.items()}
         scores = iter([
             score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
             for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
