@@ -16,7 +16,8 @@ from workup.runs import Run
 from workup.runs.folder import Outcome, is_run
 from workup.settings import PolicySettings, build, furnished
 
-QUESTIONING = "questioning"
+# ProMed's encounter: ten questions and the answer.
+PROMED = {"environment": "questioning", "max_turns": 11}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ Played = Mapping[tuple[str, str], Sequence[Outcome]]  # (policy, condition) → 
 def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> PolicySettings:
     """`values` as the settings of an evaluation of `policy` without anchors; `changes` win.
 
-    Studies are ProMed's, and so is the environment, unless a run was trained in another or the user names one. Raises UserError.
+    Studies are ProMed's, and so is the encounter, unless a run was trained in another or the user names one. Raises UserError.
     """
-    own = {} if is_run(Path(policy)) else {"environment": QUESTIONING}
+    own = {} if is_run(Path(policy)) else PROMED
     merged = {**own, **values, "policy": policy, **changes}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
     return build(PolicySettings, furnished(merged))

@@ -64,7 +64,8 @@ def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
     elif ends is not None:
         ax.set_ylim(*_wide(ends))
     else:
-        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]))
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(0, low), high + 0.05 * (high - min(0, low)))
 
 
 def _short(value: float) -> str:
