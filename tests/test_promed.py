@@ -29,6 +29,7 @@ from workup.environments.questioning import open as questioning
 from workup.environments.teacher import Teaching
 from workup.episode import Ending, Episode, Score
 from workup.errors import UserError
+from workup.evaluation import as_trained
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
 from workup.methods.promed import R, Settings, credit, distribute, method, promed_reward, score
@@ -37,6 +38,7 @@ from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import DOCTOR, LIVE, REFERENCE, Imitate, Instruments, Reinforce, alone
 from workup.samples import sample
+from workup.settings import PolicySettings
 from workup.signals.question_gains import Weighing, question_gains
 from workup.signals.shapley import Plan, answer_game, exact, pieces, softmax
 from workup.signals.understanding import identified
@@ -420,6 +422,7 @@ def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_pat
         run = workup.train("promed", cases="clinic:xs", out=str(tmp_path / "run"), reward=reward, **small, **roles)
     trained = list(run.episodes(phase="train"))
     assert len(trained) == 4
+    assert as_trained(PolicySettings(policy=str(run.path), cases="clinic:xs")).share == 0.5
     for record in trained:
         assert record.score is not None
         assert set(record.score.parts) >= {"α·correct", "β·ΣSIG", "malformed"}

@@ -202,7 +202,8 @@ def as_trained(settings: PolicySettings) -> PolicySettings:
     if not is_run(Path(settings.policy)):
         return settings
     config = Run.open(settings.policy).config
-    known = {"max_turns": (config.get("reward") or {}).get("max_turns"), "max_tokens": config.get("max_tokens")}
+    reward = config.get("reward") or {}
+    known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
     return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
 
 
