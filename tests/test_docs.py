@@ -133,10 +133,11 @@ def test_the_examples_of_the_python_page_run(monkeypatch: pytest.MonkeyPatch, tm
 
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say: a method's folder, a source's file, a module outside."""
-    method, source, outside = fences(ROOT / "docs/extending.md", "python")
+    method, stages, source, outside = fences(ROOT / "docs/extending.md", "python")
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
+        ("best_of_four.py", stages),
         ("cases/colds.py", source),
         ("scarce.py", outside),
     ):
@@ -174,6 +175,19 @@ def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) 
     told = Script("<examine>crackles</examine>", "<examine>crackles</examine>", "<ask>sputum</ask>", "<diagnose>Flu</diagnose>")
     episode = play(told, environment, CASES[1])
     assert score(episode, 1.0, method.settings(kappa=0.3)).turns == pytest.approx((0.3, 0.0, 0.2, 1.0))
+
+
+def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
+    from handmade import SOURCE
+    from test_methods_contract import check_exploration
+
+    from workup.ports import Explore, Rehearse
+
+    method = load("best_of_four:method")
+    _, explore, rehearse = method.stages(method.settings())
+    assert isinstance(explore, Explore)
+    assert rehearse == Rehearse("imitation", of=explore.name)
+    check_exploration(explore, method.environment(SOURCE, method.settings()))
 
 
 def test_the_example_source_opens(extended: Path) -> None:

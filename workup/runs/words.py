@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from workup.statistics import Estimate
 
 # The order in which doctors are told: from the floor to the ceiling.
-DOCTORS = ("random doctor", "untrained", "warm start", "trained", "greedy information", "full information")
+DOCTORS = ("random doctor", "untrained", "warm start", "sft", "dpo", "trained", "greedy information", "full information")
 ANCHORS = ("random doctor", "greedy information", "full information")
 COLUMNS = {
     "accuracy": "accuracy",

@@ -19,9 +19,7 @@ from workup.signals.questioning_method import CaseSettings, QuestioningMethod, w
 class Settings(CaseSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    told: Literal["all", "partial"] = Field(
-        "all", description="what the question tells: all facts, or what encounters open with"
-    )
+    told: Literal["all", "partial"] = Field("all", description="what the question tells: all facts, or what encounters open with")
 
 
 class SftGt(QuestioningMethod):

@@ -1,0 +1,34 @@
+"""A method with every kind of stage, for tests of whole runs: a tree search to learn from, pairs to prefer, then GRPO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workup.credit import zscore
+from workup.explorers import best, best_and_worst, samples, tree
+from workup.ports import Explore, Prefer, Rehearse, Reinforce, Stage
+from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, correctness, warm_start
+from workup.treesearch import Search
+
+
+class Settings(CaseSettings, OutcomeSettings):
+    """No more than those that it is made of."""
+
+
+class Everything(QuestioningMethod):
+    summary = "every kind of stage, one after the other"
+    settings: type[Settings] = Settings
+
+    def stages(self, settings: Settings) -> Sequence[Stage]:
+        reward = correctness(settings.penalty)
+        return (
+            warm_start(settings),
+            Explore("search", tree(Search(width=3, iterations=2)), reward, best, settings.cases),
+            Rehearse("sft", of="search"),
+            Explore("pairs", samples(4), reward, best_and_worst, settings.cases),
+            Prefer("dpo", of="pairs"),
+            Reinforce("grpo", reward, zscore("batch_std")),
+        )
+
+
+method = Everything()
