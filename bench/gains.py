@@ -1,9 +1,10 @@
 """C-MIG's reference scoring beside one prompt at a time.
 
-Eight cases with groups of eight episodes, each with three searches and a refinement. With the tiny policy's size and lengths (a
-question of 8 tokens, evidence of 30, a refinement of 8), and on 0.6 M parameters with those of real text (190, 300 in three passages, 60); there once all evidence differs, and once each case has six results that its
-24 searches find, as episodes of one group do. One prompt at a time is a plain causal forward pass with a batch of one, and
-the output layer only where an answer's token is predicted; values agree to 1e-5 per token.
+Eight cases with groups of eight episodes, each with three searches and a refinement. First with the tiny policy's size and
+lengths (a question of 8 tokens, evidence of 30, a refinement of 8); then on 0.6 M parameters with those of real text (190, 300
+in three passages, 60), once with all evidence different, once with six results per case that its 24 searches find, as
+episodes of one group do. One prompt at a time is a plain causal forward pass with a batch of one, and the output layer only
+where an answer's token is predicted; values agree to 1e-5 per token.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from workup.cases.clinic import open_clinic
+from workup.engines.trl_scoring import scoring
 from workup.environments.consultation import Consultation
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
@@ -191,6 +192,26 @@ def test_a_live_scorer_forgets_and_a_frozen_one_does_not_move() -> None:
     frozen.refresh()
     assert score(live, probe)[0].totals[0] != pytest.approx(before.totals[0], abs=1e-3)
     assert score(frozen, probe)[0] == before
+
+
+def test_a_reference_frozen_amid_training_has_its_own_weights() -> None:
+    policy = LocalPolicy(qwen(90), letters())
+    probe = Probe("x", "flu", OPENING)
+    with scoring(policy.model):  # as the engine does around a stage
+        frozen = LocalScorer.frozen(policy)
+        before = score(frozen, probe)[0]
+        with torch.no_grad():
+            policy.model.lm_head.weight.mul_(0.5)
+        frozen.refresh()
+        assert score(frozen, probe)[0] == before
+        assert score(LocalScorer(policy), probe)[0] != before
+
+
+def test_mixed_precision_around_it_does_no_harm() -> None:
+    probe = Probe("x", "flu", OPENING, (("fever. ",), ()))
+    exact = score(scorer(), probe)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert score(scorer(), probe)[0].means == pytest.approx(exact.means, abs=0.1)
 
 
 def test_only_so_many_values_are_remembered() -> None:

@@ -335,7 +335,7 @@ def test_many_cases_share_forward_passes() -> None:
 
     asyncio.run(all_of())
     assert judge.work.asked == 8 * (4 * 6 + 1)
-    assert judge.work.forwards == 2, "as many as the budget takes"
+    assert judge.work.forwards <= 4, "as many as the budget takes"
 
 
 def test_what_a_patient_says_opens_no_tag_and_ends_no_turn() -> None:

@@ -66,8 +66,7 @@ class LocalScorer:
     ) -> None:
         self.policy, self.adapters, self.remembered = policy, adapters, remembered
         self.model: Any = policy.model
-        kind = "cpu" if policy.device.type == "cpu" else "cuda"
-        self.budget = budget or BUDGET[kind]
+        self.budget = budget or BUDGET["cpu" if policy.device.type == "cpu" else "cuda"]
         self.work = Work()
         self.known: OrderedDict[bytes, float] = OrderedDict()
         self.flying: dict[bytes, asyncio.Future[float]] = {}
@@ -80,6 +79,7 @@ class LocalScorer:
     def frozen(cls, policy: LocalPolicy, **settings: Any) -> Self:
         """On a copy of the policy's model as it is now."""
         model = copy.deepcopy(policy.model).requires_grad_(False).eval()
+        vars(model).pop("forward", None)  # an engine's, which would run the policy's own weights
         return cls(LocalPolicy(model, policy.tokenizer), **settings)
 
     def refresh(self) -> None:
@@ -272,7 +272,9 @@ class Branching(TorchFunctionMode):
         more["is_causal"] = False
         return torch.cat(
             [
-                F.scaled_dot_product_attention(query[:, :, part], _pick(key, keys), _pick(value, keys), attn_mask=mask, **more)
+                F.scaled_dot_product_attention(
+                    query[:, :, part], _pick(key, keys), _pick(value, keys), attn_mask=mask.to(query.dtype), **more
+                )
                 for part, keys, mask in self.slices
             ],
             dim=2,
