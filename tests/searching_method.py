@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from workup.credit import zscore
 from workup.explorers import best, best_and_worst, samples, tree
 from workup.ports import Explore, Prefer, Rehearse, Reinforce, Stage
-from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, correctness, warm_start
+from workup.signals.outcome import correctness
+from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
 from workup.treesearch import Search
 
 

@@ -34,7 +34,7 @@ from workup.ports import Act, Explore, Found, Sampling, Trial
 from workup.runs import Record, Run
 from workup.samples import imitated, spoken
 from workup.settings import Settings
-from workup.signals.questioning_method import correctness
+from workup.signals.outcome import correctness
 from workup.treesearch import Search
 
 ENVIRONMENT = open(SOURCE, 4)

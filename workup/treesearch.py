@@ -12,21 +12,18 @@ comes first; a subtree that holds nothing new is not selected again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
 from workup.case import Case
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import RolloutError, WorkupError
-from workup.ports import Act, Doctor, Environment, Sampling
+from workup.ports import Act, Doctor, Environment, Sampling, Value
 from workup.rollout import Job, Play, ended, rollout, seed_key, take_turn
 from workup.text import normalise
 
 EPSILON = 1e-6  # Eq. 16's ε: every child is simulated as soon as it exists, so that it decides nothing
-
-Value = Callable[[Episode], Awaitable[Score]]
-"""R(τ) of an episode, its total; RolloutError where there is none to be had."""
 
 
 @dataclass(frozen=True, slots=True)

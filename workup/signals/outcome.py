@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from workup.episode import Batch, Ending, Episode, Score, Scores
-from workup.ports import Judge
+from workup.ports import Instruments, Judge, Reward
 
 Rule = Callable[[Episode, float], Score]  # episode, acc ∈ {0, 1} → score
 
@@ -37,3 +37,12 @@ async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:
     """`rule` applied to every episode of the batch; the judge is asked about all of them at once."""
     accs = iter(await asyncio.gather(*(accuracy(episode, judge) for group in batch for episode in group)))
     return [[rule(episode, next(accs)) for episode in group] for group in batch]
+
+
+def correctness(penalty: float) -> Reward:
+    """R_naive of every episode: right or wrong, less `penalty` where there is no valid diagnosis."""
+
+    async def reward(batch: Batch, instruments: Instruments) -> Scores:
+        return await score_each(batch, instruments.judge, lambda episode, acc: naive(episode, acc, penalty))
+
+    return reward

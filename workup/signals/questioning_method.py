@@ -10,9 +10,7 @@ from workup.case import Source
 from workup.environments import questioning
 from workup.environments.questioning import Questioning
 from workup.environments.teacher import Teaching
-from workup.episode import Batch, Scores
-from workup.ports import Imitate, Instruments, Reward
-from workup.signals.outcome import naive, score_each
+from workup.ports import Imitate
 
 SUMMARIES = 0.25  # of the demonstrations: facts told at once, as scorers of facts and whole questions show them
 
@@ -54,12 +52,3 @@ class QuestioningMethod:
 def warm_start(settings: QuestioningSettings) -> Imitate:
     """The same for all of them, so that what differs afterwards is the method."""
     return Imitate("warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate)
-
-
-def correctness(penalty: float) -> Reward:
-    """R = 1(A' = A*), less `penalty` where there is no answer."""
-
-    async def reward(batch: Batch, instruments: Instruments) -> Scores:
-        return await score_each(batch, instruments.judge, lambda episode, acc: naive(episode, acc, penalty))
-
-    return reward

@@ -17,13 +17,13 @@ from pydantic import Field
 from workup.episode import Ending, Episode, Score
 from workup.errors import UserError
 from workup.judges.options import chosen
-from workup.ports import Environment, Model
+from workup.ports import Environment, Model, Value
 from workup.rollout import Job, Play
 from workup.strategies import Plain, Seat
 from workup.strategies.mediq import Confidence
 from workup.strategies.prompting import encounter, inquire
 from workup.text import normalise
-from workup.treesearch import Search, Trajectory, Tree, TreeSearch, Value
+from workup.treesearch import Search, Trajectory, Tree, TreeSearch
 
 ALPHA = 2.0  # the scale of R that the exploration weight of 2.2 was chosen for (H.1)
 VERSION = "mcts-estimate/1"

@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from workup.case import Source
-from workup.credit import Normalise, zscore
-from workup.environments.consultation import Consultation
-from workup.environments.teacher import Teaching
 from workup.episode import Batch, Episode, Score, Scores
-from workup.ports import Imitate, Instruments, Reinforce, Reward, Stage
+from workup.ports import Instruments, Reward
+from workup.signals.consultation_method import ConsultationMethod, ConsultationSettings
 from workup.signals.facts import critical_ratio, criticality_recall, information_recall, noise_ratio
 from workup.signals.outcome import malformed, naive, score_each
 
 Variant = Literal["crit", "crit+aux", "info-recall", "naive"]
 
 
-class Settings(BaseModel):
+class Settings(ConsultationSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     variant: Variant = Field("crit", description="the reward: Crit., Crit.+Aux, information recall (all w = 1) or naive (acc)")
     alpha: float = Field(1.0, ge=0, description="α: worth of the whole critical evidence, given a right diagnosis")
     beta: float = Field(0.5, ge=0, description="β: worth of a right diagnosis without any evidence")
     lam: float = Field(0.1, ge=0, description="λ: cost of using all T actions for evidence")
     gamma: float = Field(0.2, ge=0, description="γ: worth of critical-info ratio minus noise ratio (crit+aux only)")
-    penalty: float = Field(0.2, ge=0, description="taken off a trajectory without a valid diagnosis")
-    normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
-    max_turns: int = Field(10, ge=1, description="T: the diagnosis has to be among the first T actions")
-    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
 
 
-class Craft:
+class Craft(ConsultationMethod):
     """R(τ) = (α·CR(τ) + β)·acc(d̂, d*) − λ·t/T."""
 
     paper = "Learning What Matters: Criticality-Guided Reinforcement Learning for Sequential Clinical Diagnosis (2026)"
     summary = "criticality-weighted reward: a right diagnosis pays more, the more critical evidence stands behind it"
     settings: type[Settings] = Settings
 
-    def environment(self, source: Source, settings: Settings) -> Consultation:
-        return Consultation(source.items, source.diagnoses, settings.max_turns)
-
-    def stages(self, settings: Settings) -> Sequence[Stage]:
-        return (
-            Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
-            Reinforce("grpo", craft_reward(settings), zscore(settings.normalise)),
-        )
+    def reward(self, settings: Settings) -> Reward:
+        return craft_reward(settings)
 
 
 def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) -> float:

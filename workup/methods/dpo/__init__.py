@@ -8,7 +8,8 @@ from pydantic import Field
 
 from workup.explorers import best_and_worst, samples
 from workup.ports import Explore, Prefer, Stage
-from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, correctness, warm_start
+from workup.signals.outcome import correctness
+from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
 
 
 class Settings(CaseSettings, OutcomeSettings):

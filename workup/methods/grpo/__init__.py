@@ -8,7 +8,8 @@ from pydantic import Field
 
 from workup.credit import Normalise, zscore
 from workup.ports import Reinforce, Stage
-from workup.signals.questioning_method import OutcomeSettings, QuestioningMethod, correctness, warm_start
+from workup.signals.outcome import correctness
+from workup.signals.questioning_method import OutcomeSettings, QuestioningMethod, warm_start
 
 
 class Settings(OutcomeSettings):

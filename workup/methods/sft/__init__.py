@@ -8,7 +8,8 @@ from pydantic import Field
 
 from workup.explorers import best, samples
 from workup.ports import Explore, Rehearse, Stage
-from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, correctness, warm_start
+from workup.signals.outcome import correctness
+from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
 
 RIGHT = 1.0  # R of a right answer: nothing is better
 
