@@ -543,7 +543,7 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    written(tmp_path, many(40))
+    written(tmp_path, many(400))  # more than it can do before the signal comes
     words = ("facts", "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it", "--concurrency", 2)
     with serving(slowly(findings)) as server:
         configured(tmp_path, server)
