@@ -37,6 +37,7 @@ from workup.settings import PolicySettings, build
 from workup.strategies import Searcher, Seat, Strategy
 
 ENDPOINT = "endpoint:"
+MODEL_FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -238,6 +239,10 @@ def policy_path(name: str) -> str:
     """Where the weights are: a run folder stands for the policy it trained. UserError for what cannot be a policy."""
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UserError(f"no policy at '{name}' (a model folder, a run folder, a hub id, or the name of an anchor)")
+    if name == "tiny":
+        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
+    if Path(name).exists() and not (is_run(Path(name)) or any((Path(name) / each).is_file() for each in MODEL_FILES)):
+        raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
     if not is_run(Path(name)):
         return name
     path = Path(name) / "policy"
