@@ -10,7 +10,6 @@ from pkgutil import iter_modules
 from workup.case import Source
 from workup.errors import UserError, unknown
 
-
 _AS_IN = {"clinic": "clinic:s", "ddxplus": "ddxplus:FOLDER"}
 
 
