@@ -144,6 +144,15 @@ def test_a_mistake_is_one_line_and_leaves_nothing(words: tuple[str, ...], said: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "looked").mkdir()
+    (tmp_path / "looked" / "config.yaml").write_text("kind: evaluation\npolicy: endpoint:m\n")
+    for words in (("evaluate", "looked"), ("train", "craft", "--policy", "looked")):
+        status, _, err = call(*words, "--cases", "clinic:xs", "--out", "run")
+        assert (status, err) == (2, "error: looked is an evaluation and holds no policy; name what it evaluated: 'endpoint:m'\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("steps: 1\nsft: {steps: 2}\nevaluation: {cases: 3, anchors: false}\nbatch: 2\ngroup: 2\n")
     status, _, err = call(*TRAIN, "--config", "mine.yaml", "evaluation.cases=4", "max_tokens=8", "reward.alpha=2.5")

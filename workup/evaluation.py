@@ -190,7 +190,7 @@ def _label(policy: str) -> str:
 def _environment(settings: PolicySettings, source: Source) -> Environment:
     """The environment that was asked for; else the one a run's policy was trained in; else the sequential encounter."""
     if settings.environment is None and is_run(Path(settings.policy)):
-        config = Run.open(settings.policy).config
+        config = _trained(settings.policy)
         method = load(config["method"])
         turns = {} if settings.max_turns is None else {"max_turns": settings.max_turns}
         return method.environment(source, build(method.settings, {**config["reward"], **turns}, prefix="reward"))
@@ -198,11 +198,19 @@ def _environment(settings: PolicySettings, source: Source) -> Environment:
     return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **options)
 
 
+def _trained(run: str) -> dict[str, Any]:
+    """The settings of the run that trained a policy. UserError for an evaluation, which trains none."""
+    config = Run.open(run).config
+    if "method" not in config:
+        raise UserError(f"{run} is an evaluation and holds no policy; name what it evaluated: '{config.get('policy')}'")
+    return config
+
+
 def as_trained(settings: PolicySettings) -> PolicySettings:
     """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
     if not is_run(Path(settings.policy)):
         return settings
-    config = Run.open(settings.policy).config
+    config = _trained(settings.policy)
     reward = config.get("reward") or {}
     known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
     return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
@@ -245,6 +253,7 @@ def policy_path(name: str) -> str:
         raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
     if not is_run(Path(name)):
         return name
+    _trained(name)
     path = Path(name) / "policy"
     if not path.exists():
         raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")
