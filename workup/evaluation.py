@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -198,7 +198,7 @@ def _environment(settings: PolicySettings, source: Source) -> Environment:
     return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **options)
 
 
-def _trained(run: str) -> dict[str, Any]:
+def _trained(run: str) -> Mapping[str, Any]:
     """The settings of the run that trained a policy. UserError for an evaluation, which trains none."""
     config = Run.open(run).config
     if "method" not in config:
