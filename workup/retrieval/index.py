@@ -85,15 +85,12 @@ def build(
 def _store(out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told) -> dict[str, int]:
     """Writes the passages. A corpus that is refused before there is anything to go on with leaves no half-built index."""
     try:
-        counts = store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
-        if not counts["passages"]:
-            raise UserError(f"{', '.join(map(str, files))}: no document with a title or a text, so nothing to index")
+        return store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
     except UserError:
         if not store.noted(out):
             for name in (store.LINES, store.PLACES, store.JOURNAL, PLAN):
                 (out / name).unlink(missing_ok=True)
         raise
-    return counts
 
 
 @contextmanager
