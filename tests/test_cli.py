@@ -127,7 +127,10 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
         (("report", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere"), r"compare needs two runs or more"),
-        (("cases", "clinic"), r"clinic"),
+        (("cases", "clinic"), r"write 'clinic:s'"),
+        (("cases", "clinic:xs", "--export", "no/such/folder/x.jsonl"), r"no/such/folder/x.jsonl: cannot be written"),
+        (("evaluate", ".", "--cases", "clinic:xs", "--out", "run"), r"'\.' is neither a model folder .* nor a run folder"),
+        (("evaluate", "tiny", "--cases", "clinic:xs", "--out", "run"), r"'tiny' is trained first: workup train METHOD"),
         (("cases", "none.jsonl", "--validate"), r"none.jsonl"),
         (("play", "clinic:xs", "--against", "../nowhere"), r"nowhere"),
     ],
@@ -139,6 +142,15 @@ def test_a_mistake_is_one_line_and_leaves_nothing(words: tuple[str, ...], said: 
     assert line.startswith("error: ")
     assert re.search(said, line), line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "looked").mkdir()
+    (tmp_path / "looked" / "config.yaml").write_text("kind: evaluation\npolicy: endpoint:m\n")
+    for words in (("evaluate", "looked"), ("train", "craft", "--policy", "looked")):
+        status, _, err = call(*words, "--cases", "clinic:xs", "--out", "run")
+        assert (status, err) == (2, "error: looked is an evaluation and holds no policy; name what it evaluated: 'endpoint:m'\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_export_and_import_pass_answers_on(call: Call, filled: list[str], tmp_pa
     (tmp_path / "set.jsonl").write_text("{}\n")
     assert told(call("import", "set.jsonl")) == "set.jsonl, line 1, field 'request': Field required"
     assert "cannot read nothing.jsonl" in told(call("import", "nothing.jsonl"))
-    assert "cannot use no/such/set.jsonl" in told(call("export", "no/such/set.jsonl"))
+    assert "no/such/set.jsonl: there is no folder no/such" in told(call("export", "no/such/set.jsonl"))
 
 
 def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_path: Path) -> None:
@@ -143,6 +143,11 @@ def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_
     ]
     assert rows(call("costs", "--run", "folder")[1])[1][1:3] == ["0", "1"]
     assert "Did you mean 'run-1'?" in told(call("costs", "--run", "run-11"))
+    for number, name in enumerate(("made", "silent")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(f"account: run-{number * 7}\n")
+    assert rows(call("costs", "--run", "made")[1])[1:] == rows(call("costs", "--run", "run-0")[1])[1:]
+    assert "silent has called no model" in told(call("costs", "--run", "silent"))
 
 
 def test_an_empty_cache_is_no_error_of_ours(call: Call) -> None:

@@ -79,7 +79,7 @@ def test_measures_by_hand() -> None:
     ("words", "said"),
     [
         (["--kind", "dense"], "needs encoder"),
-        (["--kind", "bm52"], "kinds"),
+        (["--kind", "bm52"], "--kind 'bm52'"),
         (["--language", "klingon"], "klingon"),
         (["--text-field", "body"], "no field body"),
     ],
@@ -88,6 +88,17 @@ def test_mistakes_are_said_in_one_line(corpus: Path, tmp_path: Path, words: list
     with pytest.raises(UserError, match=said) as raised:
         run("build", corpus, "--out", tmp_path / "x", *words)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [("x\n", "line 1: no JSON"), ('{"a": 1}\n', "no field text")])
+def test_a_refused_corpus_leaves_no_half_built_index(tmp_path: Path, text: str, said: str) -> None:
+    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
+    bad.write_text(text)
+    good.write_text('{"id": "1", "text": "fever"}\n')
+    with pytest.raises(UserError, match=said):
+        run("build", bad, "--out", tmp_path / "x")
+    assert list((tmp_path / "x").iterdir()) == []
+    assert "1 passages" in run("build", good, "--out", tmp_path / "x")
 
 
 def test_push_needs_a_target_that_exists(folder: Path) -> None:

@@ -172,3 +172,8 @@ def test_an_endpoint_that_is_not_defined_gets_the_nearest_one_and_the_place(home
     assert str(caught.value) == f"no endpoint 'jugde'. Did you mean 'judge'? (defined in {file})"
     with pytest.raises(UserError, match=r"none is defined; name it under `endpoints:` in workup\.yaml"):
         Config().endpoint("judge")
+
+
+def test_a_misspelt_field_is_told_before_the_one_that_is_missing_for_it(home: Path) -> None:
+    values = {"endpoints": {"judge": {"base_ur": "http://x.example/v1", "model": "m"}}}
+    assert "Did you mean 'endpoints.judge.base_url'?" in refused(write(home / "bad.yaml", values))

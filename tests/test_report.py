@@ -402,6 +402,8 @@ def test_who_is_compared() -> None:
     assert Ends.of(["random doctor", "warm start", "trained"]) == Ends("warm start", "trained")
     assert Ends.of(["untrained", "trained", "hybrid"]) == Ends("untrained", "trained")
     assert Ends.of(["warm start"]) == Ends(None, "warm start")
+    assert Ends.of(["untrained", "sft"]) == Ends("untrained", "sft")
+    assert Ends.of(["random doctor", "m", "m, bayes concludes", "bayes, oracle context"]) == Ends(None, "m")
     assert Ends.of(["greedy information"]) == Ends(None, None)
 
 

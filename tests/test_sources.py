@@ -38,9 +38,10 @@ def numbered(count: int) -> list[Case]:
     [
         ("jsnl:x", "no case source 'jsnl'. Did you mean 'jsonl'"),
         ("files:x", "no case source 'files'"),  # a module here, but no source
+        ("clinic", "'clinic' lacks the rest of the source: write 'clinic:s'"),
+        ("mediq", "write 'mediq:FILE'"),
         ("os:x", "no case source 'os'"),
         ("", "no case source ''"),
-        ("clinic", "SCHEME:REST"),
         ("jsonl:", "a path is missing"),
         ("mediq:/no/such/folder/f", "no folder"),
     ],
@@ -50,6 +51,14 @@ def test_a_spec_that_opens_nothing(spec: str, problem: str) -> None:
         open_source(spec)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_look_at_questions_speaks_of_answers() -> None:
+    asked = [Case(str(i), "A man.", Truth(f"drug {i}"), question="Which drug?", options=(f"drug {i}", "none")) for i in range(3)]
+    text = "\n".join(lines(FixedSource("set", (), tuple(asked)), 0))
+    assert "options in each case" in text
+    assert "[bold]Answers[/bold] of 3 sampled cases: all different" in text
+    assert "none; everything is told at the outset" in text
 
 
 def test_a_path_alone_gets_its_scheme(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def _resumable(work: Any, out: Path) -> None:
     try:
         work()
     except BudgetError as error:
-        raise BudgetError(f"{error}; raise budget= in {out / 'config.yaml'}, then type `workup resume {out}`") from None
+        raise BudgetError(f"{error}: set budget: in {out / 'config.yaml'}, then type `workup resume {out}`") from None
     except KeyboardInterrupt:
         if (out / "config.yaml").exists():
             print(f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr)

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from workup.settings import PolicySettings, build
 from workup.strategies import Searcher, Seat, Strategy
 
 ENDPOINT = "endpoint:"
+MODEL_FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -189,7 +190,7 @@ def _label(policy: str) -> str:
 def _environment(settings: PolicySettings, source: Source) -> Environment:
     """The environment that was asked for; else the one a run's policy was trained in; else the sequential encounter."""
     if settings.environment is None and is_run(Path(settings.policy)):
-        config = Run.open(settings.policy).config
+        config = _trained(settings.policy)
         method = load(config["method"])
         turns = {} if settings.max_turns is None else {"max_turns": settings.max_turns}
         return method.environment(source, build(method.settings, {**config["reward"], **turns}, prefix="reward"))
@@ -197,11 +198,19 @@ def _environment(settings: PolicySettings, source: Source) -> Environment:
     return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **options)
 
 
+def _trained(run: str) -> Mapping[str, Any]:
+    """The settings of the run that trained a policy. UserError for an evaluation, which trains none."""
+    config = Run.open(run).config
+    if "method" not in config:
+        raise UserError(f"{run} is an evaluation and holds no policy; name what it evaluated: '{config.get('policy')}'")
+    return config
+
+
 def as_trained(settings: PolicySettings) -> PolicySettings:
     """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
     if not is_run(Path(settings.policy)):
         return settings
-    config = Run.open(settings.policy).config
+    config = _trained(settings.policy)
     reward = config.get("reward") or {}
     known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
     return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
@@ -238,8 +247,13 @@ def policy_path(name: str) -> str:
     """Where the weights are: a run folder stands for the policy it trained. UserError for what cannot be a policy."""
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UserError(f"no policy at '{name}' (a model folder, a run folder, a hub id, or the name of an anchor)")
+    if name == "tiny":
+        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
+    if Path(name).exists() and not (is_run(Path(name)) or any((Path(name) / each).is_file() for each in MODEL_FILES)):
+        raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
     if not is_run(Path(name)):
         return name
+    _trained(name)
     path = Path(name) / "policy"
     if not path.exists():
         raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")

@@ -55,7 +55,7 @@ class PolicySettings(SupportSettings):
     cases: str
     seed: int = 0
     dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
-    environment: str | None = Field(None, description="consultation or questioning; as trained, or consultation")
+    environment: str | None = Field(None, description="consultation, questioning or library; as trained, or consultation")
     share: float | None = Field(None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)")
     persona: str | None = Field(None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)")
     max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
@@ -120,12 +120,17 @@ def furnished(values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` with what they leave open taken from the workup.yaml of the working directory or of the user.
 
     Only endpoints that a role, the policy or the diagnoser names are kept: a run folder tells what it used, and no more.
+    Raises UserError for an endpoint that is not among those defined.
     """
     found = Config.find(None)
     roles = {**found.roles, **(values.get("roles") or {})}
     used = {str(spec).removeprefix("endpoint:") for spec in (*roles.values(), values.get("policy"), values.get("conclude"))}
     known = {name: endpoint.model_dump(mode="json") for name, endpoint in found.endpoints.items()}
-    endpoints = {name: known[name] for name in known if name in used} | dict(values.get("endpoints") or {})
+    own = dict(values.get("endpoints") or {})
+    for spec in (values.get("policy"), values.get("conclude"), *roles.values()):
+        if known and str(spec).startswith("endpoint:") and str(spec).removeprefix("endpoint:") not in known | own:
+            found.endpoint(str(spec).removeprefix("endpoint:"))
+    endpoints = {name: known[name] for name in known if name in used} | own
     budget = {"budget": found.budget} if values.get("budget") is None and found.budget is not None else {}
     return {**values, **budget, "roles": roles, "endpoints": endpoints}
 

@@ -48,11 +48,13 @@ def pairs(path: Path, tree: Tree, columns: Sequence[str] = ()) -> tuple[dict[str
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
     tabs = any("\t" in line for _, line in kept)
     texts = [line for _, line in kept]
     rows = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(texts)
+    if not kept:
+        raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
     heading = next(rows, []) if columns else []
     places = _places(path, columns, heading)
     for (number, _), row in zip(kept[bool(columns) :], rows, strict=False):

@@ -10,6 +10,8 @@ from pkgutil import iter_modules
 from workup.case import Source
 from workup.errors import UserError, unknown
 
+_AS_IN = {"clinic": "clinic:s", "ddxplus": "ddxplus:FOLDER"}
+
 
 def open_source(spec: str, *, seed: int = 0) -> Source:
     """Opens `SCHEME:REST`, as in `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
@@ -39,4 +41,6 @@ def _no_scheme(spec: str, scheme: str) -> UserError:
         kind = "jsonl" if Path(spec).suffix in {".jsonl", ".json"} else "ddxplus"
         return UserError(f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?")
     schemes = [name for name in _modules() if _opener(name) is not None]
+    if spec in schemes:
+        return UserError(f"'{spec}' lacks the rest of the source: write '{_AS_IN.get(spec, f'{spec}:FILE')}'")
     return unknown("case source", scheme, schemes, more="a source is SCHEME:REST, as in clinic:s or ddxplus:FOLDER")

@@ -298,14 +298,18 @@ def write(
 ) -> int:
     """Writes cases, and the sidecar if there are items or diagnoses; returns how many cases.
 
-    Raises UserError for a case that the format cannot hold: `truth.extra` that is no JSON value, a line over the limit.
+    Raises UserError for a path that cannot be written, and for a case that the format cannot hold: `truth.extra` that is no
+    JSON value, a line over the limit.
     """
     count = 0
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for case in cases:
-            file.write(line_of(case, restricted=restricted) + "\n")
-            count += 1
-    write_sidecar(path, items, diagnoses)
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            for case in cases:
+                file.write(line_of(case, restricted=restricted) + "\n")
+                count += 1
+        write_sidecar(path, items, diagnoses)
+    except OSError as error:
+        raise UserError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from error
     return count
 
 

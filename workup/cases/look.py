@@ -38,12 +38,17 @@ def _sample(cases: Sequence[Case], most: int, rng: np.random.Generator) -> list[
 
 def _counts(source: Source) -> list[str]:
     items = f"{len(source.items):,} items" if source.items else "free text, no list of items"
-    diagnoses = f"{len(source.diagnoses):,} diagnoses" if source.diagnoses else "open answers"
+    diagnoses = f"{len(source.diagnoses):,} diagnoses" if source.diagnoses else _answers(source)
     return [
         f"[bold]{escape(source.name)}[/bold]",
         f"{len(source.train):,} cases to train on, {len(source.test):,} to test on · {items} · {diagnoses}",
         *(f"[dim]{escape(note)}[/dim]" for note in source.notes),
     ]
+
+
+def _answers(source: Source) -> str:
+    first = source.test if len(source.test) else source.train
+    return "options in each case" if len(first) and first[0].options else "open answers"
 
 
 def _spread(source: Source, sample: Sequence[Case]) -> list[str]:
@@ -53,7 +58,11 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str]:
     total, top = counts.total(), counts.most_common(_TOP)
     rest = total - sum(count for _, count in top)
     what = "training cases" if labels else f"{total:,} sampled cases"
-    head = ["", f"[bold]Diagnoses[/bold] of {what}, {len(counts):,} different:"]
+    # What a question asks for may be a drug, a mechanism, or yes.
+    asked = "Answers" if any(case.question for case in sample) else "Diagnoses"
+    if top and top[0][1] == 1:
+        return ["", f"[bold]{asked}[/bold] of {what}: all different"]
+    head = ["", f"[bold]{asked}[/bold] of {what}, {len(counts):,} different:"]
     names = [_short(name) for name, _ in top]
     width = max(map(cell_len, names), default=0)
     rows = [
@@ -82,6 +91,8 @@ def _facts(sample: Sequence[Case]) -> list[str]:
     counts = np.array([len(case.truth.facts) for case in sample])
     weights = Counter(fact.weight for case in sample for fact in case.truth.facts)
     low, middle, high = (int(q) for q in np.quantile(counts, [0, 0.5, 1], method="nearest"))
+    if not high:
+        return ["", "[bold]Hidden facts[/bold]: none; everything is told at the outset"]
     line = f"[bold]Hidden facts[/bold] per case: median {middle}, from {low} to {high}"
     scored = {weight: count for weight, count in weights.items() if weight is not None}
     if not scored:

@@ -91,7 +91,7 @@ def take_in(file: Annotated[Path, typer.Argument(help="a file that `workup cache
 
 @app.command()
 def costs(
-    run: Annotated[str | None, typer.Option(help="by role and model, for the run of this folder or name")] = None,
+    run: Annotated[str | None, typer.Option(help="by role and model, for this run folder, prepared file or name")] = None,
     cache: Folder = None,
 ) -> None:
     """What the calls took: how many were sent, how many answered from the cache, tokens and money."""
@@ -189,11 +189,17 @@ def _total(rows: Sequence[Cost]) -> Cost:
 
 
 def _run(name: str, replies: Replies) -> str:
-    """The run's name in the ledger: as given, or the folder's full path."""
+    """The run's name in the ledger: as given, a run folder's account, or the full path of what was made."""
+    from workup.runs import Run
+    from workup.runs.folder import is_run
+
     known = replies.runs()
-    for candidate in (name, str(Path(name).resolve())):
+    account = str(Run.open(name).config.get("account", "")) if is_run(Path(name)) else ""
+    for candidate in (name, account, str(Path(name).resolve())):
         if candidate in known:
             return candidate
+    if account:
+        raise UserError(f"{name} has called no model; `workup cache costs` lists the runs that have")
     raise unknown("run in the ledger", name, known, more="`workup cache costs` lists all")
 
 

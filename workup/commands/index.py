@@ -55,7 +55,9 @@ def build(
         settings = IndexSettings(**values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise UserError(f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()) from error
+        reason = first["msg"].removeprefix("Value error, ")
+        option = f"--{str(first['loc'][0]).removesuffix('s')} '{first['input']}': " if first["loc"] else ""
+        raise UserError(f"{option}{reason[0].lower()}{reason[1:]}") from error
     with _progress() as told:
         made = build_index(corpora, out, settings, told)
     empty = f" ({made['empty']:,} empty documents left out)" if made["empty"] else ""

@@ -116,6 +116,6 @@ def _list() -> None:
         console.print(title, style="bold", soft_wrap=True)
         table = Table(box=None, show_header=False)
         for key, field in settings.model_fields.items():
-            if settings is StepSettings or key not in shared:
+            if title == "every step" or key not in shared:
                 table.add_row(f"  {key}={field.default}", field.description or "")
         console.print(table, "")

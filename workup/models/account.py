@@ -89,7 +89,7 @@ class Account:
     def _refusal(self, amount: float) -> BudgetError:
         return BudgetError(
             f"the budget of {self.budget:g} does not allow the next call: {self._spent:.4g} are spent, and it may cost up to "
-            f"{amount:.4g}; raise `budget` and resume: what was paid is kept and not asked again"
+            f"{amount:.4g}; raise `budget` and resume (what was paid is kept and not asked again)"
         )
 
 

@@ -113,7 +113,8 @@ def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A misspelt field is also a missing one: it is the spelling that is to be mended.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         where = tuple(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("field", ".".join(where), _siblings(model, where), more=str(file)) from None

@@ -116,6 +116,9 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     """
     check(replies, which)
     count = 0
+    if file.is_dir() or not file.parent.is_dir():
+        problem = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+        raise UserError(f"{file}: {problem}; name the file to write")
     with clear_errors(file):
         handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
         try:

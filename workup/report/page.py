@@ -66,6 +66,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "title": title(run),
         "facts": list(_facts(run, lines)),
         "command": run.versions.get("command"),
+        "evaluation": run.config.get("kind") == "evaluation",
         "ends": ends,
         "rows": rows,
         "shown": [tables.HEADINGS[metric] for metric in shown],

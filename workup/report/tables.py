@@ -11,7 +11,7 @@ from typing import Any
 from workup.episode import Ending
 from workup.runs import Outcome, Run
 from workup.runs.summary import describe, difference, estimate, seed_of
-from workup.runs.words import ANCHORS, DASH, NOT_SHARES, cell, in_order, number, plus_minus
+from workup.runs.words import ANCHORS, DASH, DOCTORS, NOT_SHARES, cell, in_order, number, plus_minus
 from workup.statistics import Estimate, interval
 
 HEADINGS = {
@@ -52,9 +52,11 @@ class Ends:
 
     @classmethod
     def of(cls, doctors: Sequence[str]) -> Ends:
-        """ "trained" against "warm start" or "untrained"; in a run without training, whoever was evaluated last."""
+        """ "trained" against "warm start" or "untrained"; without it the evaluated policy, which stands before its hybrid
+        pipelines, or else the last stage of the training."""
         others = [doctor for doctor in doctors if doctor not in ANCHORS]
-        after = "trained" if "trained" in others else (others[-1] if others else None)
+        named = [doctor for doctor in others if doctor not in DOCTORS]
+        after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
         return cls(next((name for name in ("warm start", "untrained") if name in others and name != after), None), after)
 
     @property

@@ -72,7 +72,7 @@ def build(
     try:
         _plan(out, files, settings)
         with _alone(out):
-            counts = store.write(out, files, names, settings.tokens, lambda done, total: told("passages", done, total))
+            counts = _store(out, files, names, settings.tokens, told)
             for kind in settings.kinds:
                 _build_kind(out, kind, settings, told)
             return _finish(out, settings, counts, files)
@@ -80,6 +80,17 @@ def build(
         raise UserError(
             f"cannot write {out}: {error.strerror or error}; mend that and type the command again: it goes on"
         ) from error
+
+
+def _store(out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told) -> dict[str, int]:
+    """Writes the passages. A corpus that is refused before there is anything to go on with leaves no half-built index."""
+    try:
+        return store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
+    except UserError:
+        if not store.noted(out):
+            for name in (store.LINES, store.PLACES, store.JOURNAL, PLAN):
+                (out / name).unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -120,6 +120,12 @@ def _at(path: Path, place: int) -> Any:
     return file
 
 
+def noted(folder: Path) -> int:
+    """How many passages an interrupted build goes on from."""
+    path = folder / JOURNAL
+    return int(json.loads(path.read_text())["rows"]) if path.exists() else 0
+
+
 def write_whole(path: Path, value: object) -> None:
     """JSON into a file that is there whole or not at all."""
     draft = path.with_name(f"{path.name}.draft")
