@@ -481,6 +481,8 @@ def killed_after(process: subprocess.Popen[str], have: dict[int, str], more: int
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                break  # the kill cut it off: nobody had this answer
             number, text = line.split(" ", 1)
             have[int(number)] = text.strip()
             if len(have) >= stop:

@@ -58,6 +58,8 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
     what the user can mend; nothing is written then.
     """
+    if settings.policy == "tiny":
+        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
     account = token_hex(8)
     evaluation = Evaluation.of(settings, account)
     command = shlex.join(["workup", *sys.argv[1:]])
@@ -247,8 +249,6 @@ def policy_path(name: str) -> str:
     """Where the weights are: a run folder stands for the policy it trained. UserError for what cannot be a policy."""
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UserError(f"no policy at '{name}' (a model folder, a run folder, a hub id, or the name of an anchor)")
-    if name == "tiny":
-        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
     if Path(name).exists() and not (is_run(Path(name)) or any((Path(name) / each).is_file() for each in MODEL_FILES)):
         raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
     if not is_run(Path(name)):

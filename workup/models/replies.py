@@ -79,7 +79,8 @@ def asked(model: str, request: Request, run: str = "") -> Asked:
         **({"run": run} if run else {}),
     }
     body = _json(fields)
-    return Asked(model, request.role, request.version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest())
+    model, role, version = (name.encode("utf-8", "replace").decode() for name in (model, request.role, request.version))
+    return Asked(model, role, version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
