@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from workup import extras
 from workup.commands.index import app
 from workup.errors import UserError
-from workup.retrieval import extras
 
 
 def run(*words: object) -> str:

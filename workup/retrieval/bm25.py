@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from workup.errors import UserError
 from workup.ports import Passage
-from workup.retrieval.extras import wanted
 
 if TYPE_CHECKING:
     from tantivy import Index, Query, TextAnalyzer
@@ -41,13 +40,14 @@ def analyzer(language: str) -> TextAnalyzer:
 
     Each Chinese character is a word of its own, in any language.
     """
-    tantivy = wanted("tantivy")
+    import tantivy
+
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex(r"\p{Han}|[\p{L}\p{N}--\p{Han}]+"))
     kept = tantivy.Filter
     builder = builder.filter(kept.remove_long(100)).filter(kept.lowercase()).filter(kept.ascii_fold())
     if language != "none":
         builder = builder.filter(kept.stopword(language)).filter(kept.stemmer(language))
-    return builder.build()  # type: ignore[no-any-return]
+    return builder.build()
 
 
 def indexed(passage: Passage) -> str:
@@ -65,13 +65,14 @@ def build(
 
     None as folder keeps the index in memory. `told` hears how many are committed.
     """
+    from tantivy import Document
+
     index = _create(folder, language)
-    document = wanted("tantivy").Document
     done = start = index.searcher().num_docs
     # One thread: rows reach the index in their order, so the number of committed ones says where to go on.
     writer = index.writer(MEMORY, 1)
     for done, passage in enumerate(passages(start), start + 1):
-        entry = document()
+        entry = Document()
         entry.add_unsigned("row", done - 1)
         entry.add_text("body", indexed(passage))
         writer.add_document(entry)
@@ -86,7 +87,8 @@ def build(
 
 
 def _create(folder: Path | None, language: str) -> Index:
-    tantivy = wanted("tantivy")
+    import tantivy
+
     schema = tantivy.SchemaBuilder()
     schema.add_unsigned_field("row", fast=True)
     schema.add_text_field("body", tokenizer_name="words", index_option="freq")
@@ -95,22 +97,26 @@ def _create(folder: Path | None, language: str) -> Index:
     with _damage(folder):
         index = tantivy.Index(schema.build(), None if folder is None else str(folder))
     index.register_tokenizer("words", analyzer(language))
-    return index  # type: ignore[no-any-return]
+    return index
 
 
 class Bm25:
     """Finds rows by words."""
 
     def __init__(self, index: Index, language: str, folder: Path | None = None) -> None:
-        self._tantivy, self._schema, self._folder = wanted("tantivy"), index.schema, folder
+        import tantivy
+
+        self._tantivy, self._schema, self._folder = tantivy, index.schema, folder
         self._searcher = index.searcher()
         self._analyzer = analyzer(language)
 
     @classmethod
     def open(cls, folder: Path, language: str) -> Bm25:
         """Opens what `build` wrote. Raises UserError for what is damaged."""
+        from tantivy import Index
+
         with _damage(folder):
-            index = wanted("tantivy").Index.open(str(folder))
+            index = Index.open(str(folder))
             index.register_tokenizer("words", analyzer(language))
             return cls(index, language, folder)
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.errors import UserError
+from workup.extras import wanted
 from workup.ports import Passage
 from workup.retrieval.bm25 import Ranking, indexed
-from workup.retrieval.extras import wanted
 
 VECTORS, CODES = "vectors.f16", "codes.faiss"
 EXACT = "Flat"

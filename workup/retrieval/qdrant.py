@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.errors import RolloutError, UserError
+from workup.extras import wanted
 from workup.ports import Passage
 from workup.retrieval.dense import Encoder
-from workup.retrieval.extras import wanted
 
 AT_ONCE = 256
 """Passages in one request."""

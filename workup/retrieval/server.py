@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workup.errors import UserError, WorkupError
+from workup.extras import wanted
 from workup.ports import Passage
 from workup.retrieval.batching import Together
-from workup.retrieval.extras import wanted
 from workup.retrieval.index import Index
 from workup.retrieval.remote import contents
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Literal
 
 from workup.errors import unknown
-from workup.retrieval.extras import wanted
+from workup.extras import wanted
 
 ALPHA = 0.2
 """What one step in the tree costs (C-MIG Eq. 11): five steps and more are worth nothing."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from workup.case import Case
-from workup.retrieval.extras import wanted
+from workup.extras import wanted
 
 LONGEST = 20_000  # characters of a text that are compared: ROUGE-L's time is the product of both lengths' words
 _MOST_WORDS = 2_000

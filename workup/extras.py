@@ -8,7 +8,6 @@ from typing import Any
 from workup.errors import UserError
 
 EXTRAS = {
-    "tantivy": "retrieval",
     "starlette": "retrieval",
     "uvicorn": "retrieval",
     "faiss": "dense",
