@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.audits.injections import INJECTIONS
 from workup.audits.judge import wilson
 from workup.case import Case, Fact, Kind, Source
-from workup.environments.consultation import WITHHELD, Consultation
+from workup.cases.leaks import WITHHELD
+from workup.environments.consultation import Consultation
 from workup.environments.lexical import chinese
 from workup.environments.patients import (
     SECTIONS,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from workup.case import Case, Fact, Item, Kind, Source
+from workup.cases.leaks import WITHHELD
 from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
 from workup.judges.options import right
@@ -31,7 +32,6 @@ INSTRUCTIONS = (
 )
 UNREADABLE = "Please write exactly one action."
 UNKNOWN = "Nothing on record: take it as not done or within normal limits."
-WITHHELD = "[name withheld]"
 CONCLUDE = "Give your diagnosis now."
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also bounds the lexical search.

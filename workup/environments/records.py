@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact
-from workup.environments.consultation import DIAGNOSE, UNREADABLE, WITHHELD, Consultation
+from workup.cases.leaks import WITHHELD
+from workup.environments.consultation import DIAGNOSE, UNREADABLE, Consultation
 from workup.environments.patients import SECTIONS, answered_before, listed, told
 from workup.episode import Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered
