@@ -15,7 +15,17 @@ from workup.credit import Normalise, zscore
 from workup.environments.library import Library, Shape, Told, open_library
 from workup.environments.library_teacher import LibraryTeaching
 from workup.ports import Credit, Imitate, Reinforce, Stage
-from workup.signals.searching import Composition, Likeness, Supervise, exact_match, search_reward, turn_credit, unsupervised
+from workup.signals.searching import (
+    Composition,
+    Likeness,
+    Supervise,
+    View,
+    exact_match,
+    hard,
+    search_reward,
+    turn_credit,
+    unsupervised,
+)
 
 Granularity = Literal["sequence", "turn"]
 
@@ -44,6 +54,12 @@ class GainSettings(SearchSettings):
     scorer: Literal["reference", "policy"] = Field("reference", description="who measures: a frozen reference or the live policy")
     granularity: Granularity = Field("sequence", description="gains summed over the sequence, or each paid to its own turn")
     gamma: float = Field(1.0, ge=0, le=1, description="discount of later turns' rewards (granularity=turn only)")
+
+
+class HardSettings(SearchSettings):
+    """Those of methods that pay for naming the diagnosis on the way (AutoRefine)."""
+
+    w_p: float = Field(0.1, ge=0, description="paid where the diagnosis is wrong, but what is looked at names the right one")
 
 
 class SearchMethod:
@@ -82,3 +98,13 @@ class SearchMethod:
         if isinstance(settings, GainSettings) and settings.granularity == "turn":
             return turn_credit(settings.gamma)
         return zscore(settings.normalise)
+
+
+class HardMethod(SearchMethod):
+    """Where the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` is what I_t looks at."""
+
+    settings: type[Any] = HardSettings
+    view: View = "refinement"
+
+    def supervise(self, settings: Any) -> Supervise:
+        return hard(self.shape(settings), self.view, settings.w_p)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from workup.signals.search_method import SearchMethod, SearchSettings
-from workup.signals.searching import Likeness, Supervise, embedding, hard
+from workup.signals.search_method import HardMethod, HardSettings
+from workup.signals.searching import Likeness, embedding
 
 
-class Settings(SearchSettings):
+class Settings(HardSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    w_p: float = Field(0.1, ge=0, description="paid where the diagnosis is wrong, but a refinement names the right one")
     encoder: str = Field("trigrams", description="a sentence-transformers model, or trigrams where there is none")
     threshold: float = Field(0.6, ge=0, le=1, description="τ, below which a likeness is worth nothing")
 
 
-class AutoRefineEmbedding(SearchMethod):
+class AutoRefineEmbedding(HardMethod):
     """As AutoRefine, with R_diag = cos(f(ŷ), f(y)) where that is at least τ, else 0 (Eq. 12)."""
 
     paper = "AutoRefine-Embedding (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
@@ -25,9 +24,6 @@ class AutoRefineEmbedding(SearchMethod):
 
     def likeness(self, settings: Settings) -> Likeness:
         return embedding(settings.encoder, settings.threshold)
-
-    def supervise(self, settings: Settings) -> Supervise:
-        return hard(self.shape(settings), "refinement", settings.w_p)
 
 
 method = AutoRefineEmbedding()

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from workup.signals.search_method import SearchMethod, SearchSettings
-from workup.signals.searching import Supervise, hard
+from workup.signals.search_method import HardMethod
 
 
-class Settings(SearchSettings):
-    """What can be set; the README beside this file says why the defaults are what they are."""
-
-    w_p: float = Field(0.1, ge=0, description="paid where the diagnosis is wrong, but a query names the right one")
-
-
-class AutoRefineHardSearch(SearchMethod):
+class AutoRefineHardSearch(HardMethod):
     """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ query]."""
 
     paper = "AutoRefine-HardSearch (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
     summary = "AutoRefine that pays a query naming the right diagnosis instead of a refinement"
-    settings: type[Settings] = Settings
-
-    def supervise(self, settings: Settings) -> Supervise:
-        return hard(self.shape(settings), "query", settings.w_p)
+    view = "query"
 
 
 method = AutoRefineHardSearch()

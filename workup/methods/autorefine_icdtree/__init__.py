@@ -6,18 +6,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.signals.search_method import SearchMethod, SearchSettings
-from workup.signals.searching import Likeness, Supervise, hard, icd_tree
+from workup.signals.search_method import HardMethod, HardSettings
+from workup.signals.searching import Likeness, icd_tree
 
 
-class Settings(SearchSettings):
+class Settings(HardSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    w_p: float = Field(0.1, ge=0, description="paid where the diagnosis is wrong, but a refinement names the right one")
     release: Literal["cm", "who"] = Field("cm", description="ICD-10-CM or the WHO's ICD-10")
 
 
-class AutoRefineICDTree(SearchMethod):
+class AutoRefineICDTree(HardMethod):
     """As AutoRefine, with R_diag = KG = max(0, 1 − 0.2·d) (Eq. 11)."""
 
     paper = "AutoRefine-ICDTree (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
@@ -26,9 +25,6 @@ class AutoRefineICDTree(SearchMethod):
 
     def likeness(self, settings: Settings) -> Likeness:
         return icd_tree(settings.release)
-
-    def supervise(self, settings: Settings) -> Supervise:
-        return hard(self.shape(settings), "refinement", settings.w_p)
 
 
 method = AutoRefineICDTree()
