@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Hooks:
     keep: int
 
 
-class StageTrainer(Trainer):  # type: ignore[misc]
+class StageTrainer(Trainer, ABC):  # type: ignore[misc]
     """What all stages share."""
 
     def __init__(self, *args: Any, hooks: Hooks, **kwargs: Any) -> None:
@@ -56,13 +57,13 @@ class StageTrainer(Trainer):  # type: ignore[misc]
         if self.is_fsdp_enabled:
             raise UserError("the sampler needs the whole model on every process: use data parallelism (or LoRA), not FSDP")
 
+    @abstractmethod
     def parts(self) -> list[Part]:
         """The micro-batches of the present update, on this process's device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def part_loss(self, model: Any, part: Part) -> Tensor:
         """The part's share of the loss; over all parts and processes they add up to `world` times the batch's loss."""
-        raise NotImplementedError
 
     @property
     def world(self) -> int:
