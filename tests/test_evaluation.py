@@ -236,6 +236,30 @@ def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, t
     assert server.asked == []
 
 
+def test_weights_that_cannot_be_loaded_leave_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="no policy at"):
+        api.evaluate(tmp_path / "model", cases="clinic:xs", out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_judge_of_a_panel_is_taken_from_the_users_file(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda body: '{"reason": "by its name", "grade": "wrong"}') as strict:
+        endpoint = {"base_url": strict.url, "model": "judge"}
+        named = {"doc": {"base_url": server.url, "model": "m"}, "one": endpoint, "two": endpoint, "unused": endpoint}
+        OmegaConf.save(OmegaConf.create({"endpoints": named}), tmp_path / "workup.yaml")
+        monkeypatch.chdir(tmp_path)
+        run = api.evaluate(
+            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, evaluation={"cases": 4, "anchors": False},
+            roles={"judge": "endpoint:one, endpoint:two"},
+        )  # fmt: skip
+    assert set(run.config["endpoints"]) == {"doc", "one", "two"}
+    assert run.summary["doctors"]["doc"]["accuracy"]["mean"] == 0
+
+
 def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
     def questioner(body: dict[str, Any]) -> str:
         said = [message for message in body["messages"] if message["role"] == "assistant"]

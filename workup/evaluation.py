@@ -27,6 +27,7 @@ from workup.errors import UserError
 from workup.examination import Examination, Player, examine, hybrid, oracle, playing, searching
 from workup.live import Live
 from workup.methods import load
+from workup.models.endpoint import ENDPOINT
 from workup.ports import Doctor, Environment, Model, Sampling
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
@@ -36,7 +37,6 @@ from workup.runs.summary import repeats, summarise
 from workup.settings import PolicySettings, build
 from workup.strategies import Searcher, Seat, Strategy
 
-ENDPOINT = "endpoint:"
 MODEL_FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -62,25 +62,26 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
         raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
     account = token_hex(8)
     evaluation = Evaluation.of(settings, account)
+    players = evaluation.players()
     command = shlex.join(["workup", *sys.argv[1:]])
     config = {"kind": "evaluation", "account": account, **settings.model_dump(mode="json")}
     Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
-    return _go_on(out, evaluation, live)
+    return _go_on(out, evaluation, players, live)
 
 
 def resume(path: Path, live: Live) -> Run:
     """Goes on with an interrupted evaluation: what was played is kept, but for the failed episodes."""
     with Run.open(path) as run:
         evaluation = Evaluation.of(build(PolicySettings, run.settings), run.account)
-    return _go_on(path, evaluation, live)
+    return _go_on(path, evaluation, evaluation.players(), live)
 
 
-def _go_on(path: Path, evaluation: Evaluation, live: Live) -> Run:
+def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
     from workup.report import build as build_report  # matplotlib takes a second to load
 
     began = time.monotonic()
     with Run.open(path) as run, run.alone(), closing(evaluation.staff):
-        for label, player in evaluation.players().items():
+        for label, player in players.items():
             live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
             examine(run, evaluation.examination, player, label, lambda done, _: live.step({"step": done}))
         summary = summarise(run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls)
@@ -119,12 +120,13 @@ class Evaluation:
         )
         if settings.share is not None:
             examination = replace(examination, cases=_told(source.test, settings.share, settings.seed))
+        known = anchors(source, staff.environment, settings.seed)
         for name in (settings.policy, settings.conclude or "bayes"):
             if name.startswith(ENDPOINT):
                 staff.desk.open(name)
-            elif name != "bayes" and name not in anchors(source, staff.environment, 0):
+            elif name != "bayes" and name not in known:
                 policy_path(name)
-        if settings.policy in anchors(source, staff.environment, 0) and settings.strategy is not None:
+        if settings.policy in known and settings.strategy is not None:
             raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
         # Each episode in flight takes a place in a local policy's cache; beyond it prompts are computed again and again.
         at_once = max(1, settings.concurrency // strategy_of(settings)[1].in_flight)
@@ -154,13 +156,10 @@ class Evaluation:
 
     def _seat(self, name: str) -> Seat:
         """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat template."""
-        if name.startswith(ENDPOINT):
-            model = self.staff.desk.open(name)
-            return Seat(ModelDoctor(model), model)
-        doctor = open_policy(self.settings, name)
-        return Seat(doctor, _chat(doctor.policy, name))
+        doctor = self.doctor(name)
+        return Seat(doctor, doctor.model if isinstance(doctor, ModelDoctor) else _chat(doctor.policy, name))
 
-    def doctor(self, name: str) -> Doctor:
+    def doctor(self, name: str) -> ModelDoctor | TokenDoctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
         if name.startswith(ENDPOINT):
             return ModelDoctor(self.staff.desk.open(name))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workup.engines.trl_settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.models.config import Config, refuse_secrets
-from workup.models.endpoint import EndpointSettings
+from workup.models.endpoint import ENDPOINT, EndpointSettings
 from workup.models.tiny import TinySettings
 
 T = TypeVar("T", bound=BaseModel)
@@ -124,13 +124,12 @@ def furnished(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = Config.find(None)
     roles = {**found.roles, **(values.get("roles") or {})}
-    used = {str(spec).removeprefix("endpoint:") for spec in (*roles.values(), values.get("policy"), values.get("conclude"))}
-    known = {name: endpoint.model_dump(mode="json") for name, endpoint in found.endpoints.items()}
     own = dict(values.get("endpoints") or {})
-    for spec in (values.get("policy"), values.get("conclude"), *roles.values()):
-        if known and str(spec).startswith("endpoint:") and str(spec).removeprefix("endpoint:") not in known | own:
-            found.endpoint(str(spec).removeprefix("endpoint:"))
-    endpoints = {name: known[name] for name in known if name in used} | own
+    named = (values.get("policy"), values.get("conclude"), *roles.values())
+    specs = [spec.strip() for several in named for spec in str(several).split(",")]  # a role may be several models
+    used = {spec.removeprefix(ENDPOINT) for spec in specs if spec.startswith(ENDPOINT)} - own.keys()
+    known = {name: found.endpoint(name).model_dump(mode="json") for name in sorted(used) if found.endpoints}
+    endpoints = known | own
     budget = {"budget": found.budget} if values.get("budget") is None and found.budget is not None else {}
     return {**values, **budget, "roles": roles, "endpoints": endpoints}
 

@@ -110,7 +110,8 @@ def questions(
 
 
 def _scorer(policy: str) -> Any:
-    from workup.evaluation import ENDPOINT, open_policy
+    from workup.evaluation import open_policy
+    from workup.models.endpoint import ENDPOINT
     from workup.models.scorer import LocalScorer
     from workup.settings import PolicySettings
 

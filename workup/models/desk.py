@@ -13,12 +13,10 @@ from workup.errors import UserError
 from workup.models.account import Account
 from workup.models.cached import Cached
 from workup.models.config import Config
-from workup.models.endpoint import Endpoint
+from workup.models.endpoint import ENDPOINT, Endpoint
 from workup.models.replies import FILE, Replies, clear_errors
 from workup.models.warm import cache as users_cache
 from workup.ports import Model
-
-ENDPOINT = "endpoint:"
 
 
 class Desk:

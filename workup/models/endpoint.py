@@ -35,6 +35,9 @@ LONGEST_BACKOFF = 30.0  # seconds
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
+ENDPOINT = "endpoint:"  # what stands before an endpoint's name wherever a model is named
+
+
 class Price(BaseModel):
     """Money per million tokens, in any one currency."""
 

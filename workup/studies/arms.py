@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from workup import evaluation
 from workup.errors import UserError
-from workup.evaluation import ENDPOINT
 from workup.live import Live
+from workup.models.endpoint import ENDPOINT
 from workup.runs import Run
 from workup.runs.folder import Outcome, is_run
 from workup.settings import PolicySettings, build, furnished
