@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from workup.case import Case, Fact, Kind, Source, Truth
+from workup.case import Case, Fact, Kind, Source, Truth, evidence_of
 from workup.cases import open_source
 from workup.cases.clinic import clinic, open_clinic
-from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients, evidence_of
+from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients
 from workup.cases.clinic.shapley import MOST_FACTS, shapley
 from workup.cases.clinic.tables import SUBSETS, clinic_tables, read_tables
 from workup.cases.knowledge import Categorical, TabularKnowledge

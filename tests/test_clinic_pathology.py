@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workup.case import Case, Kind
+from workup.case import Case, Kind, evidence_of
 from workup.cases.clinic import pathology
 from workup.cases.clinic.pathology import groups, marker_statistics, markers, open_pathology, rates, tumours
-from workup.cases.clinic.patients import evidence_of
 from workup.text import normalise
 
 SOURCE = open_pathology()

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
-from workup.case import Fact
+from workup.case import Fact, evidence_of
 from workup.cases.clinic import open_clinic
-from workup.cases.clinic.patients import evidence_of
 from workup.cases.clinic.shapley import shapley as oracle
 from workup.environments.consultation import Consultation
 from workup.episode import Message

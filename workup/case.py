@@ -5,7 +5,7 @@ Standard library only. Everything is frozen: a case read twice is the same case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -87,22 +87,31 @@ class Case:
     category: str = ""
 
 
-class Knowledge(Protocol):
-    """A generative model of the cases, where one exists: the oracle that anchors and criticality are computed from.
+Evidence = dict[str, tuple[str, ...]]
+"""An item's name → the ids of the facts that its answer revealed; an empty tuple is the normal answer."""
 
-    Evidence maps an item's name to the ids of the facts that its answer revealed; an empty tuple is the normal answer.
-    """
+
+def evidence_of(facts: Iterable[Fact]) -> Evidence:
+    """Findings that are present, as evidence."""
+    evidence: Evidence = {}
+    for fact in facts:
+        evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
+    return evidence
+
+
+class Knowledge(Protocol):
+    """A generative model of the cases, where one exists: the oracle that anchors and criticality are computed from."""
 
     @property
     def diagnoses(self) -> Sequence[str]:
         """The diagnoses' names, in the order of `posterior`."""
         ...
 
-    def posterior(self, evidence: dict[str, tuple[str, ...]]) -> Sequence[float]:
+    def posterior(self, evidence: Evidence) -> Sequence[float]:
         """P(diagnosis | evidence): non-negative, sums to 1, in the order of `diagnoses`."""
         ...
 
-    def gains(self, evidence: dict[str, tuple[str, ...]], items: Sequence[str]) -> Sequence[float]:
+    def gains(self, evidence: Evidence, items: Sequence[str]) -> Sequence[float]:
         """Expected information gain about the diagnosis in nats (≥ 0) of asking each of `items` next."""
         ...
 

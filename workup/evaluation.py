@@ -45,10 +45,14 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
     """The doctors that every curve is held against, by label; none where the source has no model of its cases."""
     if source.knowledge is None:
         return {}
+    world, turns, write = (source.knowledge, source.items), environment.max_turns, environment.write
+    if not environment.asks:
+        told: dict[str, Doctor] = {"told information": BayesDiagnoser(*world, write, environment.known)}
+        return {**told, "full information": FullInformationDoctor(*world, write)}
     return {
-        "random doctor": RandomDoctor(source.knowledge, source.items, environment.max_turns, seed, environment.write),
-        "greedy information": GreedyDoctor(source.knowledge, source.items, environment.max_turns, environment.write),
-        "full information": FullInformationDoctor(source.knowledge, source.items, environment.write),
+        "random doctor": RandomDoctor(*world, turns, seed, write),
+        "greedy information": GreedyDoctor(*world, turns, write),
+        "full information": FullInformationDoctor(*world, write),
     }
 
 

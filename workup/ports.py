@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from workup.case import Case, Source
+from workup.case import Case, Evidence, Source
 from workup.episode import Action, Batch, Completion, Episode, Message, Observation, Sample, Score, Scores, Turn
 from workup.errors import UserError, WorkupError
 
@@ -66,6 +66,15 @@ class Environment(Protocol):
     @property
     def phrases(self) -> Sequence[str]:
         """Everything it can say of its own accord, for a tiny policy's vocabulary."""
+        ...
+
+    @property
+    def asks(self) -> bool:
+        """Whether findings can be asked for one by one."""
+        ...
+
+    def known(self, case: Case) -> Evidence:
+        """What the opening tells of the patient."""
         ...
 
     def open(self, case: Case) -> tuple[Message, ...]: ...

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from workup.case import Case, Fact, Item, Kind, Source
+from workup.case import Case, Evidence, Fact, Item, Kind, Source, evidence_of
 from workup.cases.leaks import WITHHELD
 from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
@@ -58,7 +58,7 @@ class Consultation:
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; a consultation needs at least 1")
         self._max_turns = max_turns
-        self._items = {item.name: item for item in items}
+        self.items = {item.name: item for item in items}
         wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         # Reversed, so that a name wins over a question and the earlier item over the later one.
         self._by_wording = {normalise(wording): item for wording, item in reversed(wordings) if normalise(wording)}
@@ -90,6 +90,13 @@ class Consultation:
         from workup.environments.records import SimulatedRecord  # it wraps a consultation
 
         return SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
+
+    @property
+    def asks(self) -> bool:
+        return True
+
+    def known(self, case: Case) -> Evidence:
+        return evidence_of(case.given)
 
     @property
     def _limit(self) -> str:
@@ -128,7 +135,7 @@ class Consultation:
         if action.kind not in TAGS:
             return _message(UNREADABLE)
         request = action.content[0]
-        item = self._items.get(request) or self._find(request)
+        item = self.items.get(request) or self._find(request)
         return self._consult_record(case, request) if item is None else self._consult_item(case, item)
 
     def record(self, case: Case) -> Observation:
@@ -144,12 +151,12 @@ class Consultation:
         facts = _about(case, item.name)
         if facts:
             return self._report(case, facts, item.name)
-        parent = self._items.get(item.parent) if item.parent else None
+        parent = self.items.get(item.parent) if item.parent else None
         negative = parent is not None and not _about(case, parent.name)
         return _message(parent.normal if parent is not None and negative else item.normal, item=item.name)
 
     def _consult_record(self, case: Case, request: str) -> Observation:
-        free = [fact for fact in case.given + case.truth.facts if fact.item not in self._items]
+        free = [fact for fact in case.given + case.truth.facts if fact.item not in self.items]
         wanted = normalise(request)
         named = [fact for fact in free if fact.item and normalise(fact.item) == wanted]
         if named:
@@ -164,7 +171,7 @@ class Consultation:
         return _message(text, tuple([fact.id for fact in facts]), item)
 
     def _wording(self, name: str) -> str:
-        item = self._items.get(name)
+        item = self.items.get(name)
         return f"{name} {item.question}" if item is not None else name
 
     def _match(self, request: str) -> Item | None:

@@ -11,22 +11,29 @@ from functools import lru_cache
 
 import numpy as np
 
-from workup.case import Case, Fact, Item, Knowledge
+from workup.case import Case, Evidence, Item, Knowledge, evidence_of
 from workup.environments.consultation import DIAGNOSE
 from workup.episode import Completion, Episode, Message, Turn
 from workup.ports import Act, Sampling
 from workup.rollout import seed_key
 from workup.text import tagged
 
-Evidence = dict[str, tuple[str, ...]]
+Known = Callable[[Case], Evidence]
 Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar
 
 
-class BayesDiagnoser:
-    """Asks nothing: names what is most probable given what has been seen. A `Doctor` and a `Diagnoser` (CR-11)."""
+def _given(case: Case) -> Evidence:
+    return evidence_of(case.given)
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item], write: Write = tagged) -> None:
-        self.knowledge, self.write = knowledge, write
+
+class BayesDiagnoser:
+    """Asks nothing: names what is most probable given what has been seen. A `Doctor` and a `Diagnoser` (CR-11).
+
+    `known` is what the opening tells of a case.
+    """
+
+    def __init__(self, knowledge: Knowledge, items: Sequence[Item], write: Write = tagged, known: Known = _given) -> None:
+        self.knowledge, self.write, self.known = knowledge, write, known
         self.items = {item.name: item for item in items}
 
     async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
@@ -41,7 +48,9 @@ class BayesDiagnoser:
         An item that was answered with its parent's normal answer tells that the parent is normal.
         """
         seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
-        known = _by_item((*case.given, *(fact for fact in case.truth.facts if fact.id in seen)))
+        known = dict(self.known(case))
+        for name, ids in evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen).items():
+            known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
         for turn in past:
             item = self.items.get(turn.observation.item)
             if item is not None and not turn.observation.evidence:
@@ -63,7 +72,7 @@ class FullInformationDoctor(BayesDiagnoser):
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
         normal: Evidence = dict.fromkeys(self.items, ())
-        return normal | _by_item((*case.given, *case.truth.facts))
+        return normal | evidence_of((*case.given, *case.truth.facts))
 
 
 class RandomDoctor(BayesDiagnoser):
@@ -107,10 +116,3 @@ class GreedyDoctor(BayesDiagnoser):
         known = dict(evidence)
         unasked = [name for name in self.items if name not in known]
         return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None
-
-
-def _by_item(facts: Sequence[Fact]) -> Evidence:
-    known: Evidence = {}
-    for fact in facts:
-        known[fact.item] = (*known.get(fact.item, ()), fact.id)
-    return known

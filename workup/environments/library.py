@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from workup.case import Case, Kind, Source
+from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of
 from workup.cases.clinic.library import library
 from workup.environments.consultation import CONCLUDE, DIAGNOSE, MALFORMED, Consultation
 from workup.episode import Action, Ending, Episode, Message, Observation, Turn
@@ -74,6 +74,12 @@ class Shape:
         if self.max_turns < 1 or self.subqueries < 0 or self.passages < 1 or self.passage_tokens < 1:
             raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of findings that are told besides the presentation."""
+        told: Mapping[Told, tuple[Kind, ...]] = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}
+        return told[self.told]
+
     def take_apart(self, text: str) -> Said:
         """The one parse of a completion: see `Library.read`."""
         return _take_apart(text, self.subqueries, self.refine)
@@ -126,6 +132,15 @@ class Library:
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         return self
+
+    @property
+    def asks(self) -> bool:
+        return False
+
+    def known(self, case: Case) -> Evidence:
+        """All findings of the kinds that are told are known: those that are not mentioned are normal."""
+        normal: Evidence = {item.name: () for item in self._record.items.values() if item.kind in self.shape.kinds}
+        return normal | evidence_of((*case.given, *self._facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then what is told of the patient, the case's question and its options, one per line."""
@@ -190,11 +205,13 @@ class Library:
 
     def _further(self, case: Case) -> Iterator[str]:
         """What is told beyond the presentation. Names of diagnoses are withheld from it, as in a consultation."""
-        kinds = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}[self.shape.told]
-        facts = tuple(fact for fact in case.truth.facts if fact.kind in kinds)
+        facts = self._facts(case)
         if facts:
             told = replace(case, given=(), truth=replace(case.truth, facts=facts))
             yield from (message.content for message in self._record.record(told).messages)
+
+    def _facts(self, case: Case) -> tuple[Fact, ...]:
+        return tuple(fact for fact in case.truth.facts if fact.kind in self.shape.kinds)
 
     def _passage(self, passage: Passage) -> str:
         text = words.first(passage.text, self.shape.passage_tokens)

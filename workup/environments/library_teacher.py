@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workup.case import Case, Kind, Source
+from workup.case import Case, Source
 from workup.environments.library import DIAGNOSIS, NOTHING, REFINE, SEARCH, SEPARATOR, Library, evidence
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
@@ -116,7 +116,7 @@ class _Scene:
 
     def _findings(self) -> list[str]:
         """The names of what the patient was said to have: never of what is not told."""
-        told = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}[self.environment.shape.told]
+        told = self.environment.shape.kinds
         facts = (*self.case.given, *(fact for fact in self.case.truth.facts if fact.kind in told))
         items = {item.name for item in self.source.items}
         return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))

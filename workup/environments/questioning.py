@@ -15,7 +15,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from workup.case import Case, Fact, FixedSource, Kind, Source
+from workup.case import Case, Evidence, Fact, FixedSource, Kind, Source, evidence_of
 from workup.cases.files import Lazy
 from workup.environments.consultation import DIAGNOSE, MALFORMED, Consultation
 from workup.environments.lexical import chinese
@@ -142,6 +142,13 @@ class Questioning:
         patient = ModelPatient(self._record, models["patient"], self._personas)
         checked = CheckedPatient(patient, models["checker"]) if "checker" in models else patient
         return Questioning(self._record, checked, self._max_turns, self._personas)
+
+    @property
+    def asks(self) -> bool:
+        return True
+
+    def known(self, case: Case) -> Evidence:
+        return evidence_of(case.given)
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the presentation, the question and the options with their letters, one per line."""

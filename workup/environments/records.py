@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case, Fact
+from workup.case import Case, Evidence, Fact
 from workup.cases.leaks import WITHHELD
 from workup.environments.consultation import DIAGNOSE, UNREADABLE, Consultation
 from workup.environments.patients import SECTIONS, answered_before, listed, told
@@ -69,6 +69,13 @@ class SimulatedRecord:
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         return self.record.staffed(models)
+
+    @property
+    def asks(self) -> bool:
+        return self.record.asks
+
+    def known(self, case: Case) -> Evidence:
+        return self.record.known(case)
 
     def open(self, case: Case) -> tuple[Message, ...]:
         return self.record.open(case)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workup.case import Case, Fact, Source
-from workup.environments.doctors import BayesDiagnoser, Evidence, FullInformationDoctor
+from workup.case import Case, Evidence, Fact, Source
+from workup.environments.doctors import BayesDiagnoser, FullInformationDoctor
 from workup.episode import Episode, Turn
 from workup.methods import craft
 from workup.play.person import printable

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from workup.case import Case, Fact, Knowledge, Source
+from workup.case import Case, Fact, Knowledge, Source, evidence_of
 from workup.cases.knowledge import FLOOR, grade
 from workup.errors import UserError
 from workup.judges.assessor import misaligned
@@ -69,7 +69,7 @@ def exact(case: Case, source: Source) -> Outcome:
 
 def _psi(fact: Fact, case: Case, knowledge: Knowledge, source: Source) -> int:
     """ψ(f | d*, o_0) from LR = P(f | d*, o_0) / P(f | not d*, o_0), by Bayes the posterior odds of d* over its prior odds."""
-    stated = _evidence([*case.given, *_above(fact, case, source)])
+    stated = evidence_of([*case.given, *_above(fact, case, source)])
     place = list(knowledge.diagnoses).index(case.truth.diagnosis)
     before = knowledge.posterior(stated)[place]
     after = knowledge.posterior({**stated, fact.item: (fact.id,)})[place]
@@ -88,13 +88,6 @@ def _above(fact: Fact, case: Case, source: Source) -> list[Fact]:
         line.add(name)
         name = parents.get(name)
     return [other for other in case.truth.facts if other.item in line]
-
-
-def _evidence(facts: list[Fact]) -> dict[str, tuple[str, ...]]:
-    evidence: dict[str, tuple[str, ...]] = {}
-    for fact in facts:
-        evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
-    return evidence
 
 
 def _weighed(case: Case, weights: list[int]) -> Case:

@@ -31,8 +31,13 @@ HEALTH = {
     "entropy": "Entropy (nats)",
     "tokens_per_second": "Tokens per second",
 }
-SHORT = {"random doctor": "random", "greedy information": "greedy", "full information": "full"}
-DASHES = {"random doctor": (0, (1, 2)), "greedy information": (0, (4, 2)), "full information": (0, ())}
+SHORT = {"random doctor": "random", "told information": "told", "greedy information": "greedy", "full information": "full"}
+DASHES = {
+    "random doctor": (0, (1, 2)),
+    "told information": (0, (4, 2)),
+    "greedy information": (0, (4, 2)),
+    "full information": (0, ()),
+}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from workup.statistics import Estimate
 
 # The order in which doctors are told: from the floor to the ceiling.
-DOCTORS = ("random doctor", "untrained", "warm start", "sft", "dpo", "trained", "greedy information", "full information")
-ANCHORS = ("random doctor", "greedy information", "full information")
+ANCHORS = ("random doctor", "told information", "greedy information", "full information")
+DOCTORS = (ANCHORS[0], "untrained", "warm start", "sft", "dpo", "trained", *ANCHORS[1:])
 COLUMNS = {
     "accuracy": "accuracy",
     "macro_accuracy": "macro",

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
-from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, evidence_of, weighed
+from workup.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
+from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, weighed
 from workup.cases.clinic.tables import SEXES
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge

@@ -17,7 +17,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
 from workup.cases.clinic.tables import SEXES, Finding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 
@@ -165,14 +165,6 @@ class Clinic:
         order = np.argsort(-np.array(self.knowledge.posterior(evidence_of(given))), kind="stable")
         names = (self.knowledge.diagnoses[index] for index in order)
         return tuple([name for name in names if name != diagnosis][:DIFFERENTIALS])
-
-
-def evidence_of(facts: Sequence[Fact]) -> dict[str, tuple[str, ...]]:
-    """Facts as evidence for a `Knowledge`: the ids that each item's answer revealed."""
-    evidence: dict[str, tuple[str, ...]] = {}
-    for fact in facts:
-        evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
-    return evidence
 
 
 def weighed(knowledge: TabularKnowledge, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> tuple[Fact, ...]:

@@ -7,8 +7,7 @@ from math import comb, log
 
 import numpy as np
 
-from workup.case import Case, Fact, Knowledge
-from workup.cases.clinic.patients import evidence_of
+from workup.case import Case, Fact, Knowledge, evidence_of
 
 MOST_FACTS = 10
 """2^10 posteriors take some 50 ms in clinic s; each further fact doubles that."""
