@@ -8,15 +8,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from handmade import CASES, SOURCE, Script, fact, play
 from hypothesis import given
 from hypothesis import strategies as st
 from library_world import DOCUMENTS, index_folder, open_shelf
 
-from workup.case import Case, FixedSource, Kind
+from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
 from workup.environments import open_environment
+from workup.environments.doctors import FullInformationDoctor
 from workup.environments.library import (
     CONCLUDE,
     NOTHING,
@@ -206,6 +208,24 @@ def test_what_is_told_of_the_patient() -> None:
     assert told["presentation"] == case.presentation
     assert told["history"] == f"{case.presentation}\nYes: sputum. Fears [name withheld]."
     assert "crackles" in told["record"]
+
+
+def test_what_is_told_is_known_and_nothing_else() -> None:
+    source = open_source("clinic:s", seed=0)
+    shelves = {told: open_library(source, Shape(told=told)) for told in ("presentation", "history", "record")}
+    everything = FullInformationDoctor(source.knowledge, source.items)
+    history = {item.name for item in source.items if item.kind is Kind.HISTORY}
+    right = dict.fromkeys(shelves, 0)
+    for case in source.test[:200]:
+        known = {told: shelf.known(case) for told, shelf in shelves.items()}
+        assert known["presentation"] == evidence_of(case.given)
+        assert known["record"] == everything.evidence(case, ())
+        assert known["history"] == {item: ids for item, ids in known["record"].items() if item in history} | evidence_of(
+            case.given
+        )
+        for told, evidence in known.items():
+            right[told] += source.diagnoses[int(np.argmax(source.knowledge.posterior(evidence)))] == case.truth.diagnosis
+    assert right["presentation"] + 20 < right["history"] < right["record"] - 10
 
 
 def test_nothing_of_the_truth_is_told() -> None:
