@@ -56,6 +56,8 @@ class Believing:
         self.beliefs = beliefs
         self.probes: list[Probe] = []
 
+    seconds = 0.0
+
     async def score(self, probe: Probe) -> Logprobs:
         self.probes.append(probe)
         return Logprobs(tuple(map(self._belief, probe.contexts)), 1)

@@ -339,6 +339,8 @@ class Additive:
     def __init__(self, worth: dict[str, float], together: tuple[str, str] = ("", "")) -> None:
         self.worth, self.together = worth, together
 
+    seconds = 0.0
+
     async def score(self, probe: Probe) -> Logprobs:
         return Logprobs(tuple(map(self.of, probe.contexts)), 1)
 

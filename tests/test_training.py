@@ -68,6 +68,25 @@ def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
     assert endings.get("out of tokens", 0) < 5
 
 
+@pytest.mark.parametrize(("method", "stages", "more"), [
+    ("promed", ["tree search", "sft", "grpo"], {"max_tokens": 16, "reward": {"cases": 12}}),
+    ("cmig", ["grpo"], {"max_tokens": 48}),
+    ("igpo", ["grpo"], {"max_tokens": 48}),
+])  # fmt: skip
+def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
+    method: str, stages: list[str], more: dict[str, Any], tmp_path: Path
+) -> None:
+    run = api.train(method, out=tmp_path / "run", **{**TINY, **more})
+    assert list(dict.fromkeys(line["stage"] for line in run.metrics())) == ["warm start", *stages]
+    asked = [line for line in run.metrics() if line["stage"] == "grpo" and line.get("scoring_seconds")]
+    assert asked
+    assert all(line["scoring_seconds"] < line["seconds"] for line in asked)
+    assert "Scoring for the reward" in run.report.read_text()
+    assert "trained" in run.summary["doctors"]
+    for line in figures(run):
+        assert sum(line["parts"].values()) == pytest.approx(line["reward"])
+
+
 def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: Path) -> None:
     run = api.train("outcome", out=tmp_path / "run", **TINY)
     ours, theirs = (run_.checkpoints / "warm-start" / "model.safetensors" for run_ in (run, craft))

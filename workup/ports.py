@@ -183,6 +183,11 @@ class Scorer(Protocol):
     Raises RolloutError for what does not fit the model's context, WorkupError for a value that is not finite.
     """
 
+    @property
+    def seconds(self) -> float:
+        """What its forward passes have taken so far."""
+        ...
+
     async def score(self, probe: Probe) -> Logprobs: ...
 
     def refresh(self) -> None:

@@ -247,7 +247,7 @@ class Training:
     def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
         self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
         self.began = time.monotonic()
-        self.stage = ""
+        self.stage, self.last, self.scored = "", self.began, 0.0  # seconds of scoring until the last step
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
         self.engine = self._make_engine()
@@ -430,6 +430,10 @@ class Training:
         makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
         return makers[name](self.policy)
 
+    def _scoring(self) -> float:
+        """The seconds that this process's scorers have taken so far."""
+        return sum(scorer.seconds for found in self.scorers.values() for scorer in found.values())
+
     def _known_scorers(self) -> Mapping[str, Scorer]:
         """What the evaluations' reward asks: the newest of each kind, or one of the present weights."""
         stage = self.plan.scoring
@@ -453,7 +457,7 @@ class Training:
 
     def _begin(self, name: str, kind: str, total: int) -> None:
         """Opens a stage in the live view and drops from the folder what its last checkpoint does not know."""
-        self.stage, self.collected, self.last = name, {}, time.monotonic()
+        self.stage, self.collected, self.last, self.scored = name, {}, time.monotonic(), self._scoring()
         done = self.engine.done(kind)
         if self.engine.is_main:
             self.disk.truncate_after(name, done)
@@ -475,7 +479,10 @@ class Training:
         """Logs a step, and shows it, as step `shown` if that is another."""
         now = time.monotonic()
         seconds, self.last = now - self.last, now
+        scored, self.scored = self.scored, self._scoring()
         line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
+        if self.scored > scored:
+            line["scoring_seconds"] = self.scored - scored
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:

@@ -82,6 +82,10 @@ class LocalScorer:
         vars(model).pop("forward", None)  # an engine's, which would run the policy's own weights
         return cls(LocalPolicy(model, policy.tokenizer), **settings)
 
+    @property
+    def seconds(self) -> float:
+        return self.work.seconds
+
     def refresh(self) -> None:
         """Forgets all values; call it after the weights have changed. Nothing may be in flight."""
         assert not self.flying

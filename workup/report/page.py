@@ -104,6 +104,9 @@ def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, 
         stages = dict.fromkeys(line["stage"] for line in lines)
         yield "Steps", ", ".join(f"{sum(line['stage'] == stage for line in lines):,} {stage}" for stage in stages)
         yield "Training time", duration(sum(line.get("seconds") or 0 for line in lines))
+        if scoring := [line for line in lines if line.get("scoring_seconds")]:
+            taken, whole = (sum(line[name] for line in scoring) for name in ("scoring_seconds", "seconds"))
+            yield "Scoring for the reward", f"{100 * taken / whole:.1f} % of the time of its steps"
     if versions.get("started"):
         yield "Started", str(versions["started"]).replace("T", " ").replace("+00:00", " UTC")
     if versions.get("processor"):
