@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command_line import SCRIPT, environment, finished, told
+from library_world import index_folder
 from omegaconf import OmegaConf
 from serving import Server, completion, serving
 from werkzeug import Response
@@ -226,6 +227,7 @@ def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, t
         ({"roles": {"judge": "endpoint:dco"}}, "Did you mean 'doc'"),
         ({"environment": "consulting"}, "Did you mean 'consultation'"),
         ({"persona": "INTJ"}, "'consultation' has no setting 'persona'"),
+        ({"environment": "library", "index": "no/such/folder"}, "no/such/folder"),
         ({"persona": "XXXX", "environment": "questioning"}, "no persona 'XXXX'"),
         ({"endpoint": {"api_key": "sk-1234567890abcdef"}}, "endpoints.doc.api_key"),
         ({"budget": -1}, "setting 'budget'"),
@@ -271,6 +273,16 @@ def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
     assert doc["endings"] == {"diagnosed": 12}
     assert doc["questions"]["mean"] == 2
     assert 0 < doc["accuracy"]["mean"] < 1
+
+
+def test_a_library_is_searched_the_same_way(tmp_path: Path) -> None:
+    said = ("<search>lipase</search>", "<refine>pancreatitis</refine><diagnosis>Flu</diagnosis>")
+    with serving(lambda body: said[any(message["role"] == "assistant" for message in body["messages"])]) as server:
+        own = {"environment": "library", "index": str(index_folder())}
+        run = evaluate(server, tmp_path / "run", evaluation={"cases": 4, "anchors": False}, **own)
+    records = list(run.episodes(phase="eval"))
+    assert len(records) == 4
+    assert all(record.episode.turns[0].observation.evidence == ("pancreatitis",) for record in records)
 
 
 def test_text_ends_at_the_first_stop_string() -> None:

@@ -289,7 +289,7 @@ def test_the_clinics_own_library_and_a_folder() -> None:
 
 
 def test_cases_without_a_library_get_a_hint() -> None:
-    with pytest.raises(UserError, match=r"handmade has no library of its own: name one with reward.index=FOLDER"):
+    with pytest.raises(UserError, match=r"handmade has no library of its own: name one with index=FOLDER, or reward.index=FOLDER"):
         open_library(SOURCE, Shape())
     with pytest.raises(UserError, match="no library"):
         open_library(SOURCE, Shape(), "/nowhere")

@@ -197,10 +197,14 @@ def _environment(settings: PolicySettings, source: Source) -> Environment:
     if settings.environment is None and is_run(Path(settings.policy)):
         config = _trained(settings.policy)
         method = load(config["method"])
-        turns = {} if settings.max_turns is None else {"max_turns": settings.max_turns}
-        return method.environment(source, build(method.settings, {**config["reward"], **turns}, prefix="reward"))
-    options = {} if settings.persona is None else {"persona": settings.persona}
-    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **options)
+        named = {"max_turns": settings.max_turns, "index": settings.index}
+        return method.environment(source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward"))
+    named = {"persona": settings.persona, "index": settings.index}
+    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **_given(named))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _trained(run: str) -> Mapping[str, Any]:

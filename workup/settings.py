@@ -58,6 +58,7 @@ class PolicySettings(SupportSettings):
     environment: str | None = Field(None, description="consultation, questioning or library; as trained, or consultation")
     share: float | None = Field(None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)")
     persona: str | None = Field(None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)")
+    index: str | None = Field(None, description="library: an index folder, a server or clinic:SUBSET; a clinic's own by default")
     max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
     max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")

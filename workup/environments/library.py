@@ -245,15 +245,15 @@ def open_library(source: Source, shape: Shape, index: str = "") -> Library:
         return Library(Together(made.find), record, shape, tuple(_pieces(source, made.passages)))
     if not index:
         raise UserError(
-            f"{source.name} has no library of its own: name one with reward.index=FOLDER; "
-            "`workup index build CORPUS --out FOLDER` makes it, and reward.index=clinic:s is a built-in one"
+            f"{source.name} has no library of its own: name one with index=FOLDER, or reward.index=FOLDER in training; "
+            "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
         )
     return Library(open_retriever(index), record, shape)
 
 
-def open(source: Source, max_turns: int) -> Library:
-    """The library of the clinic whose cases `source` holds."""
-    return open_library(source, Shape(max_turns=max_turns))
+def open(source: Source, max_turns: int, index: str = "") -> Library:
+    """The library named by `index`, or that of the clinic whose cases `source` holds."""
+    return open_library(source, Shape(max_turns=max_turns), index)
 
 
 @lru_cache(maxsize=4)
