@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.figures import table
 
-NAMES = ("rollout", "step", "memory", "startup", "judging", "replies", "retrieval", "treesearch", "shapley", "gains")
+NAMES = ("rollout", "step", "memory", "startup", "judging", "replies", "retrieval", "searching", "treesearch", "shapley", "gains")
 
 
 def main() -> None:

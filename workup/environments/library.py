@@ -110,7 +110,7 @@ class Library:
 
     def __init__(self, retriever: Retriever, record: Consultation, shape: Shape | None = None, said: Sequence[str] = ()) -> None:
         self.retriever, self.shape = retriever, shape or Shape()
-        self._record, self._said = record, tuple(said)
+        self.record, self._said = record, tuple(said)
 
     @property
     def max_turns(self) -> int:
@@ -139,7 +139,7 @@ class Library:
 
     def known(self, case: Case) -> Evidence:
         """All findings of the kinds that are told are known: those that are not mentioned are normal."""
-        normal: Evidence = {item.name: () for item in self._record.items.values() if item.kind in self.shape.kinds}
+        normal: Evidence = {item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds}
         return normal | evidence_of((*case.given, *self._facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
@@ -208,7 +208,7 @@ class Library:
         facts = self._facts(case)
         if facts:
             told = replace(case, given=(), truth=replace(case.truth, facts=facts))
-            yield from (message.content for message in self._record.record(told).messages)
+            yield from (message.content for message in self.record.record(told).messages)
 
     def _facts(self, case: Case) -> tuple[Fact, ...]:
         return tuple(fact for fact in case.truth.facts if fact.kind in self.shape.kinds)

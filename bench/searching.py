@@ -1,0 +1,102 @@
+"""What searching costs a rollout: 128 episodes of three searches each, beside the same searches answered from memory.
+
+Both play the same episodes with the same model (`ward.Interviewer`, which searches for one finding after another), and read the
+same evidence: three passages of sixteen words. Ours asks an index folder of 50,000 passages, opened by memory map; the
+baseline is told what that one would find, at once. What differs is retrieval alone, in processor time and in waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from bench.figures import Figure, race
+from bench.retrieval import chunks, words
+from bench.ward import EPISODES, MAX_TOKENS, SIZE, Interviewer
+from workup.case import Case, Source
+from workup.cases.clinic import open_clinic
+from workup.environments.library import SEARCH, Library, Shape, open_library
+from workup.episode import Episode
+from workup.models.local import LocalPolicy
+from workup.models.tiny import build
+from workup.ports import Passage
+from workup.retrieval.index import IndexSettings
+from workup.retrieval.index import build as build_index
+from workup.rollout import Job, Play, TokenDoctor, play_all
+
+ROUNDS = 3
+PASSAGES, SHOWN = 50_000, 16
+SHAPE = Shape(subqueries=0, passages=3, passage_tokens=SHOWN)
+
+
+class Remembered:
+    """A `Retriever` that was told every answer beforehand."""
+
+    def __init__(self, found: Mapping[str, Sequence[Passage]]) -> None:
+        self.found = found
+
+    async def search(self, query: str, k: int) -> Sequence[Passage]:
+        return self.found[query][:k]
+
+
+def measure() -> list[Figure]:
+    torch.set_num_threads(1)
+    source = open_clinic("s")
+    cases = [source.train[index] for index in range(EPISODES)]
+    with TemporaryDirectory() as folder:
+        shelf = open_library(source, SHAPE, str(index(Path(folder), source)))
+        policy = searcher(source, shelf)
+        memory = Library(Remembered(asyncio.run(answers(source, shelf))), shelf.record, SHAPE)
+        if texts(play(policy, shelf, cases)) != texts(play(policy, memory, cases)):
+            raise SystemExit("searching: the two played different episodes")
+        contestants = {"ours": lambda: play(policy, shelf, cases), "remembered": lambda: play(policy, memory, cases)}
+        seconds = race(contestants, ROUNDS)
+    ours, remembered = seconds["ours"], seconds["remembered"]
+    name = f"rollout of {EPISODES} episodes that search, beside evidence at no cost"
+    return [Figure(name, ours, remembered, "s", ours / remembered, 1.1, False)]
+
+
+def index(folder: Path, source: Source) -> Path:
+    """Passages of made-up words, each about one of the source's items, the first items more often than the last."""
+    spelled, rng, row = np.asarray(words(), object), np.random.default_rng(0), 0
+    names = [item.name for item in source.items]
+    mass = 1 / np.arange(1, len(names) + 1)
+    with (folder / "corpus.jsonl").open("w") as lines:
+        for chunk in chunks(PASSAGES):
+            for ranks, about in zip(chunk, rng.choice(len(names), len(chunk), p=mass / mass.sum()), strict=True):
+                text = f"{names[about]} {' '.join(spelled[ranks])}"
+                lines.write(json.dumps({"id": str(row), "title": "", "text": text}) + "\n")
+                row += 1
+    build_index([folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none"))
+    return folder / "index"
+
+
+def searcher(source: Source, shelf: Library) -> LocalPolicy:
+    """A policy that searches for one finding in every turn."""
+    plain, tokenizer = build(source, shelf.phrases, SIZE.model_copy(update={"context": 2048}), seed=1)
+    model = Interviewer(plain.config)
+    model.load_state_dict(plain.state_dict())
+    ids = tokenizer.convert_tokens_to_ids
+    model.follow(ids(f"<{SEARCH}>"), ids([item.name for item in source.items]), ids(f"</{SEARCH}>"))
+    return LocalPolicy(model.eval(), tokenizer)
+
+
+async def answers(source: Source, shelf: Library) -> dict[str, Sequence[Passage]]:
+    names = [item.name for item in source.items]
+    return dict(zip(names, await asyncio.gather(*(shelf.retriever.search(name, SHAPE.passages) for name in names)), strict=True))
+
+
+def play(policy: LocalPolicy, library: Library, cases: Sequence[Case]) -> list[Episode]:
+    policy.refresh()
+    jobs = [Job(case, key) for key, case in enumerate(cases)]
+    return asyncio.run(play_all(jobs, library, TokenDoctor(policy), Play(temperature=1.0, max_tokens=MAX_TOKENS)))
+
+
+def texts(episodes: Sequence[Episode]) -> list[list[str]]:
+    return [[m.content for turn in e.turns for m in turn.observation.messages] for e in episodes]
