@@ -35,7 +35,7 @@ from workup.models.desk import Desk
 from workup.models.endpoint import EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Judge, Reinforce, Request
+from workup.ports import Instruments, Judge, Reinforce, Request
 from workup.settings import Settings
 
 LATENCY, CONCURRENCY = 0.3, 128
@@ -94,7 +94,7 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
     lessons = ([Teaching().demonstrate(whole, environment, 0, 16 * k + i) for i in range(16)] for k in range(LESSONS))
     engine.imitate(lessons, LESSONS)
     stage = next(stage for stage in method.stages(method.settings()) if isinstance(stage, Reinforce))
-    collection = Collection(stage, source, environment, judge, settings, Share(0, 1, engine.gather), lambda step: None)
+    collection = Collection(stage, source, environment, settings, Share(0, 1), lambda step: None, lambda: Instruments(judge))
     times[:] = [time.perf_counter()]
     engine.reinforce(collection.collect, settings.steps)
     return [after - before for before, after in pairwise(times)]

@@ -32,7 +32,7 @@ from workup.judges.exact import ExactJudge
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import build
-from workup.ports import Demonstration, Reinforce
+from workup.ports import Demonstration, Instruments, Reinforce
 from workup.runs import Run, versions
 from workup.settings import Settings
 
@@ -75,7 +75,7 @@ def run(folder: Path) -> list[Seconds]:
         engine.imitate(([lesson(source, environment, 16 * k + i) for i in range(16)] for k in range(LESSONS)), LESSONS)
         steps.clear()
         stage = next(s for s in method.stages(method.settings(max_turns=TURNS)) if isinstance(s, Reinforce))
-        collection = Collection(stage, source, environment, ExactJudge(), settings, Share(0, 1, engine.gather), keep)
+        collection = Collection(stage, source, environment, settings, Share(0, 1), keep, lambda: Instruments(ExactJudge()))
         engine.reinforce(collection.collect, settings.steps)
     for before, step in reversed(list(pairwise(steps))):
         step["total"] -= before["total"]

@@ -28,7 +28,7 @@ from workup.judges.verdicts import Verdicts
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Imitate, Instruments, Judge, Reinforce, alone
+from workup.ports import Imitate, Instruments, Judge, Reinforce
 from workup.settings import Settings
 
 METHOD = load("craft")
@@ -63,7 +63,8 @@ def collection(
     given = {"method": "craft", "batch": 4, "group": 3, "max_tokens": 8, "seed": 5, **values}
     kept: list[Step] = []
     settings = Settings.model_validate(given)
-    made = Collection(stage, source, environment, judge or ExactJudge(), settings, share or Share(0, 1, alone), kept.append)
+    tools = Instruments(judge or ExactJudge())
+    made = Collection(stage, source, environment, settings, share or Share(0, 1), kept.append, lambda: tools)
     return made, kept
 
 
@@ -85,7 +86,7 @@ def test_the_policy_is_worth_testing_with() -> None:
 def test_shares_hold_whole_groups_and_part_the_jobs_exactly(world: int) -> None:
     for step in range(5):
         whole = collection(batch=6)[0].jobs(step)
-        parts = [collection(batch=6, share=Share(rank, world, alone))[0].jobs(step) for rank in range(world)]
+        parts = [collection(batch=6, share=Share(rank, world))[0].jobs(step) for rank in range(world)]
         assert Counter((job.case.id, job.key) for part in parts for job in part) == Counter(
             (job.case.id, job.key) for job in whole
         )
@@ -126,7 +127,7 @@ def test_samples_carry_the_models_own_log_probabilities() -> None:
 
 def test_records_tell_processes_apart() -> None:
     """Where an epoch ends within a step both may play the same case."""
-    keys = [record.key for rank in range(2) for record in collect(share=Share(rank, 2, alone), batch=16)[1].records]
+    keys = [record.key for rank in range(2) for record in collect(share=Share(rank, 2), batch=16)[1].records]
     assert len(keys) == 48
     assert len(set(keys)) == 48
     assert {key[3] for key in keys} == {1}

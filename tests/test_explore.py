@@ -30,7 +30,7 @@ from workup.exploration import Exploration, kept, pairs
 from workup.explorers import best, best_and_worst, samples, tree
 from workup.judges.exact import ExactJudge
 from workup.methods import load
-from workup.ports import Act, Explore, Found, Sampling, Trial
+from workup.ports import Act, Explore, Found, Instruments, Sampling, Trial
 from workup.runs import Record, Run
 from workup.samples import imitated, spoken
 from workup.settings import Settings
@@ -139,7 +139,7 @@ def test_what_is_kept(drawn: list[tuple[bool, int]]) -> None:
 def exploration(cases: int = 0, explorer: Any = None, **settings: Any) -> Exploration:
     stage = Explore("look", explorer or samples(2), correctness(0.2), best_and_worst, cases)
     read = Settings(method="x", **settings)
-    return Exploration(stage, SOURCE.train, ENVIRONMENT, ExactJudge(), read, {})
+    return Exploration(stage, SOURCE.train, ENVIRONMENT, read, Instruments(ExactJudge()))
 
 
 def test_every_case_is_searched_once_and_never_more_than_there_are() -> None:

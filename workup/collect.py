@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from workup.case import Source
@@ -14,7 +13,7 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
 from workup.judges.verdicts import Verdicts
-from workup.ports import LIVE, Environment, Gather, Instruments, Judge, Model, Policy, Reinforce, Scorer
+from workup.ports import LIVE, Environment, Instruments, Policy, Reinforce
 from workup.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.runs import Record
 from workup.samples import sample
@@ -30,7 +29,6 @@ class Share:
 
     rank: int
     world: int
-    gather: Gather
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Step:
 class Collection:
     """The experience of one reinforcement stage; `keep` receives every step before its update.
 
-    `models` are those that the reward may ask, by role, the doctor with its present weights among them.
+    `instruments` is asked anew in every step: what the reward may reach for, the doctor with its present weights included.
     """
 
     def __init__(
@@ -52,16 +50,13 @@ class Collection:
         stage: Reinforce,
         source: Source,
         environment: Environment,
-        judge: Judge,
         settings: Settings,
         share: Share,
         keep: Callable[[Step], None],
-        scorers: Mapping[str, Scorer] = MappingProxyType({}),
-        models: Callable[[], Mapping[str, Model]] = dict,
+        instruments: Callable[[], Instruments],
     ) -> None:
-        self.stage, self.environment, self.judge, self.settings, self.share, self.keep, self.scorers, self.models = (
-            stage, environment, judge, settings, share, keep, scorers, models,
-        )  # fmt: skip
+        self.stage, self.environment, self.settings, self.share = stage, environment, settings, share
+        self.keep, self.instruments = keep, instruments
         self.cases = balanced(source.train, power=settings.balance, seed=settings.seed) if settings.balance else source.train
         self.order = Order(len(self.cases), settings.seed)
 
@@ -69,17 +64,18 @@ class Collection:
         """This process's samples of step `step` ≥ 0: they depend on policy, settings and step alone."""
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
-        verdicts = Verdicts(self.judge)
-        if LIVE in self.scorers:
-            self.scorers[LIVE].refresh()
+        own = self.instruments()
+        verdicts = Verdicts(own.judge)
+        if LIVE in own.scorers:
+            own.scorers[LIVE].refresh()
         # Judged while others still play: an endpoint's latency is paid once, after the last episode.
         settled = await play_all(
             jobs, self.environment, TokenDoctor(policy), play, self.settings.concurrency, then=verdicts.settle
         )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
-        scores = await self.stage.reward(batch, Instruments(verdicts, self.share.gather, self.scorers, self.models()))
-        advantages = self.stage.credit(batch, scores, self.share.gather)
+        scores = await self.stage.reward(batch, replace(own, judge=verdicts))
+        advantages = self.stage.credit(batch, scores, own.gather)
         samples: list[Sample] = []
         records = [self._record(step, e, None, k) for k, (e, correct) in enumerate(settled) if correct is None]
         for group, marks, credits in zip(good, scores, advantages, strict=True):

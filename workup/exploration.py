@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any
 
 from workup.case import Case
@@ -24,13 +24,11 @@ from workup.ports import (
     Explore,
     Found,
     Instruments,
-    Judge,
-    Model,
     Pair,
     Policy,
     Sampling,
-    Scorer,
     Trial,
+    alone,
 )
 from workup.rollout import TokenDoctor, check_failures, seed_key
 from workup.runs import Record, Run
@@ -50,13 +48,10 @@ class Exploration:
         stage: Explore,
         cases: Sequence[Case],
         environment: Environment,
-        judge: Judge,
         settings: Settings,
-        scorers: Mapping[str, Scorer],
-        models: Mapping[str, Model] = MappingProxyType({}),
+        instruments: Instruments,
     ) -> None:
-        self.stage, self.environment, self.judge, self.settings = stage, environment, judge, settings
-        self.scorers, self.models = scorers, models
+        self.stage, self.environment, self.settings, self.instruments = stage, environment, settings, instruments
         self.total = min(stage.cases or len(cases), len(cases))
         order = Order(len(cases), settings.seed)
         self.cases = [cases[order[place]] for place in range(self.total)]
@@ -77,10 +72,11 @@ class Exploration:
 
     async def search(self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]) -> None:
         """Searches `cases` of step `step`; `keep` receives a case's records as soon as its search is over."""
-        verdicts, doctor = Verdicts(self.judge), TokenDoctor(policy)
-        if LIVE in self.scorers:
-            self.scorers[LIVE].refresh()
-        instruments = Instruments(verdicts, scorers=self.scorers, models=self.models)
+        verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
+        if LIVE in self.instruments.scorers:
+            self.instruments.scorers[LIVE].refresh()
+        # Each process searches cases of its own, one at a time: there is no batch to gather.
+        instruments = replace(self.instruments, judge=verdicts, gather=alone)
 
         async def value(episode: Episode) -> Score:
             settled, correct = await verdicts.settle(episode)

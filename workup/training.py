@@ -46,6 +46,7 @@ from workup.ports import (
     Environment,
     Explore,
     Imitate,
+    Instruments,
     Method,
     Model,
     Prefer,
@@ -298,11 +299,10 @@ class Training:
     def _explore(self, stage: Explore) -> None:
         """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
         plan, disk, s = self.plan, self.disk, self.settings
-        scorers = self._scorers(stage)
-        exploration = Exploration(stage, plan.source.train, plan.environment, plan.staff.judge, s, scorers, self._models())
+        exploration = Exploration(stage, plan.source.train, plan.environment, s, self._instruments(stage)())
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
         first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
-        self.stage, self.last = stage.name, time.monotonic()
+        self._clock(stage.name)
         self.policy.refresh()
         if self.engine.is_main:
             self.live.stage(stage.name, exploration.total, done=exploration.before(first), unit="case")
@@ -367,11 +367,8 @@ class Training:
 
     def _reinforce(self, stage: Reinforce) -> int:
         self._begin(stage.name, "reinforce", self.settings.steps)
-        share = Share(self.engine.rank, self.engine.world, self.engine.gather)
-        plan, scorers = self.plan, self._scorers(stage)
-        loop = Collection(
-            stage, plan.source, plan.environment, plan.staff.judge, self.settings, share, self._keep, scorers, self._models
-        )
+        plan, share = self.plan, Share(self.engine.rank, self.engine.world)
+        loop = Collection(stage, plan.source, plan.environment, self.settings, share, self._keep, self._instruments(stage))
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
         return self.settings.steps
@@ -417,6 +414,10 @@ class Training:
             self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
 
+    def _instruments(self, stage: Reinforce | Explore) -> Callable[[], Instruments]:
+        scorers = self._scorers(stage)
+        return lambda: Instruments(self.plan.staff.judge, self.engine.gather, scorers, self._models())
+
     def _models(self) -> Mapping[str, Model]:
         """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
         from workup.models.chat import LocalChat
@@ -457,12 +458,16 @@ class Training:
 
     def _begin(self, name: str, kind: str, total: int) -> None:
         """Opens a stage in the live view and drops from the folder what its last checkpoint does not know."""
-        self.stage, self.collected, self.last, self.scored = name, {}, time.monotonic(), self._scoring()
+        self._clock(name)
         done = self.engine.done(kind)
         if self.engine.is_main:
             self.disk.truncate_after(name, done)
             if total:
                 self.live.stage(name, total, done=done)
+
+    def _clock(self, name: str) -> None:
+        """What is logged from here on belongs to the stage `name`, and took its time from now."""
+        self.stage, self.collected, self.last, self.scored = name, {}, time.monotonic(), self._scoring()
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update: one that is killed in between is played and written again."""
