@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from workup.audits.probes import INJECTION, judgements, probes
 from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
 from workup.commands.audit import app
-from workup.errors import UserError
+from workup.errors import RolloutError, UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 
 PATHOLOGY = open_source("clinic:pathology")
@@ -243,6 +244,8 @@ def test_the_command_says_why_probes_failed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     with serving(lambda body: fault(500)) as server:
         words = ["judge", "--model", "endpoint:mine", "--cases", "clinic:xs", "--n", "3"]
-        done = CliRunner().invoke(app, [*words, "--config", str(workup_yaml(tmp_path, server.url))], catch_exceptions=False)
+        done = CliRunner().invoke(app, [*words, "--config", str(workup_yaml(tmp_path, server.url))])
     assert "500" in done.stdout
     assert "–" in done.stdout
+    assert isinstance(done.exception, RolloutError), "an audit of which nothing came has failed"
+    assert re.fullmatch(r"all \d+ probes failed: .*500.*", str(done.exception))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from workup.errors import RolloutError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Measure how far to trust the models in supporting roles.")
 
@@ -53,6 +56,7 @@ def judge(
     if out is not None:
         found.write(out)
         console.print(out, markup=False)
+    _answered(found.failures(), len(found.compared))
 
 
 @app.command()
@@ -93,6 +97,7 @@ def simulator(
     if out is not None:
         found.write(out, texts=not source.restricted)
         console.print(out, markup=False)
+    _answered(found.failures(), len(found.judged))
 
 
 @app.command()
@@ -125,3 +130,9 @@ def names(
     console = Console(highlight=False)
     console.print(table(mapped, icd))
     console.print(f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the model")
+
+
+def _answered(failures: Counter[str], asked: int) -> None:
+    """An audit of which nothing came is no audit. Raises RolloutError with the commonest reason."""
+    if asked and failures.total() == asked:
+        raise RolloutError(f"all {asked} probes failed: {failures.most_common(1)[0][0]}")
