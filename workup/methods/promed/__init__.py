@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import Literal
 
@@ -119,6 +121,8 @@ def promed_reward(settings: Settings) -> Reward:
         )
         cases = {episode.case.id: episode.case for episode in episodes} if settings.scorers else {}
         given = {id: settings.weighing.giveaways(case) for id, case in cases.items()}
+        if any(given.values()):
+            _warn()
         scores = iter([
             score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
             for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
@@ -126,6 +130,15 @@ def promed_reward(settings: Settings) -> Reward:
         return [[next(scores) for _ in group] for group in batch]
 
     return reward
+
+
+@cache
+def _warn() -> None:
+    """Once per process: the scores tell which cases."""
+    logging.getLogger(__name__).warning(
+        "some facts contain the answer even as the patient tells them: their Shapley values say nothing about evidence; "
+        "the scores count them as 'giveaways'"
+    )
 
 
 async def gains(episodes: Sequence[Episode], settings: Settings, instruments: Instruments) -> Sequence[Sequence[float]]:
