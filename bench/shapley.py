@@ -1,7 +1,7 @@
 """Shapley values from packed orders beside batches of separate prompts, and antithetic pairs beside plain sampling.
 
-Cases have the proportions of mediQ's in tokens: 130 of instructions (the consultation's), 60 of question, options and first
-sentence, 12 per fact, 5 in the answer; random words of one token each in a chat template. Both sides score the same
+Cases have the proportions of mediQ's in tokens: 130 of instructions (the encounter's), 60 of question, options and first
+sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177, 88, 14 and 7 of them); random words of one token each in a chat template. Both sides score the same
 coalitions of the same orders with the same weights and agree to 1e-4; `agree` checks it. The separate prompts are not slowed
 down: nothing is scored twice, they are sorted by length, padded on the right, attend causally without any mask, and pass the
 output layer only where an answer's token is predicted; their batches are as large as does them good.
@@ -32,7 +32,7 @@ from workup.signals.shapley import Game, Order, Plan, answer_game, estimate, exa
 ROUNDS = 3
 CASES, ORDERS = 2, 4  # per measurement
 VOCABULARY, WIDTH, LAYERS = 2_000, 512, 2
-RULES, QUESTION, FACT, ANSWER = 40, 60, 12, 5
+RULES, QUESTION, FACT, ANSWER = 130, 60, 12, 5
 TARGETS = {8: 5.0, 16: 8.0, 30: 15.0}
 MARKS = ("<|start|>", "<|end|>", "user", "assistant", "\n")
 CHAT = (
