@@ -1,10 +1,11 @@
 """Shapley values from packed orders beside batches of separate prompts, and antithetic pairs beside plain sampling.
 
 Cases have the proportions of mediQ's in tokens: 130 of instructions (the encounter's), 60 of question, options and first
-sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177, 88, 14 and 7 of them); random words of one token each in a chat template. Both sides score the same
-coalitions of the same orders with the same weights and agree to 1e-4; `agree` checks it. The separate prompts are not slowed
-down: nothing is scored twice, they are sorted by length, padded on the right, attend causally without any mask, and pass the
-output layer only where an answer's token is predicted; their batches are as large as does them good.
+sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177, 88, 14 and 7 of them); random words of one token
+each in a chat template. Both sides score the same coalitions of the same orders with the same weights and agree to 1e-4;
+`agree` checks it. The separate prompts are not slowed down: nothing is scored twice, they are sorted by length, padded on
+the right, attend causally without any mask, and pass the output layer only where an answer's token is predicted; their
+batches are as large as does them good.
 """
 
 from __future__ import annotations
