@@ -210,6 +210,14 @@ def test_what_is_told_of_the_patient() -> None:
     assert "crackles" in told["record"]
 
 
+def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
+    """Neither a search nor its absence finds a share of the patient's findings: undefined is no zero."""
+    for lines in (["<diagnosis>Flu</diagnosis>"], ["<search>fever</search>", "<refine>b</refine><diagnosis>Flu</diagnosis>"]):
+        measures = measure(play(Script(*lines), SHELF, CASES[0]), True, asks=SHELF.asks)
+        assert measures["coverage"] is measures["recall"] is None
+        assert measures["accuracy"] == 1
+
+
 def test_what_is_told_is_known_and_nothing_else() -> None:
     source = open_source("clinic:s", seed=0)
     shelves = {told: open_library(source, Shape(told=told)) for told in ("presentation", "history", "record")}

@@ -119,7 +119,7 @@ class Collection:
             sample=number * self.share.world + self.share.rank,
             correct=correct,
             score=score,
-            measures=measure(episode, correct) if correct is not None else {},
+            measures=measure(episode, correct, asks=self.environment.asks) if correct is not None else {},
             advantages=made.advantages if made else (),
         )
 

@@ -178,7 +178,9 @@ async def _examine(
     records = []
     for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
-        measures = measure(episode, bool(correct), examination.costs) | measured if judged else {}
+        measures = (
+            measure(episode, bool(correct), examination.costs, asks=examination.environment.asks) | measured if judged else {}
+        )
         score = next(scores) if judged and examination.reward else None
         records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
     return records

@@ -118,7 +118,7 @@ class Exploration:
             sample=number,
             correct=trial.correct,
             score=trial.score,
-            measures={**measure(trial.episode, trial.correct), **(figures or {})},
+            measures={**measure(trial.episode, trial.correct, asks=self.environment.asks), **(figures or {})},
         )
 
 

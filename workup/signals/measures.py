@@ -9,26 +9,30 @@ from workup.signals import facts
 from workup.signals.documents import doc_hit
 
 
-def measure(episode: Episode, correct: bool, costs: Mapping[str, float] | None = None) -> dict[str, float | None]:
+def measure(
+    episode: Episode, correct: bool, costs: Mapping[str, float] | None = None, *, asks: bool = True
+) -> dict[str, float | None]:
     """Every measure of one episode by name; None where it is undefined, so that averages leave it out.
+
+    `asks` is the environment's: whether findings could be asked for.
 
     - accuracy: 0 or 1, `correct` as the judge saw it
     - questions: actions other than the diagnosis, malformed ones included
     - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see `workup.signals.facts`
-    - doc_hit: 0 or 1, in episodes that searched documents: whether one of them names the truth (CM-16); there recall and coverage
-      of the patient's record are undefined
+    - doc_hit: 0 or 1, in episodes that searched documents: whether one of them names the truth (CM-16)
+    - where nothing can be asked recall and coverage of the patient's record are undefined, whether anything was searched or not
     - malformed: share of the turns that held no readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
     """
     costs = costs or {}
-    searched = any(turn.action.kind == "search" for turn in episode.turns)  # documents, not the patient's record
+    searched = any(turn.action.kind == "search" for turn in episode.turns)
     malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
     return {
         "accuracy": float(correct),
         "questions": float(episode.questions),
-        "recall": facts.criticality_recall(episode) if facts.scored(episode) and not searched else None,
-        "coverage": None if searched else facts.coverage(episode),
+        "recall": facts.criticality_recall(episode) if facts.scored(episode) and asks else None,
+        "coverage": facts.coverage(episode) if asks else None,
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),
         "repeats": facts.repeats(episode),
