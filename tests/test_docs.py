@@ -21,7 +21,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
-from workup.roles import CODER
+from workup.signals.naming import CODER
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")])

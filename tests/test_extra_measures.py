@@ -192,6 +192,7 @@ def test_an_evaluation_takes_them_and_a_coder_helps(ward: str, tmp_path: Path, m
     with serving(answer) as server:
         run = evaluate(server.url, ward, tmp_path / "run")
         assert sum(body["model"] == "coder" for body in server.asked) == 1
+    assert {call["role"]: call["calls"] for call in run.summary["calls"]}["coder"] == 1, "booked under its own name"
     found = run.summary["doctors"]["doctor"]
     assert (found["accuracy"]["mean"], found["kg"]["mean"], found["unmapped"]["mean"]) == (0.0, pytest.approx(0.6), 0.0)
     assert found["em_kg"]["mean"] == pytest.approx(0.3)

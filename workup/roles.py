@@ -13,7 +13,7 @@ from workup.models.config import Config
 from workup.models.desk import Desk
 from workup.ports import Environment, Judge
 from workup.settings import SupportSettings
-from workup.signals.extra import CODER
+from workup.signals.naming import CODER
 
 EXACT = "exact"
 CLOSED = (

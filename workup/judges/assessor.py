@@ -46,11 +46,15 @@ class Assessor(Protocol[Q_contra, V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A prompt of ours: what is to be decided and how to answer. An edited text needs a new `version`."""
+    """A prompt of ours: what is to be decided and how to answer. An edited text needs a new `version`.
+
+    `role` is under whose name its calls are booked.
+    """
 
     version: str
     text: str
     max_tokens: int = 1024
+    role: str = "judge"
 
 
 async def consult(
@@ -62,7 +66,7 @@ async def consult(
 ) -> Shape:
     """The model's checked answer about `sections` (title, cleaned content). Raises RolloutError when there is none."""
     messages = (Message("system", f"{rubric.text}\n\n{RULES}"), Message("user", f"{fenced(sections)}\n\n{CLOSING}"))
-    return await ask(model, Request("judge", rubric.version, messages, max_tokens=rubric.max_tokens), shape, check)
+    return await ask(model, Request(rubric.role, rubric.version, messages, max_tokens=rubric.max_tokens), shape, check)
 
 
 @dataclass(frozen=True, slots=True)

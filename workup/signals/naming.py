@@ -158,6 +158,9 @@ class _Answer(BaseModel):
     code: str
 
 
+CODER = "coder"
+"""The role of a language model that codes what no dictionary knows."""
+
 RUBRIC = Rubric(
     "icd-code/1",
     "You give the ICD-10 code of a disease.\n"
@@ -167,6 +170,7 @@ RUBRIC = Rubric(
     "If the name is no disease, injury, symptom or reason for an encounter, the code is an empty text.\n"
     'Answer with one JSON object: {"code": "…"}.',
     max_tokens=100,
+    role=CODER,
 )
 
 

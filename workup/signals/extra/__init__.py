@@ -17,9 +17,6 @@ from workup.episode import Ending, Episode
 from workup.errors import RolloutError, unknown
 from workup.ports import Model
 
-CODER = "coder"
-"""The role of a model that gives the ICD-10 code of what no dictionary knows."""
-
 Values = Mapping[str, float | None]
 # episode, verdict → values by name, None where undefined; raises RolloutError for what a model could not decide
 Measure = Callable[[Episode, bool], Awaitable[Values]]

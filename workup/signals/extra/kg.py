@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from workup.case import Case
 from workup.episode import Episode
 from workup.ports import Model
-from workup.signals.extra import CODER, Measure, Values
+from workup.signals.extra import Measure, Values
 from workup.signals.icd_distance import kg, tree
-from workup.signals.naming import Coder, names_of
+from workup.signals.naming import CODER, Coder, names_of
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
