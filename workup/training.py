@@ -247,10 +247,8 @@ class Training:
 
     def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
         self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
-        self.began = time.monotonic()
-        self.stage, self.last, self.scored = "", self.began, 0.0  # seconds of scoring until the last step
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
-        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
+        self._clock("")
         self.engine = self._make_engine()
 
     def run(self) -> None:
@@ -467,7 +465,8 @@ class Training:
 
     def _clock(self, name: str) -> None:
         """What is logged from here on belongs to the stage `name`, and took its time from now."""
-        self.stage, self.collected, self.last, self.scored = name, {}, time.monotonic(), self._scoring()
+        self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
+        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update: one that is killed in between is played and written again."""

@@ -74,9 +74,13 @@ class Shape:
         if self.max_turns < 1 or self.subqueries < 0 or self.passages < 1 or self.passage_tokens < 1:
             raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
 
+    def facts(self, case: Case) -> tuple[Fact, ...]:
+        """The findings that are told besides the presentation."""
+        return tuple(fact for fact in case.truth.facts if fact.kind in self.kinds)
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of findings that are told besides the presentation."""
+        """Their kinds."""
         told: Mapping[Told, tuple[Kind, ...]] = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}
         return told[self.told]
 
@@ -140,7 +144,7 @@ class Library:
     def known(self, case: Case) -> Evidence:
         """All findings of the kinds that are told are known: those that are not mentioned are normal."""
         normal: Evidence = {item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds}
-        return normal | evidence_of((*case.given, *self._facts(case)))
+        return normal | evidence_of((*case.given, *self.shape.facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then what is told of the patient, the case's question and its options, one per line."""
@@ -205,13 +209,10 @@ class Library:
 
     def _further(self, case: Case) -> Iterator[str]:
         """What is told beyond the presentation. Names of diagnoses are withheld from it, as in a consultation."""
-        facts = self._facts(case)
+        facts = self.shape.facts(case)
         if facts:
             told = replace(case, given=(), truth=replace(case.truth, facts=facts))
             yield from (message.content for message in self.record.record(told).messages)
-
-    def _facts(self, case: Case) -> tuple[Fact, ...]:
-        return tuple(fact for fact in case.truth.facts if fact.kind in self.shape.kinds)
 
     def _passage(self, passage: Passage) -> str:
         text = words.first(passage.text, self.shape.passage_tokens)

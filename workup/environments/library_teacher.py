@@ -116,8 +116,7 @@ class _Scene:
 
     def _findings(self) -> list[str]:
         """The names of what the patient was said to have: never of what is not told."""
-        told = self.environment.shape.kinds
-        facts = (*self.case.given, *(fact for fact in self.case.truth.facts if fact.kind in told))
+        facts = (*self.case.given, *self.environment.shape.facts(self.case))
         items = {item.name for item in self.source.items}
         return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
 
