@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,13 +64,16 @@ def chunks(passages: int) -> Iterator[list[np.ndarray]]:
         yield np.split(ranks, np.cumsum(lengths)[:-1])[: passages - start]
 
 
-def write(file: Path, passages: int) -> None:
-    spelled, row = np.asarray(words(), object), 0
+def texts(passages: int) -> Iterator[str]:
+    spelled = np.asarray(words(), object)
+    for chunk in chunks(passages):
+        yield from (" ".join(spelled[ranks]) for ranks in chunk)
+
+
+def write(file: Path, passages: Iterable[str]) -> None:
     with file.open("w") as lines:
-        for chunk in chunks(passages):
-            for ranks in chunk:
-                lines.write(json.dumps({"id": str(row), "title": "", "text": " ".join(spelled[ranks])}) + "\n")
-                row += 1
+        for row, text in enumerate(passages):
+            lines.write(json.dumps({"id": str(row), "title": "", "text": text}) + "\n")
 
 
 def queries() -> list[str]:
@@ -151,7 +154,7 @@ def alone(what: str, folder: Path, passages: int) -> dict[str, Any]:
 def all_of(folder: Path, passages: int, parts: Sequence[str] = ("build", "ours", "bm25s")) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "corpus.jsonl").exists():
-        write(folder / "corpus.jsonl", passages)
+        write(folder / "corpus.jsonl", texts(passages))
     return {part: alone(part, folder, passages) for part in parts}
 
 

@@ -8,7 +8,6 @@ baseline is told what that one would find, at once. What differs is retrieval al
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +16,13 @@ import numpy as np
 import torch
 
 from bench.figures import Figure, race
-from bench.retrieval import chunks, words
-from bench.ward import EPISODES, MAX_TOKENS, SIZE, Interviewer
+from bench.retrieval import texts, write
+from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
 from workup.case import Case, Source
 from workup.cases.clinic import open_clinic
 from workup.environments.library import SEARCH, Library, Shape, open_library
 from workup.episode import Episode
 from workup.models.local import LocalPolicy
-from workup.models.tiny import build
 from workup.ports import Passage
 from workup.retrieval.index import IndexSettings
 from workup.retrieval.index import build as build_index
@@ -51,9 +49,9 @@ def measure() -> list[Figure]:
     cases = [source.train[index] for index in range(EPISODES)]
     with TemporaryDirectory() as folder:
         shelf = open_library(source, SHAPE, str(index(Path(folder), source)))
-        policy = searcher(source, shelf)
+        policy = LocalPolicy(*interviewer(source, shelf.phrases, SEARCH, SIZE.model_copy(update={"context": 2048})))
         memory = Library(Remembered(asyncio.run(answers(source, shelf))), shelf.record, SHAPE)
-        if texts(play(policy, shelf, cases)) != texts(play(policy, memory, cases)):
+        if read(play(policy, shelf, cases)) != read(play(policy, memory, cases)):
             raise SystemExit("searching: the two played different episodes")
         contestants = {"ours": lambda: play(policy, shelf, cases), "remembered": lambda: play(policy, memory, cases)}
         seconds = race(contestants, ROUNDS)
@@ -64,27 +62,12 @@ def measure() -> list[Figure]:
 
 def index(folder: Path, source: Source) -> Path:
     """Passages of made-up words, each about one of the source's items, the first items more often than the last."""
-    spelled, rng, row = np.asarray(words(), object), np.random.default_rng(0), 0
     names = [item.name for item in source.items]
     mass = 1 / np.arange(1, len(names) + 1)
-    with (folder / "corpus.jsonl").open("w") as lines:
-        for chunk in chunks(PASSAGES):
-            for ranks, about in zip(chunk, rng.choice(len(names), len(chunk), p=mass / mass.sum()), strict=True):
-                text = f"{names[about]} {' '.join(spelled[ranks])}"
-                lines.write(json.dumps({"id": str(row), "title": "", "text": text}) + "\n")
-                row += 1
+    about = np.random.default_rng(0).choice(names, PASSAGES, p=mass / mass.sum())
+    write(folder / "corpus.jsonl", (f"{name} {text}" for name, text in zip(about, texts(PASSAGES), strict=True)))
     build_index([folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none"))
     return folder / "index"
-
-
-def searcher(source: Source, shelf: Library) -> LocalPolicy:
-    """A policy that searches for one finding in every turn."""
-    plain, tokenizer = build(source, shelf.phrases, SIZE.model_copy(update={"context": 2048}), seed=1)
-    model = Interviewer(plain.config)
-    model.load_state_dict(plain.state_dict())
-    ids = tokenizer.convert_tokens_to_ids
-    model.follow(ids(f"<{SEARCH}>"), ids([item.name for item in source.items]), ids(f"</{SEARCH}>"))
-    return LocalPolicy(model.eval(), tokenizer)
 
 
 async def answers(source: Source, shelf: Library) -> dict[str, Sequence[Passage]]:
@@ -98,5 +81,5 @@ def play(policy: LocalPolicy, library: Library, cases: Sequence[Case]) -> list[E
     return asyncio.run(play_all(jobs, library, TokenDoctor(policy), Play(temperature=1.0, max_tokens=MAX_TOKENS)))
 
 
-def texts(episodes: Sequence[Episode]) -> list[list[str]]:
+def read(episodes: Sequence[Episode]) -> list[list[str]]:
     return [[m.content for turn in e.turns for m in turn.observation.messages] for e in episodes]

@@ -44,13 +44,13 @@ class Interviewer(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers ships
         return out
 
 
-def interviewer(source: Source, environment: Consultation) -> tuple[Interviewer, Any]:
-    """Model and tokenizer."""
-    plain, tokenizer = build(source, environment.phrases, SIZE, seed=1)
+def interviewer(source: Source, phrases: Sequence[str], tag: str = "ask", size: TinySettings = SIZE) -> tuple[Interviewer, Any]:
+    """Model and tokenizer; `tag` is what it does in every turn, `phrases` are the environment's."""
+    plain, tokenizer = build(source, phrases, size, seed=1)
     model = Interviewer(plain.config)
     model.load_state_dict(plain.state_dict())
     ids = tokenizer.convert_tokens_to_ids
-    model.follow(ids("<ask>"), ids([item.name for item in source.items]), ids("</ask>"))
+    model.follow(ids(f"<{tag}>"), ids([item.name for item in source.items]), ids(f"</{tag}>"))
     return model.eval(), tokenizer
 
 
@@ -67,7 +67,7 @@ class Ward:
     def open(cls) -> Ward:
         source = open_clinic("s")
         environment = Consultation(source.items, source.diagnoses, TURNS)
-        return cls(source, environment, *interviewer(source, environment))
+        return cls(source, environment, *interviewer(source, environment.phrases))
 
     @cached_property
     def cases(self) -> list[Case]:
