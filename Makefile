@@ -22,7 +22,7 @@ help: ## what can be made
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (5 minutes)
+demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s --config demo.yaml --out runs/demo
 

@@ -44,7 +44,7 @@ def look(spec: str, count: int) -> None:
     from workup.cases import open_source
     from workup.cases.order import Order
 
-    source = open_source(spec, seed=SEED)
+    source = open_source(spec)
     order = Order(len(source.train), SEED)
     for place in range(min(count, len(source.train))):
         assert source.train[order[place]].presentation

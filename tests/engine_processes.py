@@ -1,8 +1,8 @@
-"""Trains on this process's share of fixed batches; started by the test with two processes, and called by it with one."""
+"""Trains on this process's share of fixed batches, in one process or as one of two."""
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,12 @@ def train(folder: Path) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
 
 
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    trained = train(target)
+def run(rank: int, port: int, folder: Path) -> None:
+    """One of two processes that find each other at `port`; the first one saves what came out."""
+    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in where.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "true"}
+    trained = train(folder)
     if torch.distributed.get_rank() == 0:
-        torch.save(trained, target / "weights.pt")
+        torch.save(trained, folder / "weights.pt")
+    torch.distributed.destroy_process_group()

@@ -121,7 +121,8 @@ def score(episode: Episode, right: bool) -> Score:
     """CRAFT's reward in its terms."""
     total = sum(fact.weight or 0 for fact in episode.case.truth.facts)
     found = sum(fact.weight or 0 for fact in episode.case.truth.facts if fact.id in episode.discovered)
-    parts = {"α·CR·acc": right * found / total, "β·acc": 0.5 * right, "λ·t/T": -0.1 * len(episode.turns) / 11}
+    recall = found / total if total else 0.0
+    parts = {"α·CR·acc": right * recall, "β·acc": 0.5 * right, "λ·t/T": -0.1 * len(episode.turns) / 11}
     if episode.ending is not Ending.DIAGNOSED:
         parts["malformed"] = -0.2
     return Score.at_end(episode, sum(parts.values()), **parts)

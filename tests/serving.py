@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import json
 import os
@@ -10,20 +11,22 @@ import re
 import socket
 import struct
 import threading
-import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import pytest
 from pytest_httpserver import HTTPServer
+from waiting import HANG
 from werkzeug import Request, Response
 
 Answer = Callable[[dict[str, Any]], "str | Response"]
 
 
 class Server:
-    """What it was asked, in order, when, and how much at once, and where it listens.
+    """What it was asked, in order, and how much at once, and where it listens.
 
     An answer that is a Response goes out as it is: a fault (`fault`, `truncated`, `Reset` make them).
     """
@@ -31,7 +34,6 @@ class Server:
     def __init__(self, url: str, answer: Answer) -> None:
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.times: list[float] = []  # time.monotonic() of each arrival
         self.most = 0  # requests in flight at once
         self.answer = answer
         self.url = url
@@ -43,7 +45,6 @@ class Server:
         with self._lock:
             self.asked.append(body)
             self.headers.append(dict(request.headers))
-            self.times.append(time.monotonic())
             self._inside += 1
             self.most = max(self.most, self._inside)
         try:
@@ -93,6 +94,51 @@ class Reset(Response):
         raise ConnectionResetError
 
 
+class Gate:
+    """Answers as many questions as it is told to, and holds those that follow.
+
+    So a test decides how far a client gets, whatever the speed of either.
+    """
+
+    def __init__(self, answer: Answer, free: int = 0) -> None:
+        self.answer, self.free = answer, free
+        self.held = 0  # questions that wait for an answer
+        self._dropping = False
+        self._changed = threading.Condition()
+
+    def __call__(self, body: dict[str, Any]) -> str | Response:
+        with self._changed:
+            self.held += 1
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self.free > 0 or self._dropping, HANG)
+            self.held -= 1
+            if self._dropping:
+                return Response("nobody waits for it", status=410)
+            self.free -= 1
+        return self.answer(body)
+
+    def allow(self, more: int) -> None:
+        """Answers `more` further questions, those that are held first."""
+        with self._changed:
+            self.free, self._dropping = self.free + more, False
+            self._changed.notify_all()
+
+    def full(self, count: int) -> None:
+        """Returns once everything that was allowed is answered and `count` questions are held."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.held >= count and not self.free, HANG)
+
+    def drop(self) -> None:
+        """Gives up on a client that was killed: nothing that it asked is answered, until `allow`.
+
+        Returns once everything that it left on the wire has reached the server.
+        """
+        with self._changed:
+            self.free, self._dropping = 0, True
+            self._changed.notify_all()
+        settled()
+
+
 @cache
 def listening() -> HTTPServer:
     """The one server of this process, since stopping one takes half a second; each test has an address of its own on it."""
@@ -112,7 +158,7 @@ def _dispatch(request: Request) -> Response:
     return server.respond(request) if server else Response("this test is over", status=410)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(answer: Answer) -> Iterator[Server]:
     """An address that answers for the length of a test."""
     number = str(next(_numbers))
@@ -121,3 +167,27 @@ def serving(answer: Answer) -> Iterator[Server]:
         yield _open[number]
     finally:
         del _open[number]
+
+
+def settled() -> None:
+    """Returns once all requests of clients that have ended have reached their server."""
+    # This request is accepted after all connections that were made before it.
+    with pytest.raises(urllib.error.HTTPError, match="410"):
+        urllib.request.urlopen(listening().url_for("/0/v1/chat/completions"), b"", HANG)
+    for thread in threading.enumerate():
+        if "process_request_thread" in thread.name:
+            thread.join(HANG)
+
+
+def free_port() -> int:
+    """A port for a server that is yet to start.
+
+    The kernel gives none of these to an outgoing connection, or to a server that leaves the choice
+    to it, so nobody takes it in between. Test processes begin their search at different ports.
+    """
+    lowest, highest = 20_000, 32_000
+    for step in range(highest - lowest):
+        port = lowest + (os.getpid() * 97 + step) % (highest - lowest)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no free port")

@@ -26,7 +26,7 @@ def test_ten_lines_of_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "random doctor" in looked.summary["doctors"]
     assert api.open_run(tmp_path / "run").summary == run.summary
     assert api.resume(tmp_path / "run").summary == run.summary
-    assert run.export_parquet(tmp_path / "episodes.parquet") == len(run.episodes()) == 2 * 4 + 5 * 6
+    assert run.export_parquet(tmp_path / "episodes.parquet") == len(run.episodes()) == 2 * 4 + 6 * 6
 
 
 def test_mistakes_are_told_in_the_command_lines_words(tmp_path: Path) -> None:

@@ -20,13 +20,14 @@ from sklearn.metrics import cohen_kappa_score
 from test_model_judges import taken_apart
 from typer.testing import CliRunner
 
-from workup.audits.judge import Audit, Compared, audit, estimates, wilson
+from workup.audits.judge import Audit, Compared, audit, estimates
 from workup.audits.probes import INJECTION, judgements, probes
 from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
 from workup.commands.audit import app
 from workup.errors import RolloutError, UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.statistics import wilson
 
 PATHOLOGY = open_source("clinic:pathology")
 SIZES = {"diagnosis": 11, "answer": 11, "entailment": 4, "ranking": 7, "examinations": 7}  # classes of probes
@@ -117,7 +118,7 @@ def test_kappa_and_accuracy_are_the_libraries(pairs: list[tuple[str, str]]) -> N
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilsons_interval_is_scipys(counts: tuple[int, int]) -> None:
     theirs = binomtest(*counts).proportion_ci(method="wilson")
-    assert wilson(*counts) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+    assert wilson(counts[0] / counts[1], counts[1]) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
 def test_the_intervals_cover_the_truth() -> None:

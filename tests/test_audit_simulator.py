@@ -36,7 +36,7 @@ from workup.environments.patients import UNKNOWN, Said
 from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 
-CLINIC = open_source("clinic:xs", seed=0)
+CLINIC = open_source("clinic:xs", split=0)
 CHINESE = FixedSource(
     "手写",
     (),

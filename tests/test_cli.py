@@ -5,35 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import SCRIPT, SMALL, environment, workup
+from command_line import SMALL, Call, environment, finished, forked, workup
+from waiting import HANG
 
-from workup import cli, methods, strategies
+from workup import methods, strategies
+from workup.cases import open_source
+from workup.cases.jsonl import line_of
 from workup.runs import Run
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`workup WORDS` in this process and an empty folder: (exit status, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["workup", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +42,12 @@ def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Pa
         "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy', 'matplotlib'} & sys.modules.keys()), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, env=environment(tmp_path), check=False
+        [sys.executable, "-c", code, *words],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
     )
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
     assert "usage" in done.stdout.lower()
@@ -67,10 +58,8 @@ def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Pa
         assert "no medical device" in done.stdout
 
 
-def test_the_console_script_is_installed() -> None:
-    done = subprocess.run([str(SCRIPT), "--help"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0
-    assert "train" in done.stdout
+def test_the_console_script_is_installed(tmp_path: Path) -> None:
+    assert "train" in finished("--help", cwd=tmp_path)
 
 
 def test_methods_are_listed_with_their_settings(call: Call) -> None:
@@ -94,10 +83,12 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
     ("words", "said"),
     [
         (("tarin", "craft"), r"No such command 'tarin'"),
-        (("train",), r"Missing argument 'method'"),
+        (("train",), r"METHOD is missing: a method's name \(`workup methods`\)"),
+        (("train", "craft", "--case", "clinic:xs"), r"no option '--case'. Did you mean '--cases'\?"),
+        (("craft", "--cases", "clinic:xs"), r"'craft' is a method: type workup train craft"),
         (("train", "crfat"), r"no method 'crfat'. Did you mean 'craft'\?"),
         (("train", "nowhere.at.all:method"), r"cannot import 'nowhere.at.all'"),
-        ((*TRAIN, "--outt", "x"), r"No such option"),
+        ((*TRAIN, "--outt", "x"), r"no option '--outt'. Did you mean '--out'\?"),
         ((*TRAIN, "stesp=3"), r"no setting 'stesp'. Did you mean 'steps'\?"),
         ((*TRAIN, "sft.stesp=3"), r"no setting 'sft.stesp'. Did you mean 'sft.steps'\?"),
         ((*TRAIN, "reward.alhpa=3"), r"no setting 'reward.alhpa'. Did you mean 'reward.alpha'\?"),
@@ -109,25 +100,28 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
         ((*TRAIN, "steps"), r"'steps' is no setting: write key=value"),
         ((*TRAIN, "=3"), r"'=3' is no setting"),
         ((*TRAIN, "steps=[1"), r"settings: "),
-        ((*TRAIN, "steps=${nothing}"), r"settings: "),
+        ((*TRAIN, "steps=${nothing}"), r"settings, field 'steps': \$\{…\} is not filled in"),
         ((*TRAIN, "balance=1"), r"cannot be balanced"),
         ((*TRAIN, "loss_type=gpro"), r"setting 'loss_type': "),
-        ((*TRAIN, "--config", "none.yaml"), r"none.yaml: no such settings file"),
-        ((*TRAIN, "--policy", "./nowhere"), r"no policy at './nowhere'"),
+        ((*TRAIN, "--config", "none.yaml"), r"none.yaml: no such file"),
+        ((*TRAIN, "--policy", "./nowhere"), r"no weights './nowhere'"),
         (("train", "craft", "--cases", "clinic:xxl", "--out", "run"), r"xxl.*xs"),
         (("train", "craft", "--cases", "klinic:xs", "--out", "run"), r"klinic"),
         (("train", "craft", "--cases", "jsonl:none.jsonl", "--out", "run"), r"none.jsonl"),
         (("train", "craft", "--cases", "mediq:none.jsonl", "--out", "run"), r"none.jsonl"),
         (("train", "craft", "--cases", "ddxplus:none", "--out", "run"), r"none"),
-        (("evaluate", "randon doctor", "--cases", "clinic:xs", "--out", "run"), r"no policy at 'randon doctor'"),
+        (
+            ("evaluate", "randon doctor", "--cases", "clinic:xs", "--out", "run"),
+            r"no policy 'randon doctor'. Did you mean 'random doctor'\?",
+        ),
         (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "evaluation.case=3"), r"'evaluation.cases'"),
-        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "conclude=no/bo/dy"), r"no policy at 'no/bo/dy'"),
-        (("evaluate", "random doctor", "--out", "run"), r"Missing option '--cases'"),
+        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "conclude=no/bo/dy"), r"no weights 'no/bo/dy'"),
+        (("evaluate", "random doctor", "--out", "run"), r"--cases is missing: SCHEME:REST.*`workup sources`"),
         (("resume", "nowhere"), r"nowhere does not exist"),
         (("report", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere"), r"compare needs two runs or more"),
-        (("cases", "clinic"), r"write 'clinic:s'"),
+        (("cases", "clinic"), r"write it as in 'clinic:s'"),
         (("cases", "clinic:xs", "--export", "no/such/folder/x.jsonl"), r"no/such/folder/x.jsonl: cannot be written"),
         (("evaluate", ".", "--cases", "clinic:xs", "--out", "run"), r"'\.' is neither a model folder .* nor a run folder"),
         (("evaluate", "tiny", "--cases", "clinic:xs", "--out", "run"), r"'tiny' is trained first: workup train METHOD"),
@@ -162,7 +156,7 @@ def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> 
     assert run.config["sft"]["steps"] == 2
     assert run.config["evaluation"]["cases"] == 4
     assert run.config["reward"]["alpha"] == 2.5
-    assert run.summary["doctors"].keys() == {"warm start", "trained"}
+    assert run.summary["doctors"].keys() == {"untrained", "warm start", "trained"}
     for wrong in ("steps: [1\n", "- 1\n- 2\n", "\x00"):
         (tmp_path / "wrong.yaml").write_text(wrong)
         status, _, err = call("train", "craft", "--config", "wrong.yaml", "--out", "other")
@@ -172,9 +166,7 @@ def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> 
 
 
 def test_no_test_case_is_told_before_anything_is_done(call: Call, tmp_path: Path) -> None:
-    call("cases", "clinic:xs", "--export", "cases.jsonl")
-    line = (tmp_path / "cases.jsonl").read_text().splitlines()[0]
-    (tmp_path / "one.jsonl").write_text(line + "\n")
+    (tmp_path / "one.jsonl").write_text(line_of(open_source("clinic:xs").test[0]) + "\n")
     status, _, err = call("train", "craft", "--cases", "jsonl:one.jsonl", "--out", "run")
     assert status == 2
     assert re.search(r"no (test|training) case", err)
@@ -203,16 +195,13 @@ def test_a_read_only_place_is_named(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [40_000, 200_000])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(room: int, tmp_path: Path) -> None:
     """A limit on the size of a file stands for the full disk; it strikes the database or the checkpoint."""
-    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); from workup.cli import main; main()"
     words = ("train", "craft", "--cases", "clinic:xs", *SMALL, "evaluation.anchors=false", "--out", "run")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tmp_path, env=environment(tmp_path / "cache"), capture_output=True, text=True,
-        timeout=240, check=False,
-    )  # fmt: skip
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
+    done = forked(*words, cwd=tmp_path, prepare=limit)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert re.search(r"full|too large", done.stderr), done.stderr
-    again = workup("resume", "run", cwd=tmp_path)
+    again = forked("resume", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert Run.open(tmp_path / "run").summary["doctors"]["trained"]["episodes"] == 10
 
@@ -226,32 +215,58 @@ def test_cases_are_shown_to_people(call: Call) -> None:
     assert "clinic:xs" in out
     assert call("cases", "clinic:xs", "-n", 2)[1] == out
     assert call("cases", "clinic:xs", "-n", 2, "--seed", 1)[1] != out
+    assert call("cases", "clinic:xs", "-n", 2, "--split", 1)[1] != out
 
 
-def test_export_validate_and_back(call: Call, tmp_path: Path) -> None:
+def test_the_split_alone_decides_what_is_held_out(call: Call, tmp_path: Path) -> None:
+    cases = open_source("clinic:xs").test[:30]
+    lines = [line_of(case) for case in cases]
+    (tmp_path / "own.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    def held_out(*words: object) -> list[str]:
+        assert call("cases", "jsonl:own.jsonl", "--export", "out.jsonl", *words)[0] == 0
+        return (tmp_path / "out.jsonl").read_text().splitlines()
+
+    assert held_out() == held_out("--seed", 1) == held_out("--split", 0) != held_out("--split", 1)
+
+
+def test_export_validate_and_back(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workup.cases.clinic.patients.TEST", 500)  # of 100,000 test cases
     assert call("cases", "clinic:xs", "--export", "out.jsonl")[:2] == (0, "out.jsonl\n")
     assert call("cases", "jsonl:out.jsonl", "--validate")[0] == 0
     assert call("cases", "out.jsonl", "--validate") == (0, "out.jsonl: valid\n", "")
     status, _, err = call("cases", "jsonl:out.jsonl")
     assert status == 0, err
-    status, _, err = call(
+    lines = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "out.jsonl").write_text("".join([*lines[:3], "{\n", *lines[3:]]))
+    told = f"1 of {len(lines) + 1:,} rows left out: line 4: not JSON"
+    assert told in call("cases", "jsonl:out.jsonl", "-n", "0")[1].replace("\n", " ")
+    status, out, err = call(
         "train", "outcome", "--cases", "jsonl:out.jsonl", "--out", "run", "tiny.width=32", "sft.steps=2", "steps=1",
         "batch=2", "group=2", "max_tokens=8", "evaluation.cases=5",
     )  # fmt: skip
     assert status == 0, err
+    assert told in out
     summary = Run.open("run").summary
     assert summary["cases"] == "jsonl:out.jsonl"
     assert summary["doctors"]["trained"]["episodes"] == 5
+    status, out, err = call("evaluate", "run", "--cases", "jsonl:out.jsonl", "--out", "seen", "evaluation.cases=2")
+    assert status == 0, err
+    assert told in out
 
 
 def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Path) -> None:
-    call("cases", "clinic:xs", "--export", "good.jsonl")
-    lines = (tmp_path / "good.jsonl").read_text().splitlines()[:8]
+    lines = [line_of(case) for case in open_source("clinic:xs").test[:8]]
     broken = json.loads(lines[4])
     broken["presentation"] = 7
     for bad, field in ((json.dumps(broken), "presentation"), ('{"id": ', None), ("[]", None)):
         (tmp_path / "bad.jsonl").write_text("\n".join([*lines[:4], bad, *lines[5:]]) + "\n")
-        for words in (("train", "craft", "--cases", "jsonl:bad.jsonl", "--out", "run"), ("cases", "jsonl:bad.jsonl")):
+        for words in (
+            ("train", "craft", "--cases", "jsonl:bad.jsonl", "--out", "run", "strict=true"),
+            ("evaluate", "random doctor", "--cases", "jsonl:bad.jsonl", "--out", "run", "strict=true"),
+            ("prepare", "facts", "--cases", "bad.jsonl", "--out", "o.jsonl", "--model", "exact", "--strict"),
+            ("cases", "jsonl:bad.jsonl", "--strict"),
+        ):
             status, _, err = call(*words)
             assert (status, len(err.strip().splitlines())) == (2, 1), err
             assert "bad.jsonl, line 5" in err
@@ -260,6 +275,7 @@ def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Pat
         assert status == 2
         assert "line 5" in out
         assert err == "error: bad.jsonl: 1 problem\n"
+        assert len(out.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -281,19 +297,22 @@ def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
     }  # fmt: skip
     assert summary["steps"] == 36
     assert summary["seconds"] > 0
-    assert list(summary["doctors"]) == ["warm start", "trained", "random doctor", "greedy information", "full information"]
+    played = ["untrained", "warm start", "trained", "random doctor", "greedy information", "full information"]
+    assert list(summary["doctors"]) == played
     for doctor in summary["doctors"].values():
         assert doctor["episodes"] == doctor["cases"] == 10
         for metric in ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage"):
             figure = doctor[metric]
             assert figure.keys() >= {"mean", "low", "high", "n"}
-            if figure["n"]:
+            if figure["low"] is None:  # numbers that are no shares, and all equal: nothing tells how they spread
+                assert metric == "questions" or figure["n"] < 2
+            else:
                 assert figure["low"] <= figure["mean"] <= figure["high"]
     assert summary["doctors"]["full information"]["accuracy"]["mean"] > 0.8
     names = {path.name for path in folder.iterdir()}
     assert names >= {
         "config.yaml", "versions.json", "metrics.jsonl", "episodes.sqlite", "checkpoints", "policy", "summary.json",
-        "report.html",
+        "report.html", "transcripts",
     }  # fmt: skip
     assert "workup train craft" in json.loads((folder / "versions.json").read_text())["command"]
 
@@ -305,10 +324,14 @@ def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Pat
     page = (trained[0] / "report.html").read_text()
     assert "<html" in page
     assert not re.search(r"(src|href)=[\"']https?:", page)
-    status, out, err = call("compare", trained[0], trained[0], "--html", "both.html")
+    shutil.copytree(trained[0], tmp_path / "again")
+    status, out, err = call("compare", trained[0], "again", "--html", "both.html")
     assert status == 0, err
     assert "accuracy" in out
+    assert "what success goes with" in out
     assert "<html" in (tmp_path / "both.html").read_text()
+    assert "transcripts/1.html" in page
+    assert "both-transcripts/1.html" in (tmp_path / "both.html").read_text()
 
 
 def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: Call) -> None:

@@ -200,7 +200,7 @@ def test_a_missing_file_or_column_is_told(tmp_path):
 
 
 def test_sources_open_by_name():
-    source: Source = open_source("clinic:s", seed=4)
+    source: Source = open_source("clinic:s", split=4)
     assert (source.name, len(source.train), len(source.test)) == ("clinic:s", TRAIN, TEST)
     assert len(source.items) == 30
     assert set(source.diagnoses) == {disease.name for disease in TABLES.subset("s").diseases}
@@ -214,15 +214,15 @@ def test_sources_open_by_name():
 
 @given(st.sampled_from(SUBSETS), st.sampled_from(["train", "test"]), st.integers(0, TEST - 1), st.integers(0, 5))
 @settings(max_examples=40, deadline=None)
-def test_a_case_depends_on_seed_split_and_index_alone(subset, split, index, seed):
-    cases = getattr(open_clinic(subset, seed), split)
+def test_a_case_depends_on_split_side_and_index_alone(subset, side, index, split):
+    cases = getattr(open_clinic(subset, split), side)
     case = cases[index]
-    assert case == Patients(subset, seed, split, range(TRAIN))[index]
+    assert case == Patients(subset, split, side, range(TRAIN))[index]
     assert case == cases[index - len(cases)] == cases[index:][0] == cases[: index + 1][-1]
     assert case.id.endswith(f":{index}")
 
 
-def test_cases_differ_between_indices_splits_and_seeds():
+def test_cases_differ_between_indices_sides_and_splits():
     source = open_clinic("s")
     records = [case.truth.record for case in source.train[:300]]
     assert len(set(records)) > 295

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean, median, stdev
 
 import numpy as np
@@ -16,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library_world import index_folder, open_shelf, scorer
 
-from workup import methods
+from workup import api, methods
 from workup.case import Case, Truth
 from workup.environments.library import evidence
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
@@ -24,8 +26,11 @@ from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
 from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, Reinforce, alone
 from workup.retrieval.corpus import Document
+from workup.settings import Settings, build
 from workup.signals.searching import (
+    PUBMEDBERT,
     Gains,
+    Likeness,
     Supervision,
     compose,
     embedding,
@@ -38,6 +43,7 @@ from workup.signals.searching import (
     turn_gains,
 )
 from workup.text import normalise
+from workup.training import Plan
 
 SHELF = open_shelf()
 SHAPE = SHELF.shape
@@ -383,6 +389,20 @@ def test_likeness_below_the_threshold_is_worth_nothing() -> None:
     assert asyncio.run(embedding("trigrams", 0.99)("allergic sinusitis", case)) == 0.0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["not {}", "{} or wrong", "!{}", "{}?", "no {}", "{} was ruled out", "probably {}", "{} / gout"],
+)
+@pytest.mark.parametrize("likeness", [icd_tree(), embedding("trigrams", 0.6)])
+def test_a_denied_or_hedged_name_earns_nothing(likeness: Likeness, answer: str) -> None:
+    case = Case("x", "", Truth("Acute myocardial infarction", codes=("I21",), aliases=("Cardiac infarction",)))
+    for name in ("acute myocardial infarction", "cardiac infarction"):
+        assert asyncio.run(likeness(name, case)) == pytest.approx(1)
+        assert asyncio.run(likeness(answer.format(name), case)) == 0.0
+    hedged = Case("y", "", Truth("Possible NSTEMI / STEMI", codes=("I21",)))
+    assert asyncio.run(likeness("possible NSTEMI / STEMI", hedged)) == pytest.approx(1), "its own name"
+
+
 # --- ablations by one line (CM-15) ---
 
 
@@ -417,3 +437,81 @@ def test_granularity_moves_credit_to_turns() -> None:
     first, second, third, last = advantages["turn"]
     assert third > first == second
     assert last > third  # format
+
+
+# --- the paper's encoder, where it is at hand (CM-14) ---
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, and no way to any server."""
+    from huggingface_hub import constants
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a server was asked")
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tmp_path
+
+
+def cached(hub: Path, name: str, *, weights: bool = True) -> None:
+    """A BERT with random weights, laid down as the hub's client lays down what it has fetched."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    place = hub / f"models--{name.replace('/', '--')}"
+    folder = place / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("0" * 40)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    words += [f"##{word}" for word in words[5:]]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    shape = BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertModel(shape).save_pretrained(folder)
+    if not weights:
+        (folder / "model.safetensors").unlink()
+
+
+def test_without_the_papers_encoder_trigrams_stand_in_and_it_is_said(hub: Path) -> None:
+    method = methods.load("autorefine-embedding")
+    settings = method.settings()
+    assert settings.encoder == "trigrams"
+    (note,) = method.notes(settings)
+    assert "not by the paper's encoder" in note
+    cached(hub, PUBMEDBERT[1], weights=False)
+    assert method.settings().encoder == "trigrams", "half a model is none"
+
+
+@pytest.mark.parametrize("name", [PUBMEDBERT[0], PUBMEDBERT[-1]])
+def test_the_papers_encoder_is_taken_where_it_is_at_hand_and_no_server_is_asked(hub: Path, name: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    cached(hub, name)
+    method = methods.load("autorefine-embedding")
+    settings = method.settings()
+    assert settings.encoder == name
+    assert method.notes(settings) == ()
+    assert method.settings(encoder="trigrams").encoder == "trigrams"
+    case = Case("x", "", Truth("asthma"))
+    assert asyncio.run(method.likeness(settings)("asthma", case)) == pytest.approx(1, abs=1e-5)
+    assert methods.load("cmig").settings(diagnosis="embedding").encoder == name
+
+
+def test_a_run_says_which_encoder_paid_it_and_goes_on_with_that_one(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The weights come to the machine after the run began: it goes on as it began."""
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    small = {"steps": 1, "batch": 2, "group": 2, "max_tokens": 8, "tiny": {"width": 16, "heads": 2, "layers": 1}}
+    small |= {"sft": {"steps": 1, "batch": 2}, "evaluation": {"cases": 1, "anchors": False}, "max_failed": 1.0}
+    run = api.train("autorefine-embedding", cases="clinic:xs", out=tmp_path / "run", **small)
+    assert run.config["reward"]["encoder"] == "trigrams"
+    (note,) = run.config["notes"]
+    assert note in capsys.readouterr().out.replace("\n", " ")
+    assert "encoder" not in run.settings.get("notes", "")
+    assert "not by the paper" in run.report.read_text()
+    cached(hub, PUBMEDBERT[0])
+    again = Plan.of(build(Settings, run.settings), run.account)
+    assert again.options.encoder == "trigrams"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -128,12 +129,11 @@ def test_export_and_import_pass_answers_on(call: Call, filled: list[str], tmp_pa
 
 def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_path: Path) -> None:
     table = rows(call("costs")[1])
-    folder = str((tmp_path / "folder").resolve())
     assert table == [
         ["run", "calls", "from cache", "tokens read", "written", "cost"],
         ["run-0", "3", "0", "300", "30", "0.7500"],
         ["run-1", "3", "1", "300", "30", "0.7500"],
-        [folder, "0", "1", "0", "0", "0.0000"],
+        ["folder", "0", "1", "0", "0", "0.0000"],
         ["6", "2", "600", "60", "1.5000"],
     ]
     table = rows(call("costs", "--run", "run-1")[1])
@@ -148,6 +148,27 @@ def test_costs_are_listed_by_run_and_by_role(call: Call, filled: list[str], tmp_
         (tmp_path / name / "config.yaml").write_text(f"account: run-{number * 7}\n")
     assert rows(call("costs", "--run", "made")[1])[1:] == rows(call("costs", "--run", "run-0")[1])[1:]
     assert "silent has called no model" in told(call("costs", "--run", "silent"))
+
+
+def test_runs_are_listed_by_their_folders(call: Call, filled: list[str], tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "kept" / FILE) as before:
+        before.execute("DROP TABLE names")  # a file of before has none
+    replies = Replies(tmp_path / "kept" / FILE)
+    assert replies.names() == {}
+    for folder in ("elsewhere", "runs/craft"):
+        replies.name("run-0", str(tmp_path / folder))  # a folder that was moved goes by its present place
+    replies.name("run-1", "/far/away")
+    replies.close()
+    assert [row[0] for row in rows(call("costs")[1])[1:4]] == ["runs/craft", "/far/away", "folder"]
+    by_account = rows(call("costs", "--run", "run-0")[1])
+    assert rows(call("costs", "--run", "runs/craft")[1])[1:] == by_account[1:], "by the folder, though it is gone"
+    assert "Did you mean 'runs/craft'?" in told(call("costs", "--run", "runs/crafty"))
+    replies = Replies(tmp_path / "kept" / FILE)
+    replies.name("run-1", str(tmp_path / "runs/craft"))  # the folder was deleted and a new run made there
+    replies.close()
+    assert [row[0] for row in rows(call("costs")[1])[1:3]] == ["runs/craft (run-0)", "runs/craft (run-1)"]
+    latest = rows(call("costs", "--run", "run-1")[1])
+    assert rows(call("costs", "--run", "runs/craft")[1])[1:] == latest[1:]
 
 
 def test_an_empty_cache_is_no_error_of_ours(call: Call) -> None:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pytest_httpserver import HTTPServer
+from serving import free_port
 from typer.testing import CliRunner
+from waiting import HANG
+from werkzeug import Request, Response
 
 from workup import extras
 from workup.commands.index import app
@@ -58,10 +68,25 @@ def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in judged))
     said = run("evaluate", folder, tmp_path / "queries.jsonl")
     rows = [line.split() for line in said.replace("│", " ").splitlines()[3:-1]]
-    assert rows == [["index", name, "0.500", "0.000", "to", "1.000", "2"] for name in ("nDCG@10", "Recall@5", "MRR")]
+    # Wilson for 1 of 2: centre ½, half √(1/8 + z²/16) · z / (1 + z²/2) with z = 1.96
+    assert rows == [["index", name, "0.500", "0.095", "to", "0.905", "2"] for name in ("nDCG@10", "Recall@5", "MRR")]
     (tmp_path / "queries.jsonl").write_text('{"query": "x"}\n')
     with pytest.raises(UserError, match=r"queries\.jsonl, line 1"):
         run("evaluate", folder, tmp_path / "queries.jsonl")
+
+
+def test_repeated_ids_are_told_and_judged_by_their_own_name(tmp_path: Path) -> None:
+    """Three rows are called 7; the judged one is the second. Joined with another library it counts too."""
+    rows = [{"id": "7", "text": text} for text in ("gout of the toe", "fever and chills", "gout of the toe", "a rash")]
+    (tmp_path / "notes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = run("build", tmp_path / "notes.jsonl", "--out", tmp_path / "index")
+    assert "3 passages (1 repeated documents left out; 2 documents whose id another had are called ID~2" in said
+    judged = {"id": 1, "query": "fever", "relevant": ["7~2"]}
+    (tmp_path / "queries.jsonl").write_text(json.dumps(judged) + "\n")
+    for library in (tmp_path / "index", f"{tmp_path / 'index'} + clinic:xs"):
+        said = run("evaluate", library, tmp_path / "queries.jsonl")
+        found = [row.split() for row in said.replace("│", " ").splitlines() if "MRR" in row]
+        assert [row[row.index("MRR") + 1] for row in found] == ["1.000"], said
 
 
 def test_measures_by_hand() -> None:
@@ -72,7 +97,36 @@ def test_measures_by_hand() -> None:
     assert recall(ranking, relevant) == 0.5
     assert reciprocal(["x", "b"], relevant) == 0.5
     assert reciprocal(["x"], relevant) == ndcg(["x"], relevant) == 0.0
-    assert [document(name) for name in ("12#0", "12", "a#b#3", "a#b")] == ["12", "12", "a#b", "a#b"]
+    names = {"12#0": "12", "12": "12", "a#b#3": "a#b", "a#b": "a#b", "12~2#0": "12~2", "12#0@0a1b2c3d": "12"}
+    assert {name: document(name) for name in names} == names
+
+
+@given(st.lists(st.integers(0, 15), unique=True), st.sets(st.integers(0, 17), min_size=1))
+@example([], {0})
+@example(list(range(16)), {12})
+@example(list(range(16)), {16, 17})
+@example(list(range(16)), set(range(18)))
+def test_measures_beside_scikit_learn(found: list[int], relevant: set[int]) -> None:
+    """scikit-learn takes scores: a document found at rank r gets 40 - r, one not found gets 0.
+
+    Ten documents that are not relevant get 1: they keep those not found out of the first ten.
+    With one relevant document, label_ranking_average_precision_score is 1 / its rank; the
+    reciprocal rank is the largest of these.
+    """
+    from sklearn import metrics
+
+    from workup.retrieval.quality import ndcg, recall, reciprocal
+
+    ranking, wanted = [str(one) for one in found], frozenset(map(str, relevant))
+    scores = np.array([0.0] * 18 + [1.0] * 10)
+    scores[found] = 40.0 - np.arange(1, len(found) + 1)
+    truth = np.isin(np.arange(28), list(relevant))
+    assert ndcg(ranking, wanted) == pytest.approx(metrics.ndcg_score([truth], [scores], k=10))
+    first = np.isin(np.arange(28), found[:5])
+    assert recall(ranking, wanted) == pytest.approx(metrics.recall_score(truth, first))
+    of_one = metrics.label_ranking_average_precision_score
+    shares = [of_one([np.arange(28) == one], [scores]) for one in relevant.intersection(found)]
+    assert reciprocal(ranking, wanted) == pytest.approx(max(shares, default=0.0))
 
 
 @pytest.mark.parametrize(
@@ -115,3 +169,49 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "import_module", missing)
     with pytest.raises(UserError, match=r"starlette is not installed; type: pip install 'workup\[retrieval\]'"):
         extras.wanted("starlette.routing")
+
+
+OFFLINE = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@pytest.mark.parametrize("command", ["search", "evaluate"])
+@pytest.mark.parametrize("form", ["http://{}", "clinic:xs + http://{}", "opensearch:http://{}#notes"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_a_server_that_cannot_be_reached_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, form: str, host: str
+) -> None:
+    """Were it waited for, this would take five minutes and end in a RolloutError."""
+    for name in OFFLINE:
+        monkeypatch.delenv(name, raising=False)
+    judged = {"id": 1, "query": "fever", "relevant": ["7"]}
+    (tmp_path / "queries.jsonl").write_text(json.dumps(judged) + "\n")
+    asked = "fever" if command == "search" else tmp_path / "queries.jsonl"
+    place = f"{host}:{free_port()}"
+    with pytest.raises(UserError, match=f"no library can be reached at http://{place}: ") as told:
+        run(command, form.format(place), asked)
+    assert "\n" not in str(told.value)
+    assert "workup serve retrieval" in str(told.value)
+
+
+def test_a_server_that_is_slow_is_named_before_it_answers(tmp_path: Path) -> None:
+    said = threading.Event()
+
+    def slowly(request: Request) -> Response:
+        assert said.wait(HANG)
+        return Response(json.dumps({"result": [[]]}))
+
+    with HTTPServer(threaded=True) as server:
+        server.expect_request("/retrieve").respond_with_handler(slowly)
+        url = server.url_for("").rstrip("/")
+        words = [sys.executable, "-c", "from workup.commands.index import app; app()"]
+        asking = subprocess.Popen(
+            [*words, "search", url, "fever"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert asking.stderr is not None
+        assert asking.stderr.readline() == f"asking {url}, for 300 s at most\n"
+        said.set()
+        out, _ = asking.communicate(timeout=HANG)
+    assert (asking.returncode, out) == (0, "nothing found\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.case import Case, Truth
-from workup.credit import EPSILON, Normalise, token_zscore, turn_zscore, zscore
+from workup.credit import EPSILON, Baseline, Normalise, to_go, token_zscore, turn_zscore, zscore
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
-from workup.ports import alone
+from workup.ports import Credit, alone
 
+BASELINES: tuple[Baseline, ...] = ("last", "leave-one-out", "reached")
 CASE = Case("1", "", Truth("x"))
 rewards = st.floats(-10, 10, allow_subnormal=False).map(lambda r: round(r, 3))
 # groups → episodes → (reward, number of tokens) per turn
@@ -35,10 +38,18 @@ def flat(advantages: Sequence[Sequence[Sequence[float]]]) -> list[float]:
     return [a for group in advantages for episode in group for a in episode]
 
 
+def every(epsilon: float = EPSILON) -> list[Credit]:
+    """Each credit in each of its forms."""
+    forms: tuple[Normalise, ...] = ("group_std", "batch_std", "none")
+    pooled = [turn_zscore(epsilon), token_zscore(epsilon)]
+    ahead = [to_go(form, epsilon, baseline) for form in forms for baseline in BASELINES]
+    return [*(zscore(form, epsilon) for form in forms), *pooled, *ahead]
+
+
 @given(batches)
 def test_shapes_follow_the_batch_and_everything_is_finite(plan: Plan) -> None:
     batch, scores = build(plan)
-    for credit in (zscore("group_std"), zscore("batch_std"), zscore("none"), turn_zscore(), token_zscore()):
+    for credit in (*every(), token_zscore(count="all")):
         advantages = credit(batch, scores, alone)
         assert [[len(e) for e in g] for g in advantages] == [[len(e.turns) for e in g] for g in batch]
         assert np.isfinite(flat(advantages)).all()
@@ -94,8 +105,16 @@ def test_batch_statistics_do_not_depend_on_how_groups_are_spread_over_processes(
 @pytest.mark.parametrize("value", [0.1, -0.3, 1 / 3, 1e9 + 0.1, 0.0])
 def test_equal_rewards_give_exactly_nothing(value: float) -> None:
     plan: Plan = [[[(value, 3)], [(value, 1)], [(value, 2)]], [[(value, 1)]]]
-    for credit in (zscore("group_std"), zscore("batch_std"), zscore("none"), turn_zscore(), token_zscore()):
-        assert set(flat(credit(*build(plan), alone))) == {0.0}
+    for epsilon in (EPSILON, 0.0):
+        for credit in every(epsilon):
+            assert set(flat(credit(*build(plan), alone))) == {0.0}
+
+
+@given(batches)
+def test_without_epsilon_nothing_is_divided_by_zero(plan: Plan) -> None:
+    with np.errstate(all="raise"):
+        for credit in (*every(0.0), token_zscore(0.0, count="all")):
+            assert np.isfinite(flat(credit(*build(plan), alone))).all()
 
 
 def test_a_constant_group_stays_exactly_zero_beside_a_lively_one() -> None:
@@ -125,9 +144,10 @@ def test_advantages_ignore_shift_and_scale_and_sum_to_zero(
 def test_order_within_a_group_does_not_matter(group: list[float], random: object) -> None:
     order = list(range(len(group)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    one = flat(zscore()(*build([[[(r, 1)] for r in group]]), alone))
-    other = flat(zscore()(*build([[[(group[i], 1)] for i in order]]), alone))
-    assert other == [one[i] for i in order]
+    for credit in every():
+        one = flat(credit(*build([[[(r, 1)] for r in group]]), alone))
+        other = flat(credit(*build([[[(group[i], 1)] for i in order]]), alone))
+        assert other == [one[i] for i in order]
 
 
 def test_turns_without_tokens_count_nothing_for_tokens() -> None:
@@ -135,3 +155,138 @@ def test_turns_without_tokens_count_nothing_for_tokens() -> None:
     got = token_zscore()(*build(plan), alone)[0]
     assert got[0][0] == pytest.approx(-np.sqrt(3) / 2, abs=1e-5)
     assert got[1][0] == pytest.approx(np.sqrt(3) / 2, abs=1e-5)
+
+
+# --- rewards to come ---
+
+
+def ahead(plan: Plan, baseline: Baseline, normalise: Normalise = "none") -> list[list[float]]:
+    return [list(A) for A in to_go(normalise, baseline=baseline)(*build(plan), alone)[0]]
+
+
+@given(batches.filter(any))
+def test_rewards_to_come_are_less_what_the_others_get_at_the_same_point(plan: Plan) -> None:
+    """Against the definition, written with loops: G_{k,t} less the mean over j of G_{j, min(t, T_j − 1)}."""
+    group = next(filter(None, plan))
+    rewards = [[r for r, _ in turns] for turns in group]
+
+    def G(k: int, t: int) -> float:
+        return sum(rewards[k][t:])
+
+    def held(j: int, t: int) -> float:
+        return G(j, min(t, len(rewards[j]) - 1))
+
+    members = range(len(group))
+    wanted: dict[Baseline, list[list[float]]] = {name: [[] for _ in members] for name in BASELINES}
+    for k in members:
+        for t in range(len(rewards[k])):
+            others = [held(j, t) for j in members if j != k]
+            there = [G(j, t) for j in members if t < len(rewards[j])]
+            wanted["last"][k].append(G(k, t) - float(np.mean([*others, G(k, t)])))
+            wanted["leave-one-out"][k].append(G(k, t) - float(np.mean(others)) if others else 0.0)
+            wanted["reached"][k].append(G(k, t) - float(np.mean(there)))
+    for baseline in BASELINES:
+        got = ahead([group], baseline)
+        expected = np.concatenate(wanted[baseline])
+        np.testing.assert_allclose(np.concatenate(got), expected, atol=1e-9)
+        spread = np.sqrt((expected**2).sum() / (len(expected) - 1)) if len(expected) > 1 else 0.0
+        for form in ("group_std", "batch_std"):
+            scaled = np.concatenate(ahead([group], baseline, form))
+            np.testing.assert_allclose(scaled, expected / (spread + EPSILON), atol=1e-4)
+
+
+def test_who_alone_goes_on_is_credited_with_what_it_reached() -> None:
+    """The example of the docstring."""
+    right: Plan = [[[(0.0, 1)], [(0.5, 1), (3.0, 1)]]]
+    assert ahead(right, "last") == [[-1.75], [1.75, 1.5]]
+    assert ahead(right, "leave-one-out") == [[-3.5], [3.5, 3.0]]
+    assert ahead(right, "reached") == [[-1.75], [1.75, 0.0]]
+
+
+LEAVES = ("A", "B", "?A", "?B", "??A", "??B")  # answers, at once or after one or two questions; A is right
+
+
+def policy(θ: np.ndarray) -> list[float]:
+    """The probability of each leaf; θ[t] are the logits of A, B and ? at turn t, where ? is gone at the last."""
+    chances = [np.exp(row - row.max()) for row in np.where([[0, 0, 0], [0, 0, 0], [0, 0, -np.inf]], -np.inf, θ)]
+    p = [row / row.sum() for row in chances]
+    return [prod(p[t]["AB?".index(move)] for t, move in enumerate(leaf)) for leaf in LEAVES]
+
+
+def paid(leaf: str) -> list[tuple[float, int]]:
+    return [*((0.3, 1) for _ in leaf[:-1]), (3.0 if leaf[-1] == "A" else 0.0, 1)]
+
+
+def objective(θ: np.ndarray) -> float:
+    return sum(p * sum(r for r, _ in paid(leaf)) for p, leaf in zip(policy(θ), LEAVES, strict=True))
+
+
+def derivative(θ: np.ndarray, of: object) -> np.ndarray:
+    """By central differences."""
+    step = 1e-5 * np.eye(θ.size).reshape(-1, *θ.shape)
+    return np.array([(of(θ + d) - of(θ - d)) / 2e-5 for d in step])  # type: ignore[operator]
+
+
+def expected_update(θ: np.ndarray, baseline: Baseline, K: int = 3) -> np.ndarray:
+    """E[1/K Σ_k Σ_t A_{k,t} ∇ log π(a_t | h_t)] over all groups of K independent episodes, by enumeration."""
+    p = policy(θ)
+
+    def log_turns(of: np.ndarray) -> np.ndarray:
+        """log π of each turn of each leaf, from the probabilities of what begins like it."""
+        q = policy(of)
+        begins = [[sum(m for m, other in zip(q, LEAVES, strict=True) if other.startswith(leaf[:t])) for t in range(len(leaf) + 1)]
+                  for leaf in LEAVES]  # fmt: skip
+        return np.array([np.log(b[t + 1] / b[t]) if t + 1 < len(b) else 0.0 for b in begins for t in range(3)])
+
+    scores = derivative(θ, log_turns).T.reshape(len(LEAVES), 3, -1)
+    total = np.zeros(θ.size)
+    for group in product(range(len(LEAVES)), repeat=K):
+        advantages = ahead([[paid(LEAVES[leaf]) for leaf in group]], baseline)
+        for leaf, A in zip(group, advantages, strict=True):
+            total += prod(p[g] for g in group) / K * (np.array(A) @ scores[leaf, : len(A)])
+    return total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_expected_update_is_the_gradient_of_the_expected_return(seed: int) -> None:
+    θ = np.random.default_rng(seed).normal(size=(3, 3))
+    gradient, K = derivative(θ, objective), 3
+    np.testing.assert_allclose(expected_update(θ, "leave-one-out"), gradient, atol=1e-7)
+    np.testing.assert_allclose(expected_update(θ, "last"), (K - 1) / K * gradient, atol=1e-7)
+    # Who reaches the last turn alone is told nothing there, so that its answers are learned too slowly.
+    early, late = expected_update(θ, "reached")[[0, 6]] / gradient[[0, 6]]  # θ[0, A] and θ[2, A]
+    assert early == pytest.approx((K - 1) / K, abs=1e-6)
+    assert late < 0.8 * early
+
+
+@given(st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=5))
+def test_nobody_s_signal_is_lost(plan: list[list[float]]) -> None:
+    """At each turn at least one of those that reach it is told something, unless all are worth the same there."""
+    advantages = ahead([[[(r, 1) for r in turns] for turns in plan]], "last")
+    held = [[sum(turns[min(t, len(turns) - 1) :]) for t in range(5)] for turns in plan]
+    for k, A in enumerate(advantages):
+        for t, value in enumerate(A):
+            mean = float(np.mean([row[t] for row in held]))
+            assert abs(value) > 1e-9 or held[k][t] == pytest.approx(mean, abs=1e-8)
+
+
+class Counting:
+    """The gather of a single process, which counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, values: Sequence[float]) -> Sequence[float]:
+        self.calls += 1
+        return values
+
+
+def test_only_batch_statistics_gather_and_they_do_it_once() -> None:
+    plan: Plan = [[[(1.0, 1), (2.0, 1)], [(0.5, 1)]], []]
+    forms: dict[Normalise, int] = {"group_std": 0, "batch_std": 1, "none": 0}
+    for normalise, times in forms.items():
+        for credit in (zscore(normalise), *(to_go(normalise, baseline=one) for one in BASELINES)):
+            for content in (plan, []):
+                gather = Counting()
+                credit(*build(content), gather)
+                assert gather.calls == times

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Call
 from ddxplus_world import EVIDENCES, FIELDS, REAL, conditions, patient, write_csv, write_release
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.case import Case, Source
-from workup.cases.balance import balanced
-from workup.cases.ddxplus import case_of, open, wording
+from workup.cases import open_source
+from workup.cases.balance import balanced, uniform
+from workup.cases.ddxplus import case_of, wording
 from workup.cases.ddxplus.patients import Rows
 from workup.cases.ddxplus.rates import Tally
 from workup.cases.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
@@ -56,7 +58,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 @pytest.fixture(scope="module")
 def released() -> Source:
-    return open(str(REAL), 0)
+    return opened(REAL)
 
 
 def many(count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -69,6 +71,10 @@ def many(count: int, seed: int = 0) -> list[dict[str, Any]]:
         chosen = [c for c in [*ANSWERS[1:], "E_7", "E_8", "E_9"] if rng.random() < (0.6 if c.split("_@_")[0] in likely else 0.1)]
         made.append(patient(name, ["E_1", *chosen], "E_1", rng.randrange(100), rng.choice("FM")))
     return made
+
+
+def opened(rest: object, split: int = 0, *, strict: bool = False) -> Source:
+    return open_source(f"ddxplus:{rest}", split=split, strict=strict)
 
 
 def case(release: Release, row: dict[str, Any]) -> Case:
@@ -173,7 +179,7 @@ def test_a_release_that_is_no_object(folder: Path, text: str) -> None:
 def test_a_missing_release_is_named(tmp_path: Path) -> None:
     write_csv(tmp_path / "p.csv", [patient()])
     with pytest.raises(CaseError, match=r"release_evidences\.json: not found"):
-        open(str(tmp_path / "p.csv"), 0)
+        opened(str(tmp_path / "p.csv"), 0)
 
 
 # rows --------------------------------------------------------------------------------------------------------------------
@@ -209,7 +215,7 @@ def test_a_complaint_that_is_a_sub_question_gives_its_parent_too(release: Releas
 
 def test_a_sub_finding_without_its_parent_is_left_out_and_counted(folder: Path) -> None:
     write_csv(folder / "p.csv", [*many(50), patient("Flu", ["E_1", "E_3_@_V_2", "E_4_@_9"])])
-    source = open(str(folder), 0)
+    source = opened(folder)
     last = next(c for side in (source.train, source.test) for c in side if c.id == "p.csv#51")
     assert last.truth.facts == ()
     assert any("sub-findings left out" in note for note in source.notes)
@@ -268,7 +274,7 @@ def test_csv_and_both_json_layouts_read_alike(release: Release, data: list[dict[
 def test_a_malformed_row_names_file_line_and_field(folder: Path, change: dict[str, Any], field: str, problem: str) -> None:
     path = write_csv(folder / "p.csv", [patient(), patient() | change])
     with pytest.raises(CaseError, match=r"p\.csv, line 3, field") as caught:
-        open(str(path), 0)
+        opened(path, strict=True)
     assert (caught.value.line, caught.value.field) == (3, field)
     assert problem in str(caught.value)
 
@@ -289,15 +295,15 @@ def test_a_malformed_row_names_file_line_and_field(folder: Path, change: dict[st
 def test_a_file_that_holds_no_patients_says_so(folder: Path, text: str, problem: str) -> None:
     (folder / "p.csv").write_text(text)
     with pytest.raises(CaseError, match=problem):
-        open(str(folder), 0)
+        opened(folder)
 
 
 def test_too_few_patients_and_no_patients(folder: Path) -> None:
     with pytest.raises(UserError, match="no patients in"):
-        open(str(folder), 0)
+        opened(folder)
     write_csv(folder / "p.csv", [patient()])
     with pytest.raises(UserError, match="too few"):
-        open(str(folder), 0)
+        opened(folder)
 
 
 # the split ---------------------------------------------------------------------------------------------------------------
@@ -315,22 +321,22 @@ def test_no_set_of_findings_stands_on_both_sides(folder: Path) -> None:
     write_csv(folder / "a.csv", many(300, 1))
     with (folder / "b.jsonl").open("w") as file:
         file.writelines(json.dumps(row) + "\n" for row in many(300, 2))
-    source = open(str(folder), 3)
+    source = opened(folder, 3)
     train, test = findings(source.train), findings(source.test)
     assert train
     assert test
     assert not train & test
     assert len(source.train) + len(source.test) == 600
-    assert ids(source) == ids(open(str(folder), 3))
-    assert ids(source) != ids(open(str(folder), 4))
+    assert ids(source) == ids(opened(folder, 3))
+    assert ids(source) != ids(opened(folder, 4))
 
 
 def test_a_case_keeps_its_side_when_the_file_grows(folder: Path) -> None:
     rows = many(200)
     write_csv(folder / "p.csv", rows[:120])
-    before = ids(open(str(folder), 0))
+    before = ids(opened(folder))
     write_csv(folder / "p.csv", rows)
-    after = ids(open(str(folder), 0))
+    after = ids(opened(folder))
     assert [id for id in after[0] if int(id.split("#")[1]) <= 120] == before[0]
     assert [id for id in after[1] if int(id.split("#")[1]) <= 120] == before[1]
 
@@ -340,7 +346,7 @@ def test_cases_are_read_again_from_their_place_in_the_file(folder: Path) -> None
     write_csv(folder / "a.csv", rows[:30])
     write_csv(folder / "b.csv", rows[30:])
     (folder / "b.csv").write_bytes(b"\xef\xbb\xbf" + (folder / "b.csv").read_bytes())
-    source = open(str(folder), 0)
+    source = opened(folder)
     for c in (*source.train, *source.test):
         name, _, number = c.id.partition("#")
         row = rows[int(number) - 1 + (30 if name == "b.csv" else 0)]
@@ -350,12 +356,12 @@ def test_cases_are_read_again_from_their_place_in_the_file(folder: Path) -> None
 
 def test_memory_per_patient_is_a_few_bytes(folder: Path) -> None:
     write_csv(folder / "p.csv", many(500))
-    open(str(folder), 0)  # imports and caches
+    opened(folder)  # imports and caches
     peaks = []
     for count in (500, 2_500):
         write_csv(folder / "p.csv", many(500) * (count // 500))
         tracemalloc.start()
-        source = open(str(folder), 0)
+        source = opened(folder)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(source.train) + len(source.test) == count
@@ -367,7 +373,7 @@ def test_memory_per_patient_is_a_few_bytes(folder: Path) -> None:
 
 def test_rates_are_the_shrunken_frequencies_of_the_training_split(folder: Path, release: Release) -> None:
     write_csv(folder / "p.csv", many(200))
-    source = open(str(folder), 0)
+    source = opened(folder)
     knowledge = source.knowledge
     assert knowledge is not None
     fever = "Do you smoke? (E_7)"
@@ -383,7 +389,7 @@ def test_rates_are_the_shrunken_frequencies_of_the_training_split(folder: Path, 
 
 def test_sub_findings_are_counted_among_patients_with_the_finding_above(folder: Path, release: Release) -> None:
     write_csv(folder / "p.csv", many(200))
-    source = open(str(folder), 0)
+    source = opened(folder)
     knowledge = source.knowledge
     assert knowledge is not None
     pain, intense = (release.evidences[code].item.name for code in ("E_2", "E_4"))
@@ -403,7 +409,7 @@ def test_sub_findings_are_counted_among_patients_with_the_finding_above(folder: 
 def test_criticality_by_hand(folder: Path, release: Release) -> None:
     """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ …, sub-findings among patients with the finding above them."""
     write_csv(folder / "p.csv", many(300))
-    source = open(str(folder), 0)
+    source = opened(folder)
     tally = Tally(release)
     reader = Rows(Path("p"), release, tuple(FIELDS))
     lines = (folder / "p.csv").read_text().splitlines()[1:]
@@ -471,19 +477,19 @@ def test_simulated_patients_are_sound_and_repeatable(release: Release) -> None:
 
 def test_the_simulated_view_tests_on_released_patients(folder: Path) -> None:
     write_csv(folder / "p.csv", many(150))
-    source = open(f"{folder}#simulated", 0)
+    source = opened(f"{folder}#simulated")
     assert len(source.train) == 1_000_000
     assert source.train[999_999] == source.train[-1]
     assert max(Counter(c.truth.diagnosis for c in source.test).values()) == 20
     assert all(c.id.startswith("p.csv#") for c in source.test)
-    assert [c.id for c in source.test] == [c.id for c in open(f"{folder}#simulated", 0).test]
+    assert [c.id for c in source.test] == [c.id for c in opened(f"{folder}#simulated").test]
     assert source.knowledge is not None
     assert np.allclose(source.knowledge.posterior({}), 1 / 3)
 
 
 def test_a_view_that_does_not_exist(folder: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'simulated'"):
-        open(f"{folder}#simulate", 0)
+        opened(f"{folder}#simulate")
 
 
 # balancing ---------------------------------------------------------------------------------------------------------------
@@ -493,7 +499,7 @@ def test_a_view_that_does_not_exist(folder: Path) -> None:
 def test_balanced_draws_classes_in_proportion(folder: Path, power: float) -> None:
     skewed = [row for row in many(400) if row["PATHOLOGY"] != "Croup" or row["AGE"] < 15]
     write_csv(folder / "p.csv", skewed)
-    train = open(str(folder), 0).train
+    train = opened(folder).train
     counts = Counter(c.truth.diagnosis for c in train)
     drawn = balanced(train, power=power, seed=1)
     shares = Counter(drawn[i].truth.diagnosis for i in range(len(train)))
@@ -508,9 +514,86 @@ def test_balanced_draws_classes_in_proportion(folder: Path, power: float) -> Non
 def test_balancing_needs_labels_and_a_sensible_power(folder: Path) -> None:
     write_csv(folder / "p.csv", many(50))
     with pytest.raises(UserError, match="does not say which diagnosis"):
-        balanced(open(f"{folder}#simulated", 0).train)
+        balanced(opened(f"{folder}#simulated").train)
     with pytest.raises(UserError, match="between 0"):
-        balanced(open(str(folder), 0).train, power=2)
+        balanced(opened(folder).train, power=2)
+
+
+# drawing uniformly -------------------------------------------------------------------------------------------------------
+
+
+def shares(counts: dict[str, int], size: int) -> list[int]:
+    """How many each class gives, one at a time to whoever has given least and still has some: sorted."""
+    given = dict.fromkeys(counts, 0)
+    for _ in range(size):
+        least = min((name for name in counts if given[name] < counts[name]), key=lambda name: given[name])
+        given[least] += 1
+    return sorted(given.values())
+
+
+@pytest.mark.parametrize("size", [1, 2, 10, 31, 100, 10_000])
+def test_a_uniform_sample_takes_equally_many_of_every_diagnosis_that_has_them(folder: Path, size: int) -> None:
+    skewed = [row for row in many(400) if row["PATHOLOGY"] != "Croup" or row["AGE"] < 8]
+    write_csv(folder / "p.csv", skewed)
+    train = opened(folder).train
+    counts = Counter(c.truth.diagnosis for c in train)
+    size = min(size, len(train))
+    places = uniform(train, size, seed=3)
+    assert places == sorted(set(places))
+    drawn = Counter(train[place].truth.diagnosis for place in places)
+    assert sorted(drawn.get(name, 0) for name in counts) == shares(counts, size)
+    assert places == uniform(train, size, seed=3)
+    read = [*train]  # without labels
+    seen = Counter(read[place].truth.diagnosis for place in uniform(read, size, seed=3))
+    assert sorted(seen.values()) == sorted(drawn.values())
+
+
+def test_a_uniform_sample_depends_on_the_seed_and_draws_every_case_of_a_class_alike(folder: Path) -> None:
+    write_csv(folder / "p.csv", many(150))
+    train = opened(folder).train
+    hits = Counter(place for seed in range(600) for place in uniform(train, 9, seed=seed))
+    classes = Counter(c.truth.diagnosis for c in train)
+    for place, case in enumerate(train):
+        expected = 600 * 3 / classes[case.truth.diagnosis]
+        assert abs(hits[place] - expected) < 5 * expected**0.5
+
+
+def test_what_cannot_be_drawn_uniformly(folder: Path) -> None:
+    write_csv(folder / "p.csv", many(50))
+    with pytest.raises(UserError, match="cannot be drawn from"):
+        uniform(opened(folder).train, 51)
+    with pytest.raises(UserError, match="too many to look"):
+        uniform(opened(f"{folder}#simulated").train, 10)
+
+
+def test_the_papers_samples_by_command(tmp_path: Path, call: Call) -> None:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    write_release(folder)
+    write_csv(folder / "p.csv", many(300))
+    spec = f"ddxplus:{folder}"
+    assert call("cases", spec, "--sample", 30, "--of", "train", "--export", "train.jsonl")[:2] == (0, "train.jsonl\n")
+    assert call("cases", spec, "--sample", 12, "--export", "validation.jsonl")[0] == 0
+    source = opened(folder)
+    written = {name: list(open_source(f"jsonl:{name}.jsonl#all").test) for name in ("train", "validation")}
+    for name, side, size in (("train", source.train, 30), ("validation", source.test, 12)):
+        assert [c.id for c in written[name]] == [side[place].id for place in uniform(side, size)]
+        assert set(Counter(c.truth.diagnosis for c in written[name]).values()) == {size // 3}
+    assert not findings(written["train"]) & findings(written["validation"])
+    again = Path("train.jsonl").read_bytes()
+    call("cases", spec, "--sample", 30, "--of", "train", "--seed", 1, "--export", "other.jsonl")
+    assert Path("other.jsonl").read_bytes() != again
+    call("cases", spec, "--sample", 30, "--of", "train", "--export", "train.jsonl")
+    assert Path("train.jsonl").read_bytes() == again
+    for words, said in (
+        (("--sample", 5), "as in --export"),
+        (("--sample", 500, "--export", "x.jsonl"), "cannot be drawn"),
+        (("--sample", 5, "--of", "tests", "--export", "x.jsonl"), "Did you mean 'test'"),
+    ):
+        status, _, error = call("cases", spec, *words)
+        assert status == 2
+        assert said in error
+        assert not Path("x.jsonl").exists()
 
 
 # the released files ------------------------------------------------------------------------------------------------------
@@ -557,7 +640,7 @@ def test_released_rows_by_an_independent_reading(released: Source) -> None:
 @real
 def test_full_information_settles_released_patients_from_the_conditions_alone() -> None:
     """The transfer ceiling: naive Bayes with the simulator's tables."""
-    source = open(f"{REAL}#simulated", 0)
+    source = opened(f"{REAL}#simulated")
     knowledge = source.knowledge
     assert knowledge is not None
     right = []

@@ -133,5 +133,5 @@ def test_local_weights_sit_behind_the_same_cache(home: Path, tmp_path: Path) -> 
 def test_what_does_not_exist_is_named(home: Path) -> None:
     with serving(lambda body: "yes") as server, pytest.raises(UserError, match=r"no endpoint 'cheep'\. Did you mean 'cheap'"):
         Desk(config(server), "a").open("endpoint:cheep")
-    with pytest.raises(UserError, match="no policy at 'no/such/model'"):
+    with pytest.raises(UserError, match="no weights 'no/such/model'"):
         Desk(Config(), "a").open("no/such/model")

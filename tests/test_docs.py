@@ -191,9 +191,10 @@ def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
 
 
 def test_the_example_source_opens(extended: Path) -> None:
-    source = workup.open_source("colds:50", seed=3)
+    source = workup.open_source("colds:50", split=3)
     assert (len(source.train), len(source.test)) == (50, 10)
-    assert [source.train[i] for i in range(50)] == [workup.open_source("colds:50", seed=3).train[i] for i in range(50)]
+    again = workup.open_source("colds:50", split=3)
+    assert [source.train[i] for i in range(50)] == [again.train[i] for i in range(50)]
     assert {source.train[i].truth.diagnosis for i in range(50)} == set(source.diagnoses)
     with pytest.raises(UserError, match="Did you mean 'colds'"):
         workup.open_source("cold:50")

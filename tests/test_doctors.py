@@ -130,12 +130,12 @@ def test_evidence_holds_what_answers_told_and_what_they_implied() -> None:
 
 def test_conclude_replaces_the_diagnosis_and_keeps_the_evidence() -> None:
     gathered = play(Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1])
-    concluded = asyncio.run(conclude(gathered, BAYES))
+    concluded = asyncio.run(conclude(gathered, BAYES, WORLD))
     assert (concluded.answer, concluded.ending) == (("Pneumonia",), Ending.DIAGNOSED)
     assert concluded.turns[:-1] == gathered.turns[:-1]
     lost = play(Script("<test>lipase</test>"), WORLD, CASES[2])
     assert lost.ending is Ending.OUT_OF_TURNS
-    assert asyncio.run(conclude(lost, BAYES)).answer == ("Pancreatitis",)
+    assert asyncio.run(conclude(lost, BAYES, WORLD)).answer == ("Pancreatitis",)
 
 
 def test_another_doctor_reads_the_transcript_as_messages() -> None:
@@ -147,20 +147,22 @@ def test_another_doctor_reads_the_transcript_as_messages() -> None:
             return await super().act(case, opening, past, sampling)
 
     gathered = play(Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1])
-    right = asyncio.run(conclude(gathered, TranscriptDiagnoser(Reader("<diagnose>Pneumonia</diagnose>"), WORLD)))
+    reader = TranscriptDiagnoser(Reader("<diagnose>Pneumonia</diagnose>"), WORLD)
+    right = asyncio.run(conclude(gathered, reader, WORLD))
     assert right.answer == ("Pneumonia",)
     ((messages, past),) = shown
     assert past == ()
     assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
     assert messages[-1].content == f"Yes: chest film.\n{CONCLUDE}"
-    mute = asyncio.run(conclude(gathered, TranscriptDiagnoser(Script("<ask>fever</ask>"), WORLD)))
+    asking = TranscriptDiagnoser(Script("<ask>fever</ask>"), WORLD)
+    mute = asyncio.run(conclude(gathered, asking, WORLD))
     assert (mute.ending, mute.answer) == (Ending.OUT_OF_TURNS, ())
 
 
 def test_the_whole_record_shows_every_fact() -> None:
-    oracle = whole_record(CASES[1], WORLD)
+    oracle = whole_record(CASES[1], WORLD, WORLD)
     assert oracle.discovered == {"cough", "sputum", "crackles", "chest film"}
-    assert asyncio.run(conclude(oracle, BAYES)).answer == ("Pneumonia",)
+    assert asyncio.run(conclude(oracle, BAYES, WORLD)).answer == ("Pneumonia",)
 
 
 def test_demonstrations_are_true_dialogues() -> None:

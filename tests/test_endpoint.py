@@ -20,6 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from serving import Reset, completion, fault, serving, truncated
+from still_time import Clock, Watched
+from waiting import HANG
 from werkzeug import Response
 
 from workup.episode import Message
@@ -40,11 +42,18 @@ def request(text: str = "hello", **more: Any) -> Request:
     return Request("judge", "1", (Message("user", text),), **more)
 
 
+def watched(clock: Clock, url: str, **settings: Any) -> Endpoint:
+    """An endpoint whose waits take no time; to be asked by `clock`."""
+    model = Watched(endpoint(url, **settings).settings)
+    model.clock = clock
+    return model
+
+
 def ask(model: Endpoint, *requests: Request) -> list[Reply]:
     async def together() -> list[Reply]:
         return await asyncio.gather(*(model.complete(one) for one in requests))
 
-    return asyncio.run(together())
+    return model.clock.run(together()) if isinstance(model, Watched) else asyncio.run(together())
 
 
 def asked_text(body: dict[str, Any]) -> str:
@@ -61,7 +70,8 @@ def echo(body: dict[str, Any]) -> str:
 class Faulty:
     """One answer in five is a fault; which, depends on the request's text and how often it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.seen: Counter[str] = Counter()
         self.kinds: Counter[int] = Counter()
         self.lock = threading.Lock()
@@ -77,8 +87,7 @@ class Faulty:
         with self.lock:
             self.kinds[kind] += 1
         if kind == 0:
-            time.sleep(1.2)  # beyond the timeout
-            return "too late"
+            return self.clock.hang()
         wrong = Response('{"choices": [{"message": {"content": 5}}]}', content_type="application/json")
         return (
             fault(429, **{"retry_after_ms": "20"}),
@@ -96,9 +105,9 @@ def test_with_a_fault_in_five_answers_200_requests_end_as_without() -> None:
     requests = [request(f"patient {i}") for i in range(200)]
     with serving(echo) as server:
         clean = ask(endpoint(server.url, concurrency=32), *requests)
-    faulty = Faulty()
+    faulty = Faulty(clock := Clock())
     with serving(faulty) as server:
-        replies = ask(endpoint(server.url, concurrency=32, timeout=1.0, retries=8), *requests)
+        replies = ask(watched(clock, server.url, concurrency=32, retries=8), *requests)
     assert replies == clean
     assert set(faulty.kinds) == set(range(9))
     assert 30 <= sum(faulty.kinds.values()) <= 90
@@ -181,31 +190,33 @@ def test_where_nobody_listens_the_request_fails_with_the_address() -> None:
 
 @pytest.mark.parametrize("dated", [False, True])
 def test_retry_after_is_honoured_by_every_request(dated: bool) -> None:
-    lock, refused = threading.Lock(), [0.0, 0.0]
+    clock, arrivals = Clock(), list[float]()
+    wish = formatdate(time.time() + 36_000, usegmt=True) if dated else "36000"
 
     def answer(body: dict[str, Any]) -> str | Response:
-        with lock:
-            if refused[0]:
-                return "yes"
-            refused[:] = time.monotonic(), (until := math.ceil(time.time()) + 1) - time.time()
-            return fault(429, retry_after=formatdate(until, usegmt=True) if dated else "1", date=formatdate(usegmt=True))
+        arrivals.append(clock.now)
+        return fault(429, retry_after=wish) if len(arrivals) == 1 else "yes"
 
     with serving(answer) as server:
-        ask(endpoint(server.url, concurrency=1), request("a"), request("b"), request("c"))
-        wait = refused[1] if dated else 1.0
-        assert len(server.times) == 4
-        assert all(wait - 0.05 <= arrival - refused[0] < wait + 3 for arrival in server.times[1:])
+        model = watched(clock, server.url, concurrency=1, deadline=40_000)
+        ask(model, request("a"), request("b"), request("c"))
+    first, *others = arrivals
+    assert (first, len(others)) == (0, 3)
+    # The time until a date is counted from the second that the server names in its answer.
+    wait = min(others) if dated else 36_000
+    assert 30_000 < wait <= 36_001
+    assert all(wait <= arrival < wait + 0.011 for arrival in others)
 
 
 def test_a_wish_beyond_the_deadline_ends_it_at_once_for_those_in_the_queue_too() -> None:
     with serving(lambda body: fault(429, retry_after="3600")) as server:
-        model, began = endpoint(server.url, concurrency=1, deadline=5), time.monotonic()
+        model = watched(clock := Clock(), server.url, concurrency=1)
 
         async def together() -> list[Any]:
             return await asyncio.gather(*(model.complete(request(str(i))) for i in range(4)), return_exceptions=True)
 
-        first, *others = asyncio.run(together())
-        assert time.monotonic() - began < 4
+        first, *others = clock.run(together())
+        assert clock.now == 0
         assert len(server.asked) == 1
         assert "gave up: 429 no (it asks to wait 3600 s)" in str(first)
         assert all(isinstance(error, RolloutError) and "3600 s of silence" in str(error) for error in others)
@@ -227,65 +238,79 @@ def test_a_date_is_measured_by_the_endpoint_s_own_clock() -> None:
 
 def test_the_deadline_ends_a_request_between_attempts_and_within_one() -> None:
     with serving(lambda body: fault(500)) as server:
-        began = time.monotonic()
-        with pytest.raises(RolloutError, match=r"its deadline of 0\.6 s passed: 500 no"):
-            ask(endpoint(server.url, retries=1000, backoff=0.2, deadline=0.6), request())
-        assert 0.6 <= time.monotonic() - began < 3
-        assert 2 <= len(server.asked) <= 4
-    release = threading.Event()
-    with serving(lambda body: str(release.wait(5))) as server:
-        began = time.monotonic()
-        with pytest.raises(RolloutError, match=r"its deadline of 0\.5 s passed: no answer"):
-            ask(endpoint(server.url, deadline=0.5), request())
-        assert 0.5 <= time.monotonic() - began < 3
-        release.set()
+        model = watched(clock := Clock(), server.url, retries=1000, backoff=10, deadline=59)
+        with pytest.raises(RolloutError, match=r"its deadline of 59 s passed: 500 no"):
+            ask(model, request())
+        assert clock.now == pytest.approx(59)
+        # At once, 10 to 20 s later, 20 to 30 s after that; the next one would be 30 s later.
+        assert len(server.asked) == 3
+    clock = Clock()
+    with serving(lambda body: clock.hang()) as server:
+        with pytest.raises(RolloutError, match=r"its deadline of 5 s passed: no answer"):
+            ask(watched(clock, server.url, deadline=5), request())
+        assert clock.now == pytest.approx(5)
+        assert len(server.asked) == 1
 
 
 def test_the_timeout_ends_an_attempt() -> None:
-    release = threading.Event()
-    with serving(lambda body: str(release.wait(5))) as server:
-        with pytest.raises(RolloutError, match=r"gave up: no answer within 0\.5 s"):
-            ask(endpoint(server.url, timeout=0.5, retries=1), request())
-        release.set()
+    clock = Clock()
+    with serving(lambda body: clock.hang()) as server:
+        with pytest.raises(RolloutError, match=r"gave up: no answer within 40 s"):
+            ask(watched(clock, server.url, timeout=40, retries=1), request())
         assert len(server.asked) == 2
+        assert 80.01 <= clock.now < 80.021  # two attempts, and the backoff between them
 
 
 # Limits
 
 
-def slow(body: dict[str, Any]) -> str:
-    time.sleep(0.1)
-    return "yes"
-
-
 def test_no_more_than_allowed_are_in_flight_and_a_queue_does_not_age() -> None:
-    with serving(slow) as server:
-        ask(endpoint(server.url, concurrency=3, deadline=1.0), *(request(str(i)) for i in range(36)))
+    clock = Clock()
+
+    def later() -> None:
+        clock.now += 30
+
+    three = threading.Barrier(3, later, HANG)  # three are answered together, after half a minute
+    with serving(lambda body: f"yes {three.wait()}") as server:
+        model = watched(clock, server.url, concurrency=3, deadline=100)
+        ask(model, *(request(str(i)) for i in range(36)))
         assert server.most == 3
-        assert server.times[-1] - server.times[0] > 1.0
+        assert clock.now == 12 * 30
 
 
 def test_a_retry_does_not_age_in_the_queue_either() -> None:
-    first = iter([fault(500)])
-    with serving(lambda body: next(first, None) or slow(body)) as server:
-        ask(endpoint(server.url, concurrency=1, deadline=1.0, backoff=0.001), *(request(str(i)) for i in range(15)))
+    clock, first = Clock(), iter([fault(500)])
+
+    def slow(body: dict[str, Any]) -> str | Response:
+        clock.now += 10
+        return next(first, "yes")
+
+    with serving(slow) as server:
+        model = watched(clock, server.url, concurrency=1, deadline=100)
+        ask(model, *(request(str(i)) for i in range(15)))
         assert len(server.asked) == 16
         assert asked_text(server.asked[0]) == asked_text(server.asked[-1])
-        assert server.times[-1] - server.times[0] > 1.3
+        assert clock.now == 160
 
 
 def test_requests_are_spaced_by_the_rate() -> None:
-    with serving(echo) as server:
-        model = endpoint(server.url, requests_per_minute=1200)
+    clock, arrivals = Clock(), list[float]()
+
+    def answer(body: dict[str, Any]) -> str:
+        arrivals.append(clock.now)
+        return "yes"
+
+    with serving(answer) as server:
+        model = watched(clock, server.url, requests_per_minute=12)
         ask(model, *(request(str(i)) for i in range(12)))
-        assert server.times[-1] - server.times[0] >= 11 * 0.05 - 0.03
+    assert arrivals == pytest.approx([5.0 * i for i in range(12)])
 
 
 def test_no_place_is_held_while_backing_off() -> None:
     answers = {"a": iter([fault(500), completion("late")]), "b": iter([completion("soon")])}
     order: list[str] = []
     with serving(lambda body: next(answers[asked_text(body)])) as server:
-        model = endpoint(server.url, concurrency=1, backoff=0.3)
+        model = watched(clock := Clock(), server.url, concurrency=1, backoff=20)
 
         async def one(text: str) -> None:
             order.append((await model.complete(request(text))).text)
@@ -293,13 +318,18 @@ def test_no_place_is_held_while_backing_off() -> None:
         async def both() -> None:
             await asyncio.gather(one("a"), one("b"))
 
-        asyncio.run(both())
+        clock.run(both())
     assert order == ["soon", "late"]
+    assert 20 <= clock.now <= 40
 
 
 def test_a_cancelled_request_gives_its_place_back() -> None:
     release = threading.Event()
-    with serving(lambda body: str(release.wait(5)) if asked_text(body) == "hang" else "yes") as server:
+
+    def answer(body: dict[str, Any]) -> str:
+        return str(asked_text(body) == "go on" or release.wait(HANG))
+
+    with serving(answer) as server:
         model = endpoint(server.url, concurrency=1)
 
         async def story() -> Reply:
@@ -309,7 +339,7 @@ def test_a_cancelled_request_gives_its_place_back() -> None:
             hanging.cancel()
             return await model.complete(request("go on"))
 
-        assert asyncio.run(story()).text == "yes"
+        assert asyncio.run(story()).text == "True"
         release.set()
 
 

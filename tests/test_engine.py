@@ -6,24 +6,24 @@ import asyncio
 import gc
 import inspect
 import math
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import engine_processes
 import engine_world as world
 import numpy as np
 import pytest
 import torch
+from command_line import warm
 from engine_world import Toy, demonstration, episodes, logprobs
+from serving import free_port
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
 from transformers.trainer_callback import TrainerState
 from trl import GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
+from waiting import pause, until
 
 from workup.case import Case, Truth
 from workup.engines.trl import TrlEngine
@@ -424,22 +424,17 @@ def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None)
     assert AutoTokenizer.from_pretrained(tmp_path / "policy").pad_token_id == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
-    settings = EngineSettings(save_every=1, save_total_limit=1)
     rng = np.random.default_rng(0)
-    folder, found = tmp_path / "1-reinforce", []
+    folder, found = tmp_path / "1-reinforce", [0]
     for attempt in range(4):
-        child = os.fork()
-        if child == 0:
-            try:
-                TrlEngine(Toy(world.model()), settings, tmp_path, resume=attempt > 0).reinforce(constant(1), 10_000)
-            finally:
-                os._exit(1)
-        wait_for(lambda steps=[0, *found][-1]: newest_step(folder) > steps)
-        time.sleep(rng.random() * 0.1)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child = warm().Process(target=train_on, args=(tmp_path, attempt > 0))
+        child.start()
+        until(lambda: newest_step(folder) > found[-1] or child.exitcode is not None)  # noqa: B023
+        pause(rng.random() * 0.1)
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
         newest = checkpoints(folder)[-1]
         AutoModelForCausalLM.from_pretrained(newest)
         for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
@@ -449,15 +444,14 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     assert found == sorted(set(found)), "each life goes on where the one before it was killed"
 
 
+def train_on(folder: Path, resume: bool) -> None:
+    """Trains for as long as it may live, with a checkpoint after each step."""
+    settings = EngineSettings(save_every=1, save_total_limit=1)
+    TrlEngine(Toy(world.model()), settings, folder, resume=resume).reinforce(constant(1), 10_000)
+
+
 def newest_step(folder: Path) -> int:
     return updates(checkpoints(folder)[-1]) if checkpoints(folder) else 0
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- adapters and precision ---
@@ -530,23 +524,15 @@ def test_settings_refuse_what_they_do_not_know() -> None:
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    script = str(Path(__file__).with_name("engine_processes.py"))
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        script,
-        str(tmp_path / "two"),
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    told = (free_port(), tmp_path / "two")
+    two = [warm().Process(target=engine_processes.run, args=(rank, *told)) for rank in range(2)]
+    for process in two:
+        process.start()
+    until(lambda: all(p.exitcode == 0 for p in two) or any(p.exitcode for p in two))
+    for process in two:
+        process.kill()  # where the other one has failed
+    assert [process.exitcode for process in two] == [0, 0]
     found = torch.load(tmp_path / "two" / "weights.pt")
-    import engine_processes
-
     alone = engine_processes.train(tmp_path / "one")
     for name, value in alone.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)

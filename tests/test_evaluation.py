@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import signal
+import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from statistics import mean, stdev
 from threading import Lock
@@ -15,18 +19,22 @@ import pytest
 from command_line import SCRIPT, environment, finished, told
 from library_world import index_folder
 from omegaconf import OmegaConf
-from serving import Server, completion, serving
+from serving import Gate, Server, completion, serving
+from waiting import until
 from werkzeug import Response
 
-from workup import api
+from workup import api, evaluation
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.environments.model_doctor import up_to
 from workup.errors import UserError, WorkupError
+from workup.live import JsonLive
+from workup.models.replies import FILE
 from workup.report import build as build_report
 from workup.runs import Run
+from workup.settings import PolicySettings
 
-CASES = open_source("clinic:xs", seed=0)
+CASES = open_source("clinic:xs", split=0)
 ASKED = 3
 PRICE = {"input": 1.0, "output": 2.0}
 
@@ -74,8 +82,42 @@ def test_an_endpoint_plays_and_its_calls_are_counted(server: Server, tmp_path: P
     assert calls["cost"] == pytest.approx(calls["calls"] * (7 * 1.0 + 3 * 2.0) / 1e6)
     assert run.summary["doctors"]["doc"]["questions"]["mean"] == ASKED
     assert run.report.stat().st_size > 10_000
+    assert "What the models cost" in run.report.read_text()
+    # finished() has its cache in the same place.
+    head, listed = (line.split() for line in finished("cache", "costs", cwd=tmp_path).splitlines())
+    assert head[:2] == ["run", "calls"]
+    assert listed[:2] == ["run", str(calls["calls"])], "by its folder"
     for record in run.episodes(phase="eval"):
         assert all(turn.completion.text.endswith(("</ask>", "</diagnose>")) for turn in record.episode.turns)
+
+
+def test_accuracy_and_money_so_far_are_shown_and_go_on_after_a_resume(server: Server, tmp_path: Path) -> None:
+    """The last four of twelve episodes are taken out and played again."""
+    endpoint = {"base_url": server.url, "model": "m", "price": PRICE}
+    given = {"policy": "endpoint:doc", "cases": "clinic:xs", "endpoints": {"doc": endpoint}}
+    settings = PolicySettings(**given, evaluation={"cases": 12, "anchors": False})
+    stream, again = StringIO(), StringIO()
+    run = evaluation.start(settings, tmp_path / "run", JsonLive(stream))
+    right = [bool(record.correct) for record in run.episodes(phase="eval")]
+    steps = [event for event in map(json.loads, stream.getvalue().splitlines()) if event["event"] == "step"]
+    assert [(each["step"], each["judged"]) for each in steps] == [(k, k) for k in range(1, 13)]
+    assert steps[-1]["accuracy_so_far"] == pytest.approx(mean(right))
+    assert all(
+        each["accuracy_so_far"] * each["judged"] == pytest.approx(round(each["accuracy_so_far"] * each["judged"]))
+        for each in steps
+    )
+    spent = [each["spent"] for each in steps]
+    assert spent == sorted(spent)
+    assert spent[0] > 0
+    assert spent[-1] == pytest.approx(run.summary["calls"][0]["cost"])
+    with closing(sqlite3.connect(tmp_path / "run" / "episodes.sqlite")) as database:
+        database.execute("DELETE FROM episodes WHERE rowid > 8")
+        database.commit()
+    resumed = evaluation.resume(tmp_path / "run", JsonLive(again))
+    events = [event for event in map(json.loads, again.getvalue().splitlines()) if event["event"] == "step"]
+    assert [(each["step"], each["judged"]) for each in events] == [(k, k) for k in range(9, 13)]
+    assert events[-1]["accuracy_so_far"] == pytest.approx(mean(bool(r.correct) for r in resumed.episodes(phase="eval")))
+    assert {each["spent"] for each in events} == {spent[-1]}, "what was paid is kept and not asked again"
 
 
 def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: Path) -> None:
@@ -129,29 +171,31 @@ def test_more_failures_than_allowed_stop_the_run_and_it_goes_on_afterwards(tmp_p
     assert run.summary["doctors"]["doc"]["endings"] == {"diagnosed": 12}
 
 
-def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) -> None:
-    def slow(body: dict[str, Any]) -> str:
-        time.sleep(0.01)
-        return doctor(body)
+def charges(path: Path) -> int:
+    """How many answers are on the disk."""
+    with closing(sqlite3.connect(path)) as replies:
+        return int(replies.execute("SELECT count(*) FROM charges").fetchone()[0])
 
-    with serving(slow) as server:
+
+def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) -> None:
+    with serving(gate := Gate(doctor, 40)) as server:
         words = (
             "evaluate", "endpoint:doc", "--cases", "clinic:xs", "--out", "run", "evaluation.cases=40", "evaluation.anchors=false",
         )  # fmt: skip
         endpoint = {"base_url": server.url, "model": "m", "concurrency": 4, "price": PRICE}
         OmegaConf.save(OmegaConf.create({"endpoints": {"doc": endpoint, "unused": endpoint}}), tmp_path / "workup.yaml")
         process = subprocess.Popen([str(SCRIPT), *words], cwd=tmp_path, env=environment(tmp_path / "cache"))
-        deadline = time.monotonic() + 60
-        while len(server.asked) < 40 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        gate.full(4)
+        until(lambda: charges(tmp_path / "cache" / FILE) == 40, process)
         process.kill()
-        process.wait()
-        before = len(server.asked)
-        finished("resume", "run", cwd=tmp_path)
+        assert process.wait() == -signal.SIGKILL
+        gate.drop()
+        assert len(server.asked) == 44
         total = 40 * (ASKED + 1)
-        assert 40 <= before < total
-        # What was in flight when it died had no answer yet: that, and only that, is asked again.
-        assert total <= len(server.asked) <= total + 4
+        gate.allow(2 * total)
+        finished("resume", "run", cwd=tmp_path)
+        # The four in flight when it died had no answer yet: they, and only they, are asked again.
+        assert len(server.asked) == total + 4
         again = evaluate(server, tmp_path / "whole", evaluation={"cases": 40, "anchors": False})
     run = Run.open(tmp_path / "run")
     assert played(run) == played(again)
@@ -170,10 +214,7 @@ def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(server: Server, tmp
     assert "workup resume run" in said
     paid = len(server.asked)
     assert paid * each == pytest.approx(whole / 2)
-    config = OmegaConf.load(tmp_path / "run" / "config.yaml")
-    config["budget"] = 2 * whole
-    OmegaConf.save(config, tmp_path / "run" / "config.yaml")
-    finished("resume", "run", cwd=tmp_path)
+    finished("resume", "run", f"budget={2 * whole}", cwd=tmp_path)
     assert len(server.asked) == 12 * (ASKED + 1)
 
 
@@ -241,7 +282,7 @@ def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, t
 def test_weights_that_cannot_be_loaded_leave_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="no policy at"):
+    with pytest.raises(UserError, match="no weights"):
         api.evaluate(tmp_path / "model", cases="clinic:xs", out=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 

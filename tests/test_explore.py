@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import SMALL, steps_of, workup
+from command_line import SMALL, forked, steps_of, workup
+from disturbing import Moment, disturbed
 from handmade import SOURCE, Script
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from test_resume import Ended, Reached, after, disturbed
+from test_resume import Ended
 
 from workup import api
 from workup.case import Case
@@ -25,7 +27,7 @@ from workup.cases import open_source
 from workup.cases.order import Order
 from workup.environments.questioning import Questioning, open
 from workup.episode import Ending, Episode, Score
-from workup.errors import RolloutError, UserError, WorkupError
+from workup.errors import RolloutError, UserError
 from workup.exploration import Exploration, kept, pairs
 from workup.explorers import best, best_and_worst, samples, tree
 from workup.judges.exact import ExactJudge
@@ -184,7 +186,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
     stages = ["warm start"] * 80 + ["search"] * 3 + ["sft"] + ["pairs"] * 3 + ["dpo"] + ["grpo"] * 2
     assert [line["stage"] for line in everything.metrics()] == stages
-    assert list(everything.summary["doctors"]) == ["warm start", "sft", "dpo", "trained"]
+    assert list(everything.summary["doctors"]) == ["untrained", "warm start", "sft", "dpo", "trained"]
     for line in everything.metrics():
         if line["stage"] in {"search", "pairs"}:
             assert line["calls"] >= line["trials"] >= 1
@@ -194,7 +196,7 @@ def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
 @pytest.mark.parametrize("stage", ["search", "pairs"])
 def test_what_was_kept_lies_in_the_run(everything: Run, stage: str) -> None:
     first, chosen, rejected = (list(everything.episodes(phase=p, stage=stage)) for p in ("search", "chosen", "rejected"))
-    source = open_source("clinic:xs", seed=0)
+    source = open_source("clinic:xs", split=0)
     order = Order(len(source.train), 0)
     assert {r.episode.case.id for r in first} == {source.train[order[place]].id for place in range(20)}
     assert len(first) == 20
@@ -221,7 +223,7 @@ def test_what_was_kept_is_exported(everything: Run, tmp_path: Path) -> None:
 def test_baselines_train_end_to_end(name: str, tmp_path: Path) -> None:
     assert load(name).summary
     run = api.train(name, out=tmp_path / "run", reward={"cases": 20}, **TINY)
-    assert list(run.summary["doctors"]) == ["warm start", "trained"]
+    assert list(run.summary["doctors"]) == ["untrained", "warm start", "trained"]
     (line,) = (line for line in run.metrics() if line["stage"] == name)
     assert line["grad_norm"] > 0
     assert line["lr"] > 0
@@ -241,21 +243,8 @@ WORDS = ("train", "searching_method:method", "--cases", "clinic:xs", *SMALL, "sf
          "dpo.batch=2", "dpo.epochs=2", "tuning.epochs=2")  # fmt: skip
 
 
-def explored(stage: str, count: int) -> Reached:
-    """`count` cases of `stage` are written."""
-
-    def reached(run: Path) -> bool:
-        try:
-            with Run.open(run) as opened:
-                return len(opened.episodes(phase="search", stage=stage)) >= count
-        except (UserError, WorkupError):
-            return False
-
-    return reached
-
-
 def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     undisturbed, home = tmp_path / "undisturbed", tmp_path / "home"
     undisturbed.mkdir()
     home.mkdir()
@@ -265,11 +254,16 @@ def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [len(steps_of(undisturbed / "run", stage)) for stage in ("search", "pairs")] == [6, 6]
     assert all(len(steps_of(undisturbed / "run", stage)) > 2 for stage in ("sft", "dpo"))
     rng, words = np.random.default_rng(1), (*WORDS, "--out", "run")
-    for moment in (explored("search", 5), explored("pairs", 7), after("dpo", 1)):
+    moments: list[Moment] = [
+        ("written", "search", 5, "search"),
+        ("written", "search", 7, "pairs"),
+        ("after", "dpo", 1),
+    ]
+    for moment in moments:
         status = disturbed(words, home, moment, signal.SIGKILL, rng.uniform(0, 0.02))
         assert status == -signal.SIGKILL, (home / "output.txt").read_text()
         words = ("resume", "run")
-    done = workup("resume", "run", cwd=home)
+    done = forked("resume", "run", cwd=home)
     assert done.returncode == 0, done.stderr[-2000:]
     found = Ended.of(home / "run")
     assert found.metrics == expected.metrics

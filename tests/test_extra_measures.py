@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from workup.signals.extra.emb import Embedding
 from workup.signals.extra.kg import KnowledgeGraph
 from workup.signals.icd_distance import tree
 from workup.signals.naming import Coder
+from workup.signals.searching import icd_tree
 
 
 def case(diagnosis: str, *codes: str, **rest: Any) -> Case:
@@ -72,8 +74,28 @@ def test_kg_by_the_whos_tree_and_by_the_truths_name() -> None:
     assert taken("kg", ended(case("Crohn disease"), "K50.0"), False)["kg"] == pytest.approx(0.8)
     nameless = taken("kg", ended(case("zzqx"), "asthma"), False)
     assert (nameless["kg"], nameless["truth_unmapped"]) == (0.0, 1.0)
+    assert taken("kg:who", ended(case("zzqx", "A00"), "zzqy"), False)["unmapped"] == 1.0
     several = ended(case("two diseases", "A00", "K50.9"), "K50.9")
     assert taken("kg", several, False)["kg"] == 1.0
+
+
+def test_kg_with_names_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "names.csv"
+    file.write_text("zzqy,J45.2\n")
+    wheezing = ended(case("Mild persistent asthma", "J45.3"), "zzqy")
+    assert taken("kg", wheezing, False)["kg"] == 0.0
+    assert taken(f"kg:names={file}", wheezing, False)["kg"] == pytest.approx(0.6)
+    assert taken(f"kg:who,names={file}", wheezing, False)["kg"] == 1.0
+    paid = icd_tree(names=str(file))("zzqy", wheezing.case)
+    assert asyncio.run(paid) == pytest.approx(0.6)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no file or folder"):
+        open_measures([f"kg:names={tmp_path / 'nothing.csv'}"], [])
+
+
+@pytest.mark.parametrize("answer", ["not mild intermittent asthma", "J45.2?", "J45.2 or cholera", "asthma was ruled out"])
+def test_kg_of_what_is_not_asserted_is_nothing(answer: str) -> None:
+    found = taken("kg", ended(case("Mild persistent asthma", "J45.3"), answer), False)
+    assert (found["kg"], found["unmapped"]) == (0.0, 1.0)
 
 
 def test_kg_as_a_reward_goes_by_codes_alone() -> None:
@@ -96,13 +118,14 @@ def search(*texts: tuple[str, str]) -> Turn:
 def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
     hepatitis = case("Hepatitis A", aliases=("infectious hepatitis",))
     one = search(("Liver", "Viral hepatitis"), ("", "A vaccine\nexists [2] too"))
-    assert documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too</evidence>"]
+    assert documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too"]
     assert doc_hit(ended(hepatitis, None, one)) == 0.0, "a name must not begin in one document and end in the next"
     assert doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres")))) == 1.0
     assert doc_hit(ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis.")))) == 1.0
     assert doc_hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
     assert doc_hit(ended(hepatitis, "Hepatitis A")) == 0.0, "what the doctor says is no document"
-    assert taken("doc_hit", ended(hepatitis, None, one), False) == {"doc_hit": 0.0}
+    last = search(("", "Rest"), ("", "A liver disease: hepatitis A"))
+    assert doc_hit(ended(hepatitis, None, last)) == 1.0, "the last passage may end in the name"
     assert not contains(["anything"], case(""))
 
 
@@ -150,7 +173,7 @@ def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
 
 
 def test_names_and_what_is_wrong_with_them() -> None:
-    assert names() == ["actions", "bleu", "doc_hit", "emb", "kg", "rouge"]
+    assert names() == ["actions", "bleu", "emb", "kg", "rouge"]
     with pytest.raises(UserError, match="Did you mean 'rouge'"):
         open_measures(["rogue"], [])
     with pytest.raises(UserError, match="emb:FOLDER"):
@@ -221,18 +244,26 @@ def test_the_audit_of_names(tmp_path: Path) -> None:
         "# a comment",
         "id\tname\tcode",
         "1\tasthma\tICD10CM:J45",
-        "2\tasthma\tX:J45.9",
+        "2\tasthma\tICD-10:J45.9",
         "3\tcholera\tK50",
         "4\tzzqx\tA00",
         '5\t"odd\tZZZ',
+        "6\tmumps\tNCI:C4911",
     ]
     file.write_text("\n".join(rows) + "\n")
     found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code"])
     assert found.exit_code == 0, found.output
-    cells = {line.split()[0]: line.split()[1:] for line in found.output.splitlines() if line.strip()}
+    lines = [line.removeprefix("  by ").split() for line in found.output.splitlines() if line.strip()]
+    cells = {first: rest for first, *rest in lines}
     assert (cells["dictionary"][0], cells["unmapped"][0], cells["all"][0]) == ("2", "1", "3")
     assert cells["all"][1] == ".33"
-    assert "1 rows have no code" in found.output
+    assert "1 of 3 names are in the right category (0.333); 1 are not found as they stand" in found.output
+    more = tmp_path / "more.csv"
+    more.write_text("zzqx,A00\n")
+    found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code", "--by", "id", "--names", str(more)])
+    assert "2 of 3 names are in the right category (0.667); 0 are not found" in found.output
+    assert ["3", "1", ".00", ".00", ".00"] in [re.sub(r"\[[^]]*\]", "", line).split() for line in found.output.splitlines()]
+    assert "2 rows have no code" in found.output
     with pytest.raises(UserError, match="columns must name two"):
         CliRunner().invoke(app, ["names", str(file), "--columns", "name,cod"], catch_exceptions=False)
     file.write_text("asthma\n")

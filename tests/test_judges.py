@@ -22,3 +22,9 @@ def test_names_aliases_and_codes_of_the_truth_are_right(answer: str) -> None:
 )
 def test_everything_else_is_wrong(answer: str) -> None:
     assert not asyncio.run(ExactJudge().same(answer, CASE))
+
+
+@pytest.mark.parametrize("written", ["!{}", "~{}", "{}?", "?{}", "{} (?)", "not {}", "{} was ruled out", "possibly {}"])
+@pytest.mark.parametrize("name", ["Crohn's disease", "regional enteritis", "K50.9"])
+def test_a_denied_or_doubted_name_is_not_the_name(written: str, name: str) -> None:
+    assert not asyncio.run(ExactJudge().same(written.format(name), CASE))

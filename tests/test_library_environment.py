@@ -17,6 +17,7 @@ from library_world import DOCUMENTS, index_folder, open_shelf
 
 from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
+from workup.collect import metrics
 from workup.environments import open_environment
 from workup.environments.doctors import FullInformationDoctor
 from workup.environments.library import (
@@ -29,13 +30,14 @@ from workup.environments.library import (
     open_library,
 )
 from workup.environments.library_teacher import LibraryTeaching
-from workup.episode import Action, Completion, Ending, Episode, Observation, Turn
+from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import RolloutError, UserError
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.ports import Passage
 from workup.retrieval.corpus import Document
 from workup.rollout import Job, Play, TokenDoctor, rollout
+from workup.runs import Record
 from workup.samples import sample
 from workup.signals.measures import measure
 from workup.text import THINK
@@ -218,8 +220,26 @@ def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
         assert measures["accuracy"] == 1
 
 
+def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searched() -> None:
+    """Eq. 14 of no documents is 0; of the same three episodes one third hit, and half of those that searched."""
+    ending = "<refine>x</refine><diagnosis>Flu</diagnosis>"
+    scripts = (["<diagnosis>Flu</diagnosis>"], ["<search>dry cough</search>", ending], ["<search>lipase</search>", ending])
+    played = [play(Script(*lines), SHELF, CASES[0]) for lines in scripts]
+    found = [measure(episode, True, asks=SHELF.asks, searches=SHELF.searches) for episode in played]
+    assert [each["doc_hit"] for each in found] == [0.0, 1.0, 0.0]
+    assert [each["hit_if_searched"] for each in found] == [None, 1.0, 0.0]
+    logged = metrics([
+        Record("policy", episode, score=Score.at_end(episode, 0.0), measures=own)
+        for episode, own in zip(played, found, strict=True)
+    ])  # fmt: skip
+    assert (logged["doc_hit"], logged["hit_if_searched"]) == (pytest.approx(1 / 3), 0.5)
+    consultation = SHELF.record
+    assert not consultation.searches
+    assert "doc_hit" not in measure(played[1], True, asks=consultation.asks, searches=consultation.searches)
+
+
 def test_what_is_told_is_known_and_nothing_else() -> None:
-    source = open_source("clinic:s", seed=0)
+    source = open_source("clinic:s", split=0)
     shelves = {told: open_library(source, Shape(told=told)) for told in ("presentation", "history", "record")}
     everything = FullInformationDoctor(source.knowledge, source.items)
     history = {item.name for item in source.items if item.kind is Kind.HISTORY}
@@ -286,7 +306,7 @@ def test_a_diagnosis_that_was_cut_off_is_not_well_formed() -> None:
 
 
 def test_the_clinics_own_library_and_a_folder() -> None:
-    clinic = open_source("clinic:xs", seed=0)
+    clinic = open_source("clinic:xs", split=0)
     own = open_environment("library", clinic, 3)
     assert isinstance(own, Library)
     assert own.max_turns == 3
@@ -338,7 +358,7 @@ def test_any_text_is_a_query(query: str) -> None:
 
 def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
     """An untrained policy babbles; whatever it does, the mask is exactly what it sampled, and tags of the library are whole."""
-    clinic = open_source("clinic:xs", seed=0)
+    clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, Shape())
     model, tokenizer = build(clinic, shelf.phrases, TinySettings(width=16, heads=2, layers=1), 0)
     policy = LocalPolicy(model.eval(), tokenizer)
@@ -367,7 +387,7 @@ def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
 
 @pytest.mark.parametrize("shape", [Shape(), Shape(subqueries=0, refine=False), Shape(max_turns=1), Shape(told="presentation")])
 def test_demonstrations_are_well_formed_episodes(shape: Shape) -> None:
-    clinic = open_source("clinic:xs", seed=0)
+    clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, shape)
     dialogues = 0
     for index in range(60):
@@ -388,7 +408,7 @@ def test_demonstrations_are_well_formed_episodes(shape: Shape) -> None:
 
 def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
     """Everything but the last word is the same for a patient of whom the same is told, whatever the truth is."""
-    clinic = open_source("clinic:xs", seed=0)
+    clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, Shape(told="presentation"))
 
     told = clinic.train[:200]

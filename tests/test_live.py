@@ -93,7 +93,10 @@ def test_json_lines_are_json_whatever_the_figures() -> None:
     assert events[3]["doctors"] == SUMMARY["doctors"]
 
 
-def test_screen_shows_progress_and_leaves_one_summary_per_stage() -> None:
+def test_screen_shows_progress_and_leaves_one_summary_per_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     stream = io.StringIO()
     with ScreenLive(Console(file=stream, force_terminal=True, width=120, color_system=None)) as live:
         live.stage("warm start", 1)
@@ -207,3 +210,71 @@ def test_an_equation_is_written_only_where_it_holds() -> None:
     assert equation(0.5, {"CR": 0.4, "acc": 0.6}) == "reward 0.50   CR 0.40 · acc 0.60"
     assert equation(0.5, {"a": 0.5, "aux": 0.0}) == "reward 0.50 = a 0.50"
     assert equation(0.5, {}) == "reward 0.50"
+
+
+@pytest.mark.parametrize("width", range(40, 100, 3))
+def test_no_pair_of_name_and_figure_is_broken(width: int) -> None:
+    stream = io.StringIO()
+    step = {**STEP, "step": 1, "kept": 0.5, "right": 0.25, "loss": 0.34, "kl": 0.01, "entropy": 1.5}
+    with ScreenLive(Console(file=stream, force_terminal=True, width=width, color_system=None)) as live:
+        live.stage("craft", 1)
+        live.step(step)
+    lines = stream.getvalue().splitlines()
+    for pair in ("accuracy .66", "questions 6.9", "critical .36", "loss 0.34", "kl 0.01", "entropy 1.50"):
+        assert any(pair in line for line in lines), pair
+
+
+def drawn(width: int, *steps: dict[str, Any], stage: str = "information greedy doctor") -> list[str]:
+    """What the running view shows after the steps, and what stays of it, line by line."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, color_system=None)
+    with ScreenLive(console) as live:
+        live.stage(stage, 5000, unit="episode")
+        for step in steps:
+            live.step(step)
+        console.print(live._render())
+    return stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_of_the_running_view_is_lost_or_broken(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    ended = {"diagnosed": 9, "out of turns": 5, "out of tokens": 4}
+    steps = [{**STEP, "step": step, "endings": ended} for step in range(2471, 2501)]
+    lines = drawn(width, *steps)
+    whole = ("information greedy doctor", "episode 2,500/5,000", "5,400 tok/s", "━" * 10)
+    terms = ("reward 0.50 =", "α·CR·acc 0.31", "+ β·acc 0.25", "− λ·t/T 0.06", spark([0.5] * 30))
+    endings = ("endings 50 % diagnosed", "· 28 % out of turns", "· 22 % out of tokens")
+    for part in (*whole, *terms, *endings, "(means of 10 steps)"):
+        assert any(part in line for line in lines), part
+    assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_result_table_is_whole_on_a_narrow_terminal(width: int) -> None:
+    stream = io.StringIO()
+    ScreenLive(Console(file=stream, width=width)).table(SUMMARY)
+    text = stream.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for figure in (".69 ±.03", ".69 ±.04", "6.0 ±0.0", ".36 ±.01", ".98 ±.03", "10.0 ±0.0", ".21 ±.01"):
+        assert figure in text, figure
+    for heading in ("accuracy", "macro", "questions", "critical", "noise"):
+        assert heading in text, heading
+
+
+def test_accuracy_and_money_are_the_latest_and_no_means() -> None:
+    steps = [
+        {"step": 1, "judged": 0, "spent": 0.5},
+        {"step": 2, "judged": 1, "accuracy_so_far": 1.0, "spent": 1.25},
+        {"step": 3, "judged": 2, "accuracy_so_far": 0.5, "spent": 2.5},
+    ]
+    assert any("accuracy .50 (2 judged)   spent 2.5" in line for line in drawn(60, *steps))
+    stream = io.StringIO()
+    with PlainLive(stream, every=0.0) as live:
+        live.stage("evaluate doc", 3, unit="episode")
+        for step in steps:
+            live.step(step)
+    first, *_, last = stream.getvalue().splitlines()[1:]
+    assert "accuracy" not in first, "no verdict yet"
+    assert last.endswith("accuracy .50 (2 judged)   spent 2.5")

@@ -22,6 +22,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from transformers.modeling_outputs import CausalLMOutput
+from waiting import HANG
 
 from workup.case import Case, Truth
 from workup.environments.consultation import Consultation
@@ -492,7 +493,7 @@ def test_an_exception_reaches_every_caller_and_the_next_call_works() -> None:
 
     async def five() -> list[Any]:
         calls = [made.sample([4 + k, 5], Sampling(max_tokens=5, key=k)) for k in range(5)]
-        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), HANG)
 
     assert [str(error) for error in asyncio.run(five())] == ["out of memory"] * 5
     made.model.forward = forward
@@ -508,7 +509,7 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
             await asyncio.sleep(0)
         tasks[1].cancel()
         stayed = [tasks[0], tasks[2], tasks[3]]
-        return list(await asyncio.wait_for(asyncio.gather(*stayed), 10))
+        return list(await asyncio.wait_for(asyncio.gather(*stayed), HANG))
 
     stayed = asyncio.run(leaving())
     assert [c.tokens for c in stayed] == [one(policy(), [4 + k, 5], max_tokens=20, key=k).tokens for k in (0, 2, 3)]
@@ -539,7 +540,7 @@ def test_sliding_attention_is_refused() -> None:
 
 
 def test_loading_what_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(UserError, match="no policy at"):
+    with pytest.raises(UserError, match="no weights"):
         load(tmp_path / "nothing")
 
 

@@ -19,7 +19,7 @@ from serving import Server, fault, serving
 
 from workup.audits.injections import INJECTIONS
 from workup.case import Case, Fact, Truth
-from workup.cases.clinic import open as open_clinic
+from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue, stains
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.clinic.tables import clinic_tables
@@ -51,7 +51,7 @@ from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.fence import clean, cut, fenced, numbered
 from workup.text import neutralise
 
-PATHOLOGY, FULL = open_clinic("pathology"), open_clinic("full")
+PATHOLOGY, FULL = open_source("clinic:pathology"), open_source("clinic:full")
 CROHN = Case(
     "1",
     "A woman in her thirties with diarrhoea.",

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from serving import serving
 
 from workup.case import Case, Truth
-from workup.errors import RolloutError
+from workup.errors import CaseError, RolloutError, UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.signals.icd_distance import tree
-from workup.signals.naming import LONGEST, NEAR, Coder, Names, Stage, names_of, words, written
+from workup.signals.icd_names import Names, _forms, key, words
+from workup.signals.name_files import read, synonyms
+from workup.signals.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
 
 CM = tree("cm")
 CODER = Coder(CM)
-NAMES = Names(CM)
+NAMES = known_names(CM)
 TERMS = list(CM.terms())
 DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
+LIST = Path(__file__).parent / "icd_names.csv"
 
 
 @pytest.mark.parametrize(
@@ -54,21 +58,36 @@ def test_codes_that_a_text_states(text: str, code: str) -> None:
     ("name", "code", "stage"),
     [
         ("Type 2 diabetes mellitus", "E11", Stage.DICTIONARY),
-        ("diabetes mellitus type II", "E11", Stage.INDEX),
+        ("diabetes mellitus type II", "E11", Stage.DICTIONARY),
         ("Crohn's disease", "K50", Stage.DICTIONARY),
         ("Crohn disease", "K50", Stage.DICTIONARY),
         ("essential hypertension", "I10", Stage.DICTIONARY),
-        ("Pneumonia", "J18", Stage.DICTIONARY),
         ("sixth disease", "B08.2", Stage.DICTIONARY),
         ("acute apendicitis", "K35", Stage.INDEX),
         ("iron deficiency anaemia", "D50", Stage.DICTIONARY),
-        ("Chronic obstructive pulmonary disease (COPD)", "J44.9", Stage.DICTIONARY),
         ("Guillain-Barré syndrome", "G61.0", Stage.DICTIONARY),
         ("Acatalasia [Takahara]", "E80.3", Stage.DICTIONARY),
-        ("bladder cancer", "C67", Stage.INDEX),
+        ("bladder cancer", "C67", Stage.DICTIONARY),
         ("(N20.0) renal colic", "N20.0", Stage.CODE),
+        # an abbreviation beside the name, or alone
+        ("Chronic obstructive pulmonary disease (COPD)", "J44.9", Stage.DICTIONARY),
+        ("Whatever else (PTSD)", "F43.1", Stage.DICTIONARY),
+        ("GERD", "K21", Stage.DICTIONARY),
+        # unspecified rather than a kind that the name does not speak of
+        ("Pneumonia", "J18", Stage.DICTIONARY),
+        ("tuberculosis", "A15", Stage.DICTIONARY),
+        ("Bronchitis", "J40", Stage.DICTIONARY),
+        ("aortic rupture", "I71.8", Stage.DICTIONARY),
+        ("hemorrhoid", "K64.9", Stage.DICTIONARY),
+        ("stomach cancer", "C16", Stage.DICTIONARY),
+        # what is absent is no word of a name, on either side
+        ("migraine without anything", "G43", Stage.DICTIONARY),
+        ("not asthma", "", Stage.UNMAPPED),
+        ("no pneumonia", "", Stage.UNMAPPED),
+        # one of two, and a cause
+        ("Bronchospasm / acute asthma exacerbation", "J45.9", Stage.INDEX),
+        ("pneumonia due to something unheard of", "J18", Stage.INDEX),
         ("肺炎", "", Stage.UNMAPPED),
-        ("GERD", "", Stage.UNMAPPED),
         ("", "", Stage.UNMAPPED),
         ("the of and", "", Stage.UNMAPPED),
     ],
@@ -82,13 +101,25 @@ def test_names_of_all_kinds(name: str, code: str, stage: Stage) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(TERMS), st.randoms(use_true_random=False))
 def test_the_order_of_the_words_changes_no_likeness(term: tuple[str, str], rng: Any) -> None:
-    form = list(words(term[1].replace("[", " ").replace("]", " "))[:10])
+    said = {
+        "not",
+        "no",
+        "nor",
+        "never",
+        "without",
+        "following",
+        "complicating",
+        "caused",
+        "associated",
+        "secondary",
+    }
+    form = [word for word in words(term[1].replace("[", " ").replace("]", " "))[:10] if word not in said]
+    assume(form and not any(a + b in NAMES._idf for a in form for b in form))  # "heat stroke" is joined, in this order
     rng.shuffle(form)
-    if form:
-        best = NAMES.near(" ".join(form))[0]
-        straight = NAMES.near(" ".join(sorted(form)))[0]
-        assert best.likeness == pytest.approx(straight.likeness)
-        assert best.likeness > 0.6
+    best = NAMES.near(" ".join(form))[0]
+    straight = NAMES.near(" ".join(sorted(form)))[0]
+    assert best.likeness == pytest.approx(straight.likeness)
+    assert best.likeness > 0.4
 
 
 def test_the_release_finds_its_own_names() -> None:
@@ -98,6 +129,55 @@ def test_the_release_finds_its_own_names() -> None:
     assert sum(bool(one) for one, _ in found) / len(found) > 0.995
     assert sum(one == code for one, code in found) / len(found) > 0.88
     assert sum(one[:3] == code[:3] for one, code in found) / len(found) > 0.98
+
+
+with LIST.open(encoding="utf-8") as file:
+    CHECKED = list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def agreement(coder: Coder, part: str = "") -> tuple[float, float]:
+    """(share of names in a right category, that of those which are found as they stand) on the hand-checked list."""
+    rows = [row for row in CHECKED if part in ("", row["part"])]
+    right = {row["name"]: {code[:3] for code in row["codes"].split()} for row in rows}
+    found = {name: coder.look_up(name) for name in right}
+    hits = {name: found[name].code[:3] in right[name] for name in right}
+    sure = [name for name in right if not found[name].doubtful]
+    return sum(hits.values()) / len(right), sum(hits[name] for name in sure) / len(sure)
+
+
+def test_hand_checked_names_are_in_the_right_category() -> None:
+    """docs/metrics.md states these figures."""
+    assert len(CHECKED) == len({row["name"] for row in CHECKED}) > 400
+    assert all(CM.find(code) == code for row in CHECKED for code in row["codes"].split())
+    everything, sure = agreement(CODER)
+    assert everything >= 0.90
+    assert sure > 0.99
+    assert agreement(CODER, "tuned")[0] > 0.93
+    assert agreement(CODER, "held-out")[0] > 0.78
+
+
+def test_without_the_everyday_names_the_rules_still_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = Coder(CM)
+    monkeypatch.setattr(coder, "_names", Names(CM, everyday=False))
+    assert coder.look_up("GERD").stage is Stage.UNMAPPED
+    assert agreement(coder)[0] > 0.79
+    assert agreement(coder, "held-out")[0] > 0.70
+
+
+def test_what_is_said_to_be_absent_is_never_entered() -> None:
+    name = "Abdominal aortic aneurysm, without rupture, unspecified"
+    texts = [text for _, text in _forms(name, special=False)]
+    assert texts
+    assert not any("rupture" in text for text in texts)
+    assert {code for code, form in zip(NAMES._codes, NAMES._keys, strict=True) if form == "abdomen aneurysm aorta"} >= {"I71.4"}
+    assert CODER.look_up("ruptured aortic aneurysm").code == "I71.8"
+    assert CODER.look_up("ruptured abdominal aortic aneurysm").code == "I71.3"
+
+
+@given(st.sampled_from(TERMS))
+def test_a_name_and_its_words_in_another_order_are_one_name(term: tuple[str, str]) -> None:
+    plain = words(term[1].replace("-", " "))
+    assert key(" ".join(reversed(plain))) == key(" ".join(plain))
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,21 +193,32 @@ def test_any_text_has_an_existing_code_or_none(text: str) -> None:
 @pytest.mark.parametrize("text", ["x" * 100_000, "zq " * 50_000, "( " * 50_000, "[A" * 50_000, "neoplasm of " * 20_000])
 def test_long_texts_take_no_longer_than_short_ones(text: str) -> None:
     CODER.look_up(text[:300])
-    began = time.perf_counter()
+    began = time.thread_time()
     CODER.look_up(text + "!")
-    assert time.perf_counter() - began < 0.2
+    assert time.thread_time() - began < 1
 
 
 def test_names_that_the_cases_know_go_first() -> None:
     cases = [
         Case("1", "", Truth("Fire pox", codes=("b08.2",), aliases=("GERD",))),
+        Case("4", "", Truth("Pox with fire", codes=("B04",))),
+        Case("5", "", Truth("Pox without fire", codes=("B03",))),
         Case("2", "", Truth("Fire pox", codes=("A00",))),
         Case("3", "", Truth("Nameless")),
     ]
-    assert names_of(cases) == {"Fire pox": "b08.2", "GERD": "b08.2"}
+    assert names_of(cases) == {
+        "Fire pox": "b08.2",
+        "GERD": "b08.2",
+        "Pox with fire": "B04",
+        "Pox without fire": "B03",
+    }
     coder = Coder(CM, names_of(cases))
     assert coder.look_up("the FIRE-pox").code == "B08.2"
-    assert coder.look_up("gerd").stage is Stage.DICTIONARY
+    assert coder.look_up("gerd").code == "B08.2"
+    assert [coder.look_up(f"pox {text} fire").code for text in ("with", "without")] == [
+        "B04",
+        "B03",
+    ]
     assert coder.look_up("Nameless").code == ""
 
 
@@ -136,22 +227,43 @@ def test_a_model_codes_what_nothing_maps_and_is_asked_once() -> None:
         coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
 
         async def ask() -> list[Any]:
-            return await asyncio.gather(*(coder.code(name) for name in ("GERD", "GERD", "asthma", "", "GERD")))
+            return await asyncio.gather(*(coder.code(name) for name in ("zzqx", "zzqx", "asthma", "", "zzqx")))
 
         found = asyncio.run(ask())
-        again = asyncio.run(coder.code("GERD"))
+        again = asyncio.run(coder.code("zzqx"))
     assert [one.code for one in found] == ["K21.9", "K21.9", "J45", "", "K21.9"]
     assert found[0].stage is Stage.MODEL
     assert again == found[0]
     assert len(server.asked) == 1
-    assert "GERD" in server.asked[0]["messages"][-1]["content"]
+    assert "zzqx" in server.asked[0]["messages"][-1]["content"]
+
+
+def test_a_model_is_asked_about_a_doubtful_name_and_offered_the_guess() -> None:
+    doubtful = CODER.look_up("acute apendicitis")
+    assert (doubtful.code, doubtful.doubtful) == ("K35", True)
+    with serving(lambda body: json.dumps({"code": "K37"})) as server:
+        coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
+        told = asyncio.run(coder.code("acute apendicitis"))
+        sure = asyncio.run(coder.code("asthma"))
+    assert (told.code, told.stage) == ("K37", Stage.MODEL)
+    assert sure.stage is Stage.DICTIONARY
+    assert len(server.asked) == 1
+    assert "K35: Acute appendicitis" in server.asked[0]["messages"][-1]["content"]
 
 
 def test_a_model_must_give_a_code_that_exists() -> None:
-    answers = iter(['{"code": "K99.9"}', '{"code": "K21"}', '{"code": ""}', *['{"code": "X00.0000"}'] * 3, '{"code": "K21"}'])
+    answers = iter(
+        [
+            '{"code": "K99.9"}',
+            '{"code": "K21"}',
+            '{"code": ""}',
+            *['{"code": "X00.0000"}'] * 3,
+            '{"code": "K21"}',
+        ]
+    )
     with serving(lambda body: next(answers)) as server:
         coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
-        assert asyncio.run(coder.code("GERD")).code == "K21"
+        assert asyncio.run(coder.code("zzqx")).code == "K21"
         assert "K99.9" in server.asked[1]["messages"][-1]["content"]
         assert asyncio.run(coder.code("no disease xyzzy")).stage is Stage.UNMAPPED
         with pytest.raises(RolloutError, match="does not exist"):
@@ -175,5 +287,64 @@ def test_real_names_are_mapped_as_curators_map_them() -> None:
     found = [(CODER.look_up(name), code) for name, code in pairs]
     sure = [(one, code) for one, code in found if one.stage is Stage.DICTIONARY]
     assert len(pairs) > 2000
-    assert sum(one.code == code for one, code in found) / len(pairs) > 0.78
+    assert sum(one.code == code for one, code in found) / len(pairs) > 0.79
+    assert sum(one.code[:3] == code[:3] for one, code in found) / len(pairs) > 0.88
     assert sum(one.code[:3] == code[:3] for one, code in sure) / len(sure) > 0.96
+
+
+def test_names_of_a_file_fill_the_gaps_of_the_release(tmp_path: Path) -> None:
+    table = tmp_path / "names.csv"
+    table.write_text('label,xref\n"Gleet, old","ICD10CM:A54.0, A54.1"\nasthma,K50\nFlong,U99.99\nFlang,A00\nFlang,K50\n')
+    more = synonyms(f"{table}#label,xref", CM, NAMES)
+    assert more == {"Gleet, old": "A54.0", "asthma": "K50"}
+    coder = Coder(CM, more=more)
+    assert coder.look_up("old gleet").code == "A54.0"
+    assert coder.look_up("asthma").code == "J45", "the release's own name goes first"
+    assert coder.look_up("Flang").code == "", "two categories: ambiguous"
+
+
+def test_a_list_of_synonyms_needs_a_code_or_a_name_that_the_release_knows(tmp_path: Path) -> None:
+    file = tmp_path / "synonyms.jsonl"
+    rows = [
+        {"id": "1", "name": "chikungunya virus disease", "synonyms": ["bent walk"], "icd10": []},
+        {"name": "zzqx", "synonyms": ["zzqy"], "icd10": ["ICD10CM:E80.3"]},
+        {"name": "nobody's", "synonyms": ["anybody's"]},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert synonyms(str(file), CM, NAMES) == {
+        "chikungunya virus disease": "A92.0",
+        "bent walk": "A92.0",
+        "zzqx": "E80.3",
+        "zzqy": "E80.3",
+    }
+    assert synonyms("", CM, NAMES) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "", "is empty"),
+        ("a.csv", "# only a comment\n", "is empty"),
+        ("a.csv", "asthma\n", "line 1"),
+        ("a.csv#label,code", "name,code\nasthma,J45\n", "columns must name two of name, code"),
+        ("a.jsonl", '{"synonyms": []}\n', "line 1, field 'name'"),
+        ("a.jsonl", '{"name": "x"}\nx\n', "line 2"),
+        ("a.csv", b"asth\xffma,J45\n", "line 1"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_names_is_told(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+    file = tmp_path / name.partition("#")[0]
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError, match=message):
+        synonyms(str(tmp_path / name), CM, NAMES)
+    with pytest.raises(UserError, match="no file or folder"):
+        synonyms(str(tmp_path / "nothing.csv"), CM, NAMES)
+
+
+def test_rows_are_read_as_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "t.tsv"
+    file.write_text('# x\nid\tname\tcode\tpart\n1\t"odd\tJ45; K50\tone\n')
+    (row,) = read(file, CM, ["name", "code"], by="part")
+    assert (row.names, row.codes, row.group) == (('"odd',), ("J45", "K50"), "one")
+    with pytest.raises(CaseError, match="line 2"):
+        list(read(file, CM, ["name", "code"]) if file.write_text("name\tcode\na\n") else ())

@@ -96,7 +96,7 @@ def test_the_embedded_patient_tells_facts_in_their_own_words_or_does_not_know() 
 
 
 def test_a_normal_finding_of_a_listed_item_is_not_known_either() -> None:
-    source = open_source("clinic:xs", seed=0)
+    source = open_source("clinic:xs", split=0)
     patient = EmbeddedPatient(Consultation(source.items, source.diagnoses))
     case = source.test[0]
     present = {fact.item for fact in (*case.given, *case.truth.facts)}
@@ -255,7 +255,7 @@ def test_a_persona_is_drawn_by_seed_and_case_and_reaches_the_prompt() -> None:
 
 
 def test_a_fact_is_told_as_the_consultation_tells_it() -> None:
-    source = open_source("clinic:xs", seed=0)
+    source = open_source("clinic:xs", split=0)
     world = Consultation(source.items, source.diagnoses)
     case = source.test[1]
     assert (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import count, cycle
@@ -15,11 +14,13 @@ from typing import Any
 import pytest
 from command_line import SCRIPT, environment
 from preparing import CHINESE, ENGLISH, HIDDEN, configured, findings, lines, many, sections, shape, written
-from serving import Reset, Server, completion, fault, serving, truncated
+from serving import Gate, Reset, Server, completion, fault, serving, truncated
+from waiting import HANG, until
 
 from workup import cli, open_source
 from workup.case import Case, FixedSource, Truth
-from workup.cases.jsonl import provenances, validate, write
+from workup.cases import problems
+from workup.cases.jsonl import provenances, write
 from workup.errors import BudgetError, UserError, WorkupError
 from workup.models.config import Config
 from workup.models.desk import Desk
@@ -75,18 +76,24 @@ def dropping(body: dict[str, Any]) -> str:
 
 
 def test_the_result_has_the_order_of_the_input_and_is_a_source(tmp_path: Path) -> None:
+    quick: list[int] = []
+
     def answer(body: dict[str, Any]) -> str:
-        time.sleep(0.03 if bed(body) % 4 == 0 else 0)  # the first to be asked is not the first to be done
+        """Every fourth case, and so the first one, waits for all others."""
+        if bed(body) % 4:
+            quick.append(bed(body))
+        else:
+            until(lambda: len(quick) == 15)
         return dropping(body)
 
     with serving(answer) as server:
         report = run(job(tmp_path, written(tmp_path, many(20)), concurrency=6), tmp_path, server)
-        assert 1 < server.most <= 6
+        assert server.most == 6
         assert len(server.asked) == 20
     expected = [case.id for n, case in enumerate(many(20)) if n % 3]
     assert ids(tmp_path / "out.jsonl") == expected
     assert (report.kept, report.complete) == (13, True)
-    assert validate(tmp_path / "out.jsonl") == []
+    assert problems(f"jsonl:{tmp_path / 'out.jsonl'}", print) == 0
     source = open_source(f"jsonl:{tmp_path / 'out.jsonl'}#all")
     assert [case.id for case in source.test] == expected
     assert all(len(case.truth.facts) == 4 for case in source.test)
@@ -444,7 +451,7 @@ def test_real_files_go_through(tmp_path: Path, scheme: str, file: str, step: str
         work = job(tmp_path, f"{scheme}:{DATA / file}", step, limit=count, settings={"max_failed": 0.5})
         report = run(work, tmp_path, server)
         assert report.kept + sum(reason.count for reason in report.dropped.values()) >= 0.7 * count
-        assert validate(tmp_path / "out.jsonl") == []
+        assert problems(f"jsonl:{tmp_path / 'out.jsonl'}", print) == 0
         if step != "facts":
             assert report.complete
         if step == "suitability":
@@ -459,29 +466,17 @@ def test_real_files_go_through(tmp_path: Path, scheme: str, file: str, step: str
 
 def begin(folder: Path, *words: object) -> subprocess.Popen[str]:
     command = [str(SCRIPT), "prepare", *map(str, words)]
-    env = environment(folder / "cache")
-    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    return subprocess.Popen(
+        command, cwd=folder, env=environment(folder / "cache"), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # A suite that runs in the background hands down that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one thread
+    )  # fmt: skip
 
 
 def finished(folder: Path) -> int:
     journal = folder / "out.journal"
     return max(journal.read_bytes().count(b"\n") - 1, 0) if journal.exists() else 0
-
-
-def slowly(answer: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], str]:
-    def answered(body: dict[str, Any]) -> str:
-        time.sleep(0.02)
-        return answer(body)
-
-    return answered
 
 
 def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice(
@@ -493,20 +488,23 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
         (tmp_path / name).mkdir()
         written(tmp_path / name, many(cases))
     words = ("facts", "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it", "--concurrency", together)
-    with serving(slowly(dropping)) as server:
+    with serving(gate := Gate(dropping, cases)) as server:
         monkeypatch.chdir(tmp_path / "whole")  # the report names the input as it was typed
         run(job(Path(), "cases.jsonl"), tmp_path / "whole", server)
         server.asked.clear()
         configured(folder, server)
         for kill in kills:
+            gate.allow(kill + 3 - finished(folder))
             process = begin(folder, *words)
-            wait_for(lambda kill=kill: finished(folder) >= kill, process)  # type: ignore[misc]
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            until(lambda kill=kill: finished(folder) >= kill, process)  # type: ignore[misc]
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            gate.drop()
             asked = len(server.asked)
             known = [json.loads(line)["id"] for line in (folder / "out.journal").read_bytes().split(b"\n")[1:-1]]
+        gate.allow(cases)
         process = begin(folder, *words)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=HANG)
         assert process.returncode == 0, errors
         again = {bed(body) for body in server.asked[asked:]}
         assert not again & {int(id.partition("-")[2]) for id in known}, "an answer that was used is not asked for again"
@@ -529,28 +527,31 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
     def answer(body: dict[str, Any]) -> str:
         return '{"reason": "", "mark": 4}' if shape(body) else "<think>x</think><answer>y</answer>"
 
-    with serving(slowly(answer)) as server:
+    with serving(gate := Gate(answer, draws)) as server:
         configured(folder, server)
         process = begin(folder, *words)
-        wait_for(lambda: len(server.asked) >= 9, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        gate.full(1)  # all draws of the first case are there, and their mark is not
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        gate.drop()
+        gate.allow(2 * (draws + 1))
         process = begin(folder, *words)
-        assert process.wait(60) == 0, process.communicate()
+        assert process.wait(HANG) == 0, process.communicate()
         # all draws of a case get the same answer here, so each case's draws share one mark
-        assert len(server.asked) <= 2 * (draws + 1) + 1
+        assert len(server.asked) == 2 * (draws + 1) + 1
     assert {entry.detail["marks"][7] for (entry,) in provenances(folder / "out.jsonl").values()} == {4}  # type: ignore[index,call-overload]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    written(tmp_path, many(400))  # more than it can do before the signal comes
+    written(tmp_path, many(20))
     words = ("facts", "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it", "--concurrency", 2)
-    with serving(slowly(findings)) as server:
+    with serving(gate := Gate(findings, 5)) as server:
         configured(tmp_path, server)
         process = begin(tmp_path, *words)
-        wait_for(lambda: finished(tmp_path) >= 3, process)
+        until(lambda: finished(tmp_path) >= 3, process)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANG)
+        gate.drop()
         assert process.returncode == 130
         assert errors.strip() == "stopped; everything finished is kept. Go on with the same command."
         assert finished(tmp_path) >= 3

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from handmade import CASES, SOURCE, Script, case, fact, play
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from library_world import scorer
 from pydantic import ValidationError
@@ -23,20 +23,20 @@ from test_understanding import sections
 
 import workup
 from workup.case import Case, Fact, Truth
-from workup.credit import EPSILON, to_go, token_zscore
+from workup.credit import EPSILON, token_zscore
 from workup.environments.questioning import CHINESE, conclusion, partial
 from workup.environments.questioning import open as questioning
 from workup.environments.teacher import Teaching
-from workup.episode import Ending, Episode, Score
+from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
 from workup.evaluation import as_trained
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
-from workup.methods.promed import R, Settings, _warn, credit, distribute, method, promed_reward, score
+from workup.methods.promed import R, Settings, Shares, _warn, credit, distribute, method, promed_reward, score
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import DOCTOR, LIVE, REFERENCE, Imitate, Instruments, Reinforce, alone
+from workup.ports import DOCTOR, LIVE, REFERENCE, Act, Explore, Imitate, Instruments, Reinforce, Sampling, alone
 from workup.samples import sample
 from workup.settings import PolicySettings
 from workup.signals.question_gains import Weighing, question_gains
@@ -69,11 +69,14 @@ amounts = st.floats(0, 10, allow_subnormal=False)
 gained = st.lists(st.floats(-1, 1, allow_subnormal=False) | st.just(0.0), max_size=10)
 
 
-@given(gained, st.booleans(), amounts, amounts, st.floats(0, 1))
-def test_the_actions_rewards_sum_to_the_trajectory_s(SIG: list[float], right: bool, α: float, β: float, handed: float) -> None:
+@given(gained, st.booleans(), amounts, amounts, st.floats(0, 1), st.sampled_from(["clipped", "printed"]))
+def test_the_actions_rewards_sum_to_the_trajectory_s(
+    SIG: list[float], right: bool, α: float, β: float, handed: float, shares: Shares
+) -> None:
     """Eq. 11, also where nothing was asked, where nothing was gained, and where facts were lost."""
+    assume(shares == "clipped" or not 0 < abs(sum(SIG)) < 1e-3)  # so that shares of 10⁹ do not round
     correct = float(right)
-    questions, answer = distribute(correct, SIG, α, β, handed * α)
+    questions, answer = distribute(correct, SIG, α, β, handed * α, shares)
     assert len(questions) == len(SIG)
     assert math.isclose(sum(questions) + answer, R(correct, SIG, α, β), abs_tol=1e-9)
 
@@ -90,6 +93,45 @@ def test_distribution_by_hand() -> None:
     # Nobody has gained anything: the answer keeps its whole worth.
     assert distribute(1.0, [0.0, -0.5], 4, 2, 1) == ((0.0, -1.0), 4.0)
     assert distribute(1.0, [], 4, 2, 1) == ((), 4.0)
+
+
+def test_equation_9_as_printed_by_hand() -> None:
+    """The sum of SIG is 1/2: shares of 1, 0, −1/2 and 1/2."""
+    questions, answer = distribute(1.0, [0.5, 0.0, -0.25, 0.25], 4, 2, 1, "printed")
+    assert (questions, answer) == ((2 / 2 + 1, 0.0, -2 / 4 - 1 / 2, 2 / 4 + 1 / 2), 3.0)
+    # Where gains and losses cancel, but for rounding, the printed shares do not exist: the answer keeps its worth.
+    assert distribute(1.0, [0.1, 0.2, -0.3], 4, 2, 1, "printed") == ((0.2, 0.4, -0.6), 4.0)
+    episode = said("question: crackles", "question: sputum", ANSWER)
+    for shares, wanted in (("clipped", (1.0 + 1.0, -0.5, 3.0)), ("printed", (1.0 + 2.0, -0.5 - 1.0, 3.0))):
+        assert score(episode, 1.0, (0.5, -0.25, 0.0), PLAIN.model_copy(update={"shares": shares})).turns == wanted
+
+
+def test_algorithm_1_can_be_set_as_printed() -> None:
+    assert Settings().weighing.plan == Plan(4, 0.01, antithetic=True, truncation="none")
+    printed = Settings(permutations=7, epsilon=0.5, antithetic=False, truncation="literal")
+    assert printed.weighing.plan == Plan(7, 0.5, antithetic=False, truncation="literal")
+
+
+class Curious:
+    """Asks another thing whenever it is asked."""
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        return Act((), Completion(f"question: number {sampling.key} {len(past)}"))
+
+
+def test_algorithm_2_can_be_set_as_printed() -> None:
+    """One child per iteration: the greedy trajectory and five more, and no tree below the first level."""
+
+    async def nothing(episode: Episode) -> Score:
+        return Score.at_end(episode, 0.0)
+
+    grown = {}
+    for expand in (1, None):
+        (stage,) = (s for s in method.stages(Settings(expand=expand, max_turns=4)) if isinstance(s, Explore))
+        grown[expand] = asyncio.run(stage.search(PNEUMONIA, WORLD, Curious(), nothing, Sampling()))
+    assert (len(grown[1].scored), grown[1].depth) == (6, 1)
+    assert len(grown[None].scored) == 1 + 7 + 4 * 8
+    assert grown[None].depth > 1
 
 
 def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
@@ -184,20 +226,14 @@ def test_with_the_patient_s_tokens_counted_their_zeros_are_in_mean_and_deviation
         np.testing.assert_allclose(some, others, atol=1e-6)
 
 
-@given(groups)
-def test_rewards_to_come_agree_with_numpy(plan: list[list[float]]) -> None:
-    group, marks = group_of(plan)
-    G = [np.cumsum(turns[::-1])[::-1] for turns in plan]
-    wanted = [[g[t] - np.mean([other[t] for other in G if t < len(other)]) for t in range(len(g))] for g in G]
-    flat = np.concatenate(wanted)
-    for normalise, divisor in (
-        ("none", 1.0),
-        ("group_std", flat.std(ddof=1) + EPSILON),
-        ("batch_std", flat.std(ddof=1) + EPSILON),
-    ):
-        (got,) = to_go(normalise)((group,), [marks], alone)  # type: ignore[arg-type]
-        for some, others in zip(got, wanted, strict=True):
-            np.testing.assert_allclose(some, np.array(others) / divisor, atol=1e-5)
+def test_rewards_to_come_have_the_baseline_that_is_set() -> None:
+    """One answers at once, one asks and answers rightly: its returns 3.5 and 3 against 0 and 0."""
+    group, marks = group_of([[0.0], [0.5, 3.0]])
+    plain = {"credit": "to-go", "normalise": "none"}
+    for baseline, wanted in (("last", (1.75, 1.5)), ("leave-one-out", (3.5, 3.0)), ("reached", (1.75, 0.0))):
+        made = credit(Settings(**plain, baseline=baseline))  # type: ignore[arg-type]
+        assert made((group,), [marks], alone)[0][1] == wanted
+    assert Settings().baseline == "last"
 
 
 def test_equal_rewards_and_single_trajectories_are_credited_with_exactly_nothing() -> None:
@@ -256,26 +292,43 @@ def test_a_patient_that_gives_orders_changes_neither_masks_nor_rewards() -> None
     assert all(map(math.isfinite, scores([wild])[0].turns))
 
 
-def test_facts_that_are_lost_count_negative() -> None:
-    def forgetful(body: dict[str, object]) -> str:
-        """Knows only the latest answer; as a checker it finds what the text says."""
+def by_summaries(episode: Episode, summaries: Sequence[str]) -> Score:
+    """Paid for the plain gain where a model writes the k-th of `summaries` after k exchanges, and one checks what they say."""
+
+    def answer(body: dict[str, object]) -> str:
         messages = body["messages"]
         assert isinstance(messages, list)
         shown = sections(messages[-1]["content"])
         if "facts" not in shown:
-            return "Known: " + shown.get("what was asked and answered", "nothing").splitlines()[-1]
+            return summaries[shown.get("what was asked and answered", "").count("Patient: ")]
         known = [line.partition(": ")[2] in shown["text"] for line in shown["facts"].splitlines()]
         listed = ", ".join(f'{{"number": {n}, "entailed": {str(yes).lower()}}}' for n, yes in enumerate(known, 1))
         return f'{{"facts": [{listed}]}}'
 
-    episode = said("question: crackles", "question: hobby", ANSWER)
-    chosen = PLAIN.model_copy(update={"process": "ig", "understanding": "written"})
-    with serving(forgetful) as server:
+    with serving(answer) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
-        found = asyncio.run(promed_reward(chosen)(((episode,),), instruments(**{DOCTOR: model, "checker": model})))
-    assert found[0][0].turns == pytest.approx((2 / 3 + 1, -2 / 3, 3))
+        found = asyncio.run(promed_reward(IN_WORDS)(((episode,),), instruments(**{DOCTOR: model, "checker": model})))
+    return found[0][0]
+
+
+IN_WORDS = PLAIN.model_copy(update={"process": "ig", "understanding": "written"})
+ALL = "Yes: sputum. Yes: crackles. Yes: chest film."
+
+
+def test_facts_that_are_lost_count_negative() -> None:
+    episode = said("question: crackles", "question: sputum", ANSWER)
+    assert by_summaries(episode, ["-", "Yes: crackles.", "-"]).turns == pytest.approx((2 / 3 + 1, -2 / 3, 3))
     with pytest.raises(UserError, match="asks a language model as 'doctor', and this run has none"):
-        asyncio.run(promed_reward(chosen)(((episode,),), instruments()))
+        asyncio.run(promed_reward(IN_WORDS)(((episode,),), instruments()))
+
+
+def test_a_question_that_brought_nothing_is_not_paid_for_a_better_summary() -> None:
+    """Answered "I do not know": whatever the doctor writes afterwards, it was not told."""
+    blind = said("question: hobby", ANSWER)
+    assert blind.turns[0].observation.messages[0].content == "I do not know."
+    assert by_summaries(blind, ["-", ALL]).turns == (0.0, 4.0)
+    one = said("question: hobby", "question: crackles", ANSWER)
+    assert by_summaries(one, ["-", ALL, ALL]).turns == pytest.approx((0.0, 2 / 3 + 1, 3.0))
 
 
 def test_without_an_answer_the_penalty_is_the_last_action_s() -> None:

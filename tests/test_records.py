@@ -88,7 +88,7 @@ def test_what_is_recorded_is_the_consultations_own_answer() -> None:
 
 
 def test_every_recorded_result_of_the_clinic_stays_verbatim() -> None:
-    source = open_source("clinic:xs", seed=0)
+    source = open_source("clinic:xs", split=0)
     exact = Consultation(source.items, source.diagnoses)
     with serving(lambda body: result("Unremarkable.")) as server:
         world = SimulatedRecord(exact, Endpoint(EndpointSettings(base_url=server.url, model="m")))

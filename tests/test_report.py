@@ -1,8 +1,11 @@
-"""The report: every figure from the run folder, nothing hidden, nothing that breaks out of its place."""
+"""The report: every figure from the run folder, nothing hidden, nothing that breaks out of its
+place.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -79,15 +82,32 @@ def empty(path: Path, **config: object) -> Run:
 # ---- one page, offline, whole
 
 
-def test_it_is_one_page_that_needs_nothing_else(page: Page) -> None:
+def test_it_is_one_page_that_needs_nothing_but_its_transcripts(whole: Run, page: Page) -> None:
     assert len(page.source) < 1_000_000
     for tag, attributes in page.tags:
-        assert tag not in ("link", "iframe", "img", "object"), tag
+        assert tag not in ("link", "iframe", "img", "object", "script"), tag
         for name, value in attributes.items():
-            if name in ("src", "href", "xlink:href", "action", "data"):
-                assert (value or "").startswith("#"), (tag, name, value)
+            assert not name.startswith("on"), "no script"
+            if name in ("src", "href", "xlink:href", "action", "data") and not (value or "").startswith("#"):
+                assert re.fullmatch(r"transcripts/\d+\.html", value or ""), (tag, name, value)
+                assert (whole.path / str(value)).is_file()
     assert not re.search(r"@import|url\(\s*['\"]?(?!#)", page.source)
     assert set(re.findall(r"https?://[^\s\"'<]+", page.source)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_every_page_forbids_what_it_does_not_need(whole: Run, page: Page, tmp_path: Path) -> None:
+    """No script is in a page, and none would run; nothing is fetched, sent or framed."""
+    shutil.copytree(whole.path, tmp_path / "again")
+    compare([whole, Run.open(tmp_path / "again")], tmp_path / "both.html")
+    pages = [page.source, (tmp_path / "both.html").read_text(encoding="utf-8")]
+    pages += [path.read_text(encoding="utf-8") for path in whole.path.rglob("transcripts/*.html")]
+    assert len(pages) > 2
+    for source in pages:
+        (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', source)
+        assert policy.startswith("default-src 'none'; ")
+        assert "script-src" not in policy
+        assert source.index(policy) < source.index("<style")
+        assert not re.search(r"<script|<form|<iframe|<object|<base\b|\son\w+=|javascript:", source)
 
 
 def test_its_markup_is_sound(page: Page) -> None:
@@ -102,7 +122,8 @@ def test_its_markup_is_sound(page: Page) -> None:
 
 def test_figures_take_their_colours_from_the_page(page: Page) -> None:
     svgs = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
-    assert len(svgs) == 6
+    # learning 6, health 2 of the warm start and 4 of craft, dynamics, parts, categories, scatter 3
+    assert len(svgs) == 18
     assert set(re.findall(r"#[0-9a-f]{6}\b", " ".join(svgs))) == set()
     names = set(re.findall(r"var\(--([\w-]+)", page.source))
     assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), "every colour that is used is defined"
@@ -179,7 +200,7 @@ def test_an_evaluation_without_training_or_anchors(tmp_path: Path) -> None:
     assert "No anchors:" in page.text
     assert "1 evaluated episode failed for reasons of the machinery and is left out" in page.text
     assert "29 diagnosed (96.7 %) · 1 failed (3.3 %)" in page.words
-    assert page.count("svg") == 2, "accuracy by category, and against what was found"
+    assert page.count("svg") == 1 + 3, "accuracy by category, and against what was found"
     assert "right:" in page.words
 
 
@@ -242,15 +263,18 @@ def test_nothing_breaks_out_of_its_place(tmp_path: Path) -> None:
     run.log({"stage": NASTY, "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}, "loss": 1.0})
     run.log({"stage": "b", "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}})
     page = Page(build(run))
-    assert page.count("script") == 1, "ours"
     assert NASTY in page.text
-    for other in (page, Page(_compared(run, tmp_path))):
+    pages = [page, Page(_compared(run, tmp_path)), *map(Page, tmp_path.rglob("transcripts/*.html"))]
+    assert len(pages) > 2
+    for other in pages:
+        assert other.count("script") == 0
         assert "<script>alert" not in other.source
         assert all("alert" not in str(attributes) or tag == "svg" for tag, attributes in other.tags)
 
 
 def _compared(run: Run, path: Path) -> Path:
-    compare([run, run], path / "c.html", Console(file=StringIO()))
+    shutil.copytree(run.path, path / "again")
+    compare([run, Run.open(path / "again")], path / "c.html", Console(file=StringIO()))
     return path / "c.html"
 
 
@@ -268,7 +292,7 @@ def outcome(case: str, correct: bool | None, sample: int = 0) -> Outcome:
 def test_transcripts_are_chosen_by_rule(verdicts: list[tuple[bool | None, bool | None]], most: int) -> None:
     before = [outcome(f"{k:02}", first) for k, (first, _) in enumerate(verdicts)]
     after = [outcome(f"{k:02}", last) for k, (_, last) in enumerate(verdicts)]
-    found = groups(before, after, most=most)
+    found = groups([before, after], most=most)
     judged = [pair for pair in verdicts if None not in pair]
     assert sum(group.size for group in found) == len(judged)
     shown = [len(group.cases) for group in found]
@@ -294,7 +318,8 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
         turn("<think>hm</think><ask>fever</ask>", "ask", "fever", "Yes, since Monday: a fever.", "a"),
         turn("rubbish", "malformed", "", "Please write exactly one action."),
     )
-    shown = side(Record("trained", Episode(case, (), turns, Ending.OUT_OF_TURNS), correct=False, score=Score((0.0, 0.25, -0.5))))
+    played = Episode(case, (), turns, Ending.OUT_OF_TURNS)
+    shown = side(Record("trained", played, correct=False, score=Score((0.0, 0.25, -0.5))), "mine")
     assert [(line.label, line.content) for line in shown.lines] == [
         ("ask", "fever"),
         ("ask", "<think>hm</think><ask>fever</ask>"),
@@ -324,7 +349,7 @@ def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: P
     assert "other − demo, paired over 30 cases" in stream.getvalue()
     assert f"page  {tmp_path}/c.html" in stream.getvalue()
     page = Page(tmp_path / "c.html")
-    assert page.count("svg") == 1
+    assert page.count("svg") == 6 + 3 + 1, "learning, what was found, categories"
     assert {"demo", "other", "craft on clinic:s", "outcome on clinic:s"} <= set(page.words)
     common = [
         {r.episode.case.id: r.correct for r in run.episodes(phase="eval", doctor="trained", sample=0)} for run in (whole, other)
@@ -342,6 +367,8 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
     other = empty(tmp_path / "demo", method="craft")
     with pytest.raises(UserError, match=r"demo: no policy has been evaluated.*workup resume"):
         compare([whole, other])
+    with pytest.raises(UserError, match=r"demo is named twice"):
+        compare([whole, Run.open(whole.path / "../demo")])
     other.write(replace(example_run.record(index, "trained", 0, 0), score=None) for index in range(100, 110))
     stream = StringIO()
     compare([whole, other], tmp_path / "c.html", Console(file=stream, width=200))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import SCRIPT, SMALL, environment, steps_of, without, workup
+from command_line import SMALL, forked, steps_of, without, workup
+from disturbing import Moment, disturbed
 from safetensors.torch import load_file
 
+from workup.engines.trl_trainer import checkpoints
 from workup.runs import Run
 
 TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8")
@@ -76,7 +78,7 @@ def check(folder: Path, expected: Ended) -> None:
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
     """It has everything in it that could go wrong: failed grammar, diagnoses, questions, unequal rewards, moving weights."""
     assert [line["stage"] for line in undisturbed.metrics] == ["warm start"] * 30 + ["grpo"] * 8
-    assert len(undisturbed.episodes) == 8 * 16 + 5 * 10
+    assert len(undisturbed.episodes) == 8 * 16 + 6 * 10
     endings = {row[1].ending.value for row in undisturbed.episodes if row[0][0] == "train"}
     assert len(endings) > 1
     assert any(row[2] for row in undisturbed.episodes if row[0][0] == "train")
@@ -84,56 +86,24 @@ def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
     assert all(line["grad_norm"] > 0 for line in undisturbed.metrics)
 
 
-Reached = Callable[[Path], bool]
-
-
-def after(stage: str, count: int) -> Reached:
-    return lambda run: len(steps_of(run, stage)) >= count
-
-
-def there(pattern: str) -> Reached:
-    return lambda run: any(run.glob(pattern))
-
-
-MOMENTS: dict[str, Callable[[np.random.Generator], Reached]] = {
-    "in the warm start": lambda rng: after("warm start", int(rng.integers(1, 29))),
-    "in the first evaluation": lambda rng: there("checkpoints/warm-start/model.safetensors"),
-    "in the middle of GRPO": lambda rng: after("grpo", int(rng.integers(3, 7))),
-    "while a checkpoint is written": lambda rng: there("checkpoints/2-reinforce/saving"),
-    "while the policy is saved": lambda rng: there("policy.new"),
-    "while the report is made": lambda rng: there("summary.json"),
+MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
+    "in the warm start": lambda rng: ("after", "warm start", int(rng.integers(1, 29))),
+    "while the warm start is saved": lambda rng: ("there", "checkpoints/warm-start/*.safetensors"),
+    "in the first evaluation": lambda rng: ("examined", int(rng.integers(1, 10))),
+    "in the second evaluation": lambda rng: ("examined", 10 + int(rng.integers(1, 10))),
+    "in the middle of GRPO": lambda rng: ("after", "grpo", int(rng.integers(3, 7))),
+    "while a checkpoint is written": lambda rng: ("there", "checkpoints/2-reinforce/saving"),
+    "while the policy is saved": lambda rng: ("there", "policy.new"),
+    "while the report is made": lambda rng: ("there", "summary.json"),
 }
-
-
-def disturbed(words: tuple[object, ...], home: Path, reached: Reached, number: int, delay: float = 0.0) -> int:
-    """Starts `workup WORDS`, sends it signal `number` `delay` seconds after the moment, and returns its exit status."""
-    with (home / "output.txt").open("w") as output:
-        process = subprocess.Popen(
-            [str(SCRIPT), *map(str, words)],
-            cwd=home,
-            env=environment(home / "cache"),
-            stdout=output,
-            stderr=output,
-            # A background job would ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        )
-        try:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and not reached(home / "run"):
-                assert time.monotonic() < deadline, (home / "output.txt").read_text()
-                time.sleep(0.002)
-            time.sleep(delay)
-            process.send_signal(number)
-            return process.wait(60)
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize(
     ("seed", "moments"),
     [
         (1, ["in the warm start", "while a checkpoint is written", "in the middle of GRPO"]),
-        (2, ["in the first evaluation", "while the policy is saved", "while the report is made"]),
+        (2, ["while the warm start is saved", "while the policy is saved"]),
+        (3, ["in the first evaluation", "in the second evaluation", "while the report is made"]),
     ],
 )
 def test_killed_and_resumed(seed: int, moments: list[str], tmp_path: Path, undisturbed: Ended) -> None:
@@ -144,7 +114,7 @@ def test_killed_and_resumed(seed: int, moments: list[str], tmp_path: Path, undis
         status = disturbed(words, tmp_path, MOMENTS[moment](rng), signal.SIGKILL, rng.uniform(0, 0.03))
         assert status == -signal.SIGKILL, f"{moment}: {(tmp_path / 'output.txt').read_text()}"
         words = ("resume", "run")
-    done = workup("resume", "run", cwd=tmp_path)
+    done = forked("resume", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     check(tmp_path / "run", undisturbed)
 
@@ -160,24 +130,63 @@ def test_control_c_saves_and_says_how_to_go_on(moment: str, tmp_path: Path, undi
     if moment == "in the middle of GRPO":  # nothing that was done is done again
         saved = sorted((tmp_path / "run" / "checkpoints" / "2-reinforce").glob("checkpoint-*"))
         assert [path.name for path in saved] == [f"checkpoint-{len(steps_of(tmp_path / 'run', 'grpo'))}"]
-    done = workup("resume", "run", cwd=tmp_path)
+    done = forked("resume", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     check(tmp_path / "run", undisturbed)
 
 
 def test_control_c_in_the_last_step_is_heeded(tmp_path: Path, undisturbed: Ended) -> None:
     """The step is finished and saved, but the evaluations do not begin."""
-    status = disturbed((*TRAIN, "--out", "run"), tmp_path, after("grpo", 7), signal.SIGINT)
+    status = disturbed((*TRAIN, "--out", "run"), tmp_path, ("after", "grpo", 7), signal.SIGINT)
     assert status == 130
     assert not (tmp_path / "run" / "summary.json").exists()
-    assert json.loads(workup("resume", "run", "--json", cwd=tmp_path).stdout.splitlines()[-1])
+    assert json.loads(forked("resume", "run", "--json", cwd=tmp_path).stdout.splitlines()[-1])
     check(tmp_path / "run", undisturbed)
 
 
 def test_a_finished_run_is_left_alone(home: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (home / "run").glob("*.[jhy]*")}
     assert len(before) == 5
-    again = workup("resume", "run", cwd=home)
+    again = forked("resume", "run", cwd=home)
     assert again.returncode == 0
     assert "finished" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was killed when its checkpoint was whole, in the middle of GRPO."""
+    place = tmp_path_factory.mktemp("killed")
+    status = disturbed((*TRAIN, "--out", "run"), place, ("after", "grpo", 7), signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    return place
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "model.safetensors", "config.json"],
+)
+def test_a_damaged_checkpoint_is_named_in_one_line_and_can_be_left_out(
+    name: str, tmp_path: Path, killed: Path, undisturbed: Ended
+) -> None:
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    newest = checkpoints(tmp_path / "run" / "checkpoints" / "2-reinforce")[-1]
+    (newest / name).write_bytes((newest / name).read_bytes()[:100])
+    refused = workup("resume", "run", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert re.fullmatch(rf"error: \S+/{newest.name}/{name}: this checkpoint is damaged .*\n", refused.stderr)
+    if name == "optimizer.pt":  # once is enough for what follows
+        shutil.rmtree(newest)
+        assert workup("resume", "run", cwd=tmp_path).returncode == 0
+        check(tmp_path / "run", undisturbed)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])
+def test_half_a_config_is_refused(share: float, tmp_path: Path, killed: Path) -> None:
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "run" / "config.yaml"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(len(whole) * share)])
+    refused = workup("resume", "run", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert re.fullmatch(r"error: run/config.yaml: .*\n", refused.stderr)

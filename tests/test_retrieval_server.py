@@ -3,63 +3,78 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import told
+from flooding import flooding
 from pytest_httpserver import HTTPServer
+from serving import free_port
+from waiting import HANG, until
 from werkzeug import Request, Response
 
 from workup.errors import RolloutError, UserError
 from workup.ports import Passage
-from workup.retrieval import local, open_retriever
+from workup.retrieval import calls, local, open_retriever
 from workup.retrieval.batching import Together
 from workup.retrieval.calls import Caller
 from workup.retrieval.index import Index
 from workup.retrieval.opensearch import OpenSearch
 from workup.retrieval.remote import Remote
-from workup.retrieval.server import Limits, Service, application
+from workup.retrieval.server import Limits, Service
+from workup.retrieval.server import server as listener
 
 pytest.importorskip("uvicorn")
-import uvicorn
+from uvicorn import Server
 
 QUERIES = ["appendicitis", "fever and cough", "the of", "title:x AND (", "热"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @contextmanager
-def running(service: Service) -> Iterator[str]:
-    """The service on a free port of this machine; its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(application(service), log_level="error"))
+def both(service: Service) -> Iterator[tuple[str, Server]]:
+    """The service on a free port of this machine: its address, and what serves it."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    server = listener(service, names=("search.example",))
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", server
     finally:
         server.should_exit = True
         thread.join()
         listening.close()
 
 
-def call(url: str, body: object = None) -> tuple[int, Any]:
+@contextmanager
+def running(service: Service) -> Iterator[str]:
+    with both(service) as (url, _):
+        yield url
+
+
+def call(url: str, body: object = None, host: str = "") -> tuple[int, Any]:
     """Status and body of a request; a body that is no bytes goes out as JSON."""
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=20) as answer:
+        named = {"Host": host} if host else {}
+        request = urllib.request.Request(url, data, named)
+        with urllib.request.urlopen(request, timeout=HANG) as answer:
             text = answer.read().decode()
             return answer.status, json.loads(text) if text.startswith("{") else text
     except urllib.error.HTTPError as error:
@@ -67,10 +82,7 @@ def call(url: str, body: object = None) -> tuple[int, Any]:
 
 
 def ready(url: str) -> None:
-    end = time.monotonic() + 20
-    while call(f"{url}/readyz")[0] != 200:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: call(f"{url}/readyz")[0] == 200)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +124,8 @@ def test_a_client_finds_what_the_index_finds(server: str, library: Index) -> Non
         ({"queries": "one"}, 422, "queries"),
         ({"queries": [1]}, 422, "queries.0"),
         ({}, 422, "queries"),
-        ({"queries": ["a"], "topk": 0}, 422, "topk"),
+        ({"queries": ["a"], "topk": -1}, 422, "topk"),
+        (b"[" * 15_000, 422, "no JSON"),
         ({"queries": ["a"], "topk": 21}, 422, "at most 20"),
         ({"queries": ["a"] * 9}, 422, "at most 8"),
         ({"queries": ["a" * 30_000]}, 413, "20000 bytes"),
@@ -148,16 +161,153 @@ def test_it_says_that_it_is_not_ready_yet(library: Index) -> None:
     opened = threading.Event()
 
     def slowly() -> Index:
-        opened.wait(20)
+        opened.wait(HANG)
         return library
 
-    with running(Service(slowly)) as url:
+    with running(service := Service(slowly)) as url:
         assert call(f"{url}/healthz")[0] == 200
         assert call(f"{url}/readyz")[0] == 503
         assert call(f"{url}/retrieve", {"queries": ["a"]})[0] == 503
-        waiting = threading.Timer(0.5, opened.set)
-        waiting.start()
-        assert Remote(url, deadline=20).find(["appendicitis"], 1)[0]
+        told = service.figures.statuses
+        with ThreadPoolExecutor() as pool:
+            found = pool.submit(Remote(url, deadline=HANG).find, ["appendicitis"], 1)
+            until(lambda: told[503] >= 2)  # one of them to it
+            opened.set()
+            assert found.result()[0]
+
+
+# Requests that never come whole
+
+HEAD = b"POST /retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+HALVES = {
+    "nothing": b"",
+    "half a head": HEAD,
+    "half a body": HEAD + b"Content-Length: 1000\r\n\r\n{",
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
+}
+
+
+@contextmanager
+def half_sent(url: str, parts: Sequence[bytes]) -> Iterator[list[socket.socket]]:
+    """A connection for each part of a request, which is all that it sends."""
+    with ExitStack() as stack:
+        opened = []
+        for part in parts:
+            place = ("127.0.0.1", int(url.rpartition(":")[2]))
+            opened.append(stack.enter_context(socket.create_connection(place, HANG)))
+            opened[-1].sendall(part)
+        yield opened
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What still comes until the other side closes."""
+    said = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(1000):
+            said += more
+    return said
+
+
+def test_three_hundred_half_sent_requests_do_not_silence_it(library: Index) -> None:
+    with running(Service(lambda: library, Limits(head=HANG, body=HANG))) as url:
+        ready(url)
+        with half_sent(url, [part for part in HALVES.values() for _ in range(75)]):
+            until(lambda: "arriving_bytes 150" in call(f"{url}/metrics")[1])
+            assert call(f"{url}/retrieve", {"queries": ["appendicitis"]})[0] == 200
+        until(lambda: "arriving_bytes 0" in call(f"{url}/metrics")[1])
+
+
+@pytest.mark.parametrize("part", HALVES.values(), ids=HALVES)
+def test_a_request_that_never_comes_whole_is_ended(part: bytes, library: Index, caplog: pytest.LogCaptureFixture) -> None:
+    with running(Service(lambda: library, Limits(head=0.1, body=0.1))) as url:
+        ready(url)
+        with half_sent(url, [part]) as (connection,):
+            assert rest(connection).startswith(b"HTTP/1.1 408 ")
+        # On a busy machine a whole request may be late too.
+        until(lambda: call(f"{url}/retrieve", {"queries": ["appendicitis"]})[0] == 200)
+    assert not caplog.records
+
+
+def test_one_byte_now_and_then_does_not_keep_a_connection(library: Index) -> None:
+    with running(Service(lambda: library, Limits(head=0.2))) as url:
+        ready(url)
+        with half_sent(url, [b""]) as (connection,):
+            connection.settimeout(0.05)
+            sent = 0
+            with suppress(BrokenPipeError, ConnectionResetError):
+                while sent < 600:  # half a minute
+                    connection.sendall(HEAD[sent % len(HEAD) :][:1].replace(b"\r", b"x").replace(b"\n", b"x"))
+                    sent += 1
+                    with suppress(TimeoutError):
+                        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+                        break
+            assert sent < 600
+
+
+def test_the_oldest_of_too_many_half_sent_requests_makes_room(library: Index) -> None:
+    with running(Service(lambda: library, Limits(waiting=20, head=HANG))) as url:
+        ready(url)
+        with half_sent(url, [HEAD] * 60) as connections:
+            for connection in connections[:40]:
+                assert rest(connection).startswith(b"HTTP/1.1 408 ")
+            for connection in connections[40:]:
+                connection.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    connection.recv(1)
+            assert call(f"{url}/healthz")[0] == 200
+
+
+def test_the_bytes_of_all_half_sent_bodies_are_bounded(library: Index) -> None:
+    body = HEAD + b"Content-Length: 9999\r\n\r\n" + b" " * 9000
+    with running(Service(lambda: library, Limits(bytes=10_000, sent=20_000, body=HANG))) as url:
+        ready(url)
+        with half_sent(url, [body] * 3) as connections:
+            (refused,), _, _ = select.select(connections, [], [], HANG)
+            assert refused.recv(100).startswith(b"HTTP/1.1 503 ")
+        assert call(f"{url}/retrieve", {"queries": ["appendicitis"]})[0] == 200
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(library: Index) -> None:
+    """Without this option a kept connection has 21 answers a second, with it hundreds."""
+    with both(Service(lambda: library)) as (url, server), half_sent(url, [HEAD]):
+        until(lambda: bool(server.server_state.connections))
+        open = list(server.server_state.connections)
+        accepted = [connection.transport.get_extra_info("socket") for connection in open]
+        assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in accepted)
+
+
+# What it takes
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:80", "127.0.0.1:1", "[::1]:8000", "10.0.0.3", "search.example"])
+def test_it_answers_to_its_own_names(host: str, server: str) -> None:
+    assert call(f"{server}/healthz", host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "[", "a b"]
+)
+@pytest.mark.parametrize("path", ["/retrieve", "/metrics"])
+def test_a_page_that_calls_it_by_another_name_learns_nothing(host: str, path: str, server: str) -> None:
+    status, said = call(f"{server}{path}", {"queries": ["appendicitis"]}, host=host)
+    assert status == 421
+    assert "--name" in said
+
+
+def test_a_bad_string_spoils_no_other_query(server: str, library: Index) -> None:
+    body = b'{"queries": ["appendicitis", "\\ud800 fever", "\xff\xfe", "\\u0000", "cough"], "topk": 1}'
+    status, answer = call(f"{server}/retrieve", body)
+    assert status == 200
+    found = [[document["id"] for document in hits] for hits in answer["result"]]
+    assert found == [[p.id for p in hits] for hits in library.find(["appendicitis", "fever", "", "", "cough"], 1)]
+    assert found[0]
+    assert found[4]
+
+
+def test_a_topk_of_0_is_the_servers_own_as_in_search_r1(server: str) -> None:
+    answers = [call(f"{server}/retrieve", {"queries": QUERIES, "topk": topk}) for topk in (0, None, 3)]
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0][0] == 200
 
 
 class Held(Index):
@@ -169,7 +319,7 @@ class Held(Index):
 
     def find(self, queries: Any, k: int) -> list[list[Passage]]:
         self.calls.append(len(queries))
-        self.go.wait(20)
+        self.go.wait(HANG)
         return self.inner.find(queries, k)
 
 
@@ -182,9 +332,7 @@ def test_requests_at_once_share_searches_and_too_many_are_told_to_come_back(libr
         threads = [threading.Thread(target=lambda: statuses.append(call(f"{url}/retrieve", body)[0])) for _ in range(8)]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + 20
-        while statuses.count(503) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: statuses.count(503) == 2)
         held.go.set()
         for thread in threads:
             thread.join()
@@ -193,22 +341,21 @@ def test_requests_at_once_share_searches_and_too_many_are_told_to_come_back(libr
         assert len(held.calls) < 1 + 6
 
 
-def started(port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    """`workup serve retrieval` as users start it, and its port."""
+def started(port: int) -> subprocess.Popen[str]:
+    """`workup serve retrieval` as users start it."""
     code = "from workup.commands.serve import app; app()"
     words = [sys.executable, "-c", code, "retrieval", "clinic:xs", "--port", str(port)]
     child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert child.stderr is not None
     line = child.stderr.readline()
-    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/retrieve\n", line)
-    assert found, line + child.stderr.read()
-    return child, int(found[1])
+    assert line == f"http://127.0.0.1:{port}/retrieve\n", line + child.stderr.read()
+    return child
 
 
 def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> None:
-    child, port = started()
+    child = started(port := free_port())
     url = f"http://127.0.0.1:{port}"
-    patient, hasty = Together(Remote(url, deadline=60).find), Together(Remote(url, deadline=0.5).find)
+    patient, hasty = (Together(Remote(url, deadline=s).find) for s in (HANG, 0.5))
 
     async def ask() -> None:
         nonlocal child
@@ -218,7 +365,7 @@ def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> No
         with pytest.raises(RolloutError, match=r"no answer within 0\.5 s"):
             await hasty.search("fever", 1)
         waits = asyncio.create_task(patient.search("fever", 1))
-        child, _ = await asyncio.to_thread(started, port)
+        child = await asyncio.to_thread(started, port)
         assert await waits
         assert await hasty.search("fever", 1)
 
@@ -226,17 +373,13 @@ def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> No
         asyncio.run(ask())
     finally:
         child.send_signal(signal.SIGINT)
-        child.wait(20)
+        child.wait(HANG)
 
 
-def test_an_index_that_does_not_open_ends_the_server(tmp_path: Path) -> None:
-    code = "from workup.cli import main; from workup import cli; from workup.commands.serve import app\n"
-    code += "if 'serve' not in {g.name for g in cli.app.registered_groups}: cli.app.add_typer(app, name='serve')\nmain()"
-    words = [sys.executable, "-c", code, "serve", "retrieval", str(tmp_path), "--port", "0"]
-    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=ENVIRONMENT)
-    assert done.returncode == 2
-    assert "is no index" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+def test_an_index_that_does_not_open_ends_the_server_before_it_tells_an_address(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for library, said in (("empty", "is no index"), ("nowhere", "no library 'nowhere'")):
+        assert said in told("serve", "retrieval", library, "--port", 0, cwd=tmp_path)
 
 
 # Clients against servers that misbehave
@@ -281,6 +424,39 @@ def test_a_refusal_is_not_repeated() -> None:
         with pytest.raises(RolloutError, match="404: no such thing"):
             Remote(other.url_for("")).find(["a"], 1)
         assert len(other.log) == 1
+
+
+@pytest.mark.parametrize(("status", "said"), [(b"200 OK", "sends more than 4 MiB"), (b"404 No", "status 404")])
+def test_a_library_that_floods_is_cut_off_early(status: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "LARGEST", 4 * 2**20)
+    head = b"HTTP/1.1 " + status + b"\r\nContent-Length: 1500000000\r\n\r\n"
+    with flooding(head, b"x" * 65536) as (url, flooder), pytest.raises(RolloutError, match=said):
+        Remote(url).find(["a"], 1)
+    assert [sent < 20_000_000 for sent in flooder.sent] == [True]
+
+
+def test_a_library_that_compresses_is_refused() -> None:
+    with HTTPServer() as other:
+        headers = {"Content-Encoding": "gzip"}
+        other.expect_request("/retrieve").respond_with_data(gzip.compress(b"{}"), headers=headers)
+        with pytest.raises(RolloutError, match="compresses its answers"):
+            Remote(other.url_for("")).find(["a"], 1)
+        assert other.log[0][0].headers["Accept-Encoding"] == "identity"
+
+
+def test_the_key_of_a_library_comes_back_in_no_passage_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_OPENSEARCH_KEY", "reader:Pa55-word-of-ours")
+    source = {"id": "1", "title": "pa55-WORD-of-ours", "text": "cmVhZGVyOlBhNTUtd29yZC1vZi1vdXJz \\u0050a55-word-of-ours"}
+    hits = {"responses": [{"hits": {"hits": [{"_score": 1.0, "_source": source}]}}]}
+    with HTTPServer() as other:
+        other.expect_ordered_request("/notes/_msearch").respond_with_json(hits)
+        other.expect_ordered_request("/notes/_msearch").respond_with_data("not Pa55-word-of-ours", 403)
+        library = OpenSearch.open(f"{other.url_for('')}#notes")
+        ((passage,),) = library.find(["a"], 1)
+        assert (passage.title, passage.text.split()[0][:3]) == ("…", "…")
+        assert passage.text.split()[1] == "…"
+        with pytest.raises(RolloutError, match=r"status 403: not …$"):
+            library.find(["a"], 1)
 
 
 class Cluster:

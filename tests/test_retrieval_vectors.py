@@ -170,7 +170,7 @@ def test_what_cannot_be_compressed_or_loaded_is_said(encoder: dense.Encoder, tmp
     for factory in ("IVF4096,PQ64", "nonsense"):
         with pytest.raises(UserError, match=factory):
             dense.build(tmp_path, lambda start: [], encoder, factory)
-    with pytest.raises(UserError, match="no encoder"):
+    with pytest.raises(UserError, match="no weights"):
         dense.Encoder(str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match="needs encoder"):
         IndexSettings(kinds=("dense",))

@@ -197,16 +197,50 @@ def test_truncation_is_biased() -> None:
 
 def test_truncation_to_zero_over_all_orders_by_hand() -> None:
     """Two facts, each saying it all, the first of them with a detour: v = 0, 1, 2, 1."""
-    values = [0.0, 1.0, 2.0, 1.0]
-    zero = sampled(table(values), 2, permutations=2, truncation="zero", epsilon=0.1)
+    zero = sampled(table([0.0, 1.0, 2.0, 1.0]), 2, permutations=2, truncation="zero", epsilon=0.1)
     # Orders (0, 1): 1 then nothing more, since v({0}) = v(F); (1, 0): 2, then −1.
     assert zero.values == pytest.approx([(1 - 1) / 2, (0 + 2) / 2])
-    literal = sampled(table(values), 2, permutations=2, truncation="literal", epsilon=0.1)
-    # In the first order fact 1 keeps its mean of 0.
-    assert literal.values == pytest.approx([(1 - 1) / 2, (0 + 2) / 2])
-    turned = sampled(table([0.0, 2.0, 1.0, 1.0]), 2, permutations=2, truncation="literal", epsilon=0.1)
-    # Order (0, 1): 2 and −1. Order (1, 0): 1, and fact 0 keeps its mean of 2.
-    assert turned.values == pytest.approx([2.0, (-1 + 1) / 2])
+
+
+def algorithm_1(orders: Sequence[Order], v: Sequence[float], n: int, ε: float) -> tuple[list[float], int]:
+    """ProMed's Algorithm 1, line by line, on `orders` instead of random ones; at k = 1 it does not stop."""
+    φ = [0.0] * n
+    for k, π in enumerate(orders, 1):
+        before, v_prev, S = list(φ), v[0], 0
+        for i in π:
+            S |= 1 << i
+            φ[i] = (k - 1) / k * φ[i] + (v[S] - v_prev) / k
+            v_prev = v[S]
+            if abs(v[S] - v[2**n - 1]) < ε:
+                break
+        if k > 1 and sum(abs(new - old) for new, old in zip(φ, before, strict=True)) / (k - 1) < ε:
+            return φ, k
+    return φ, len(orders)
+
+
+@given(st.integers(1, 4).flatmap(tables), st.integers(1, 8), st.sampled_from([0.0, 0.01, 0.5, 2.0]), st.integers(0, 99))
+def test_the_literal_rule_is_algorithm_1_as_printed(values: list[float], K: int, ε: float, seed: int) -> None:
+    n, asked = len(values).bit_length() - 1, list[Order]()
+    worth = game(lambda s: values[sum(1 << f for f in s)], asked)
+    found = sampled(worth, n, seed, permutations=K, epsilon=ε, antithetic=False, truncation="literal")
+    drawn = [coalition for coalition in asked if len(coalition) == n]
+    φ, k = algorithm_1(drawn, values, n, ε)
+    assert found.values == pytest.approx(φ, abs=1e-9)
+    assert found.permutations == k == len(drawn)
+
+
+def test_the_literal_rule_on_exclusive_or() -> None:
+    """v = 0, 1, 1, 0: v(∅) = v(F) cuts nothing off, since the first set that is tested is S_1."""
+    xor = [0.0, 1.0, 1.0, 0.0]
+    seen = {sampled(table(xor), 2, seed, permutations=3, antithetic=False, truncation="literal").values for seed in range(40)}
+    # Each of three orders gives its first fact 1 and the other one −1; the running means are thirds of the sums.
+    wanted = {(x, -x) for x in (-1.0, -1 / 3, 1 / 3, 1.0)}
+    assert len(seen) == len(wanted)
+    for one, other in zip(sorted(seen), sorted(wanted), strict=True):
+        assert one == pytest.approx(other)
+    assert sampled(table(xor), 2, permutations=3).values == (0.0, 0.0) == solved(table(xor), 2)
+    detour = [0.0, 1.0, 0.0, 0.0]  # S_1 = {1} is worth v(F): behind it nothing is looked at
+    assert sampled(table(detour), 2, permutations=2, truncation="zero", epsilon=0.1).values == pytest.approx([0.5, -0.5])
 
 
 def test_antithetic_orders_pay_on_evidence() -> None:

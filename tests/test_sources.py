@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from test_mediq import write as write_mediq
 import workup.cases
 from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import jsonl, open_source
-from workup.cases.files import Lazy, existing, held_out
+from workup.cases.files import Lazy, existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
 from workup.errors import CaseError, UserError
+from workup.unseen import open_unseen
 
 
 def numbered(count: int) -> list[Case]:
@@ -38,8 +40,8 @@ def numbered(count: int) -> list[Case]:
     [
         ("jsnl:x", "no case source 'jsnl'. Did you mean 'jsonl'"),
         ("files:x", "no case source 'files'"),  # a module here, but no source
-        ("clinic", "'clinic' lacks the rest of the source: write 'clinic:s'"),
-        ("mediq", "write 'mediq:FILE'"),
+        ("clinic", "'clinic' lacks the rest of the source: write it as in 'clinic:s'"),
+        ("mediq", "write it as in 'mediq:all_dev_good.jsonl'"),
         ("os:x", "no case source 'os'"),
         ("", "no case source ''"),
         ("jsonl:", "a path is missing"),
@@ -112,7 +114,7 @@ for module in sorted(Path(__file__).parent.glob("*_layouts.py")):  # one file pe
 
 
 def test_every_scheme_has_a_small_file_of_its_layout() -> None:
-    schemes = {name for name in workup.cases._modules() if workup.cases._opener(name) is not None}
+    schemes = {each.name for each in workup.cases.schemes()}
     assert schemes == set(LAYOUTS)
 
 
@@ -123,7 +125,7 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_source_keeps_its_name_and_says_what_it_is(spec: str) -> None:
-    source = open_source(spec, seed=3)
+    source = open_source(spec, split=3)
     assert source.name == spec
     assert isinstance(source.restricted, bool)
     assert all(note and "\n" not in note for note in source.notes)
@@ -132,7 +134,7 @@ def test_a_source_keeps_its_name_and_says_what_it_is(spec: str) -> None:
 
 
 def test_a_source_has_cases_that_can_be_played(spec: str) -> None:
-    source = open_source(spec, seed=3)
+    source = open_source(spec, split=3)
     cases = [*source.train[:50], *source.test[:50]]
     assert cases
     assert len({case.id for case in cases}) == len(cases)
@@ -145,11 +147,44 @@ def test_a_source_has_cases_that_can_be_played(spec: str) -> None:
 
 
 def test_a_source_is_the_same_every_time(spec: str) -> None:
-    one, other = open_source(spec, seed=3), open_source(spec, seed=3)
+    one, other = open_source(spec, split=3), open_source(spec, split=3)
     for mine, yours in ((one.train, other.train), (one.test, other.test)):
         assert len(mine) == len(yours)
         assert mine[:20] == yours[:20]
         assert list(reversed(mine[:20])) == [mine[i] for i in reversed(range(min(20, len(mine))))]
+
+
+def test_the_number_of_the_split_is_all_that_divides_a_source(spec: str) -> None:
+    """Each number holds out cases of its own; what came as one set can be had whole."""
+    sources = [open_source(spec, split=split) for split in (0, 1)]
+    for source in sources:
+        for side in (source.train, source.test):
+            some = [side[index] for index in range(min(40, len(side)))]
+            sought = {case.id for case in some[::3]}
+            assert list(islice(with_ids(side, sought), len(some[::3]))) == some[::3]
+    whole, split = open_unseen(spec, [])
+    if not sources[0].undivided:
+        assert split == 0
+        assert whole.test[:40] == sources[0].test[:40]
+        return
+    assert split is None
+    assert len(whole.train) == 0
+    assert len(sources[0].test) < len(whole.test)
+    for source in sources:
+        assert ids(whole.test) == ids(source.train) | ids(source.test)
+    assert ids(sources[0].test) != ids(sources[1].test)
+
+
+def ids(cases: Sequence[Case]) -> set[str]:
+    return {cases[index].id for index in range(len(cases))}
+
+
+def test_which_sources_came_undivided(spec: str) -> None:
+    """Not those with an official test part, with tables made from the training side, or made."""
+    source = open_source(spec)
+    official = any(note.startswith("Official parts: ") for note in source.notes)
+    divided = official or spec.partition(":")[0] in {"clinic", "ddxplus"}
+    assert source.undivided != divided
 
 
 def test_a_source_of_files_refuses_what_is_not_there(spec: str, tmp_path: Path) -> None:
@@ -190,8 +225,8 @@ def test_lazy_cases_are_made_when_indexed_and_kept_for_a_while() -> None:
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**63))
-def test_one_in_five_is_held_out(seed: int) -> None:
-    share = sum(held_out(seed, f"key {i}") for i in range(2_000)) / 2_000
+def test_one_in_five_is_held_out(split: int) -> None:
+    share = sum(held_out(split, f"key {i}") for i in range(2_000)) / 2_000
     assert abs(share - 0.2) < 6 * (0.16 / 2_000) ** 0.5
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import bootstrap
-from sklearn.metrics import balanced_accuracy_score
+from scipy.special import gammaln
+from scipy.stats import binom, binomtest, bootstrap
+from sklearn.metrics import balanced_accuracy_score, recall_score
 
 from workup.errors import WorkupError
-from workup.statistics import Estimate, interval, macro, paired
+from workup.statistics import SHARE, Estimate, interval, macro, paired, wilson
 
 values = st.lists(st.none() | st.floats(-100, 100), min_size=1, max_size=30)
 
@@ -70,7 +71,10 @@ def test_missing_values_are_left_out_and_counted(data: list[float | None], seed:
     assert (full.n, full.missing) == (len(kept), len(data) - len(kept))
     without = interval([value for value, _ in kept], [cluster for _, cluster in kept], seed=seed, resamples=50)
     np.testing.assert_equal((full.mean, full.low, full.high), (without.mean, without.low, without.high))
-    if len({cluster for _, cluster in kept}) > 1:
+    if math.isnan(full.low):  # one case, or equal values: they do not tell how they spread
+        assert math.isnan(full.high)
+        assert math.isnan(full.sd)
+    else:
         assert full.low <= full.high
         assert min(value for value, _ in kept) - 1e-9 <= full.low
         assert full.high <= max(value for value, _ in kept) + 1e-9
@@ -90,20 +94,28 @@ def test_nothing_and_one_case_claim_nothing() -> None:
 def test_macro_is_sklearns_balanced_accuracy(rows: list[tuple[bool, int]]) -> None:
     truth = [label for _, label in rows]
     answer = [label if right else label + 10 for right, label in rows]
-    ours = macro([float(right) for right, _ in rows], range(len(rows)), truth, resamples=20)
+    ours = macro([float(right) for right, _ in rows], range(len(rows)), truth, bounds=SHARE, resamples=20)
     assert ours.mean == pytest.approx(balanced_accuracy_score(truth, answer))
     assert 0 <= ours.low <= ours.high <= 1
 
 
 def test_macro_interval_by_brute_force() -> None:
-    """The same draws, each evaluated with sklearn."""
+    """Draws within each class, each evaluated with sklearn, have the same quantiles but for chance."""
     rng = np.random.default_rng(0)
-    truth, right = rng.integers(0, 3, 40), rng.integers(0, 2, 40)
-    ours = macro(right.astype(float).tolist(), range(40), truth.tolist(), seed=4, resamples=200)
-    index = np.random.default_rng(4).integers(40, size=(200, 40))
+    truth, right = rng.integers(0, 3, 90), rng.integers(0, 2, 90)
+    ours = macro(right.astype(float).tolist(), range(90), truth.tolist(), seed=4, resamples=4000)
     answers = np.where(right == 1, truth, truth + 10)
-    draws = [np.mean([(answers[row] == truth[row])[truth[row] == k].mean() for k in np.unique(truth[row])]) for row in index]
-    assert (ours.low, ours.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])))
+    members = [np.flatnonzero(truth == k) for k in range(3)]
+    rows = [np.concatenate([rng.choice(own, len(own)) for own in members]) for _ in range(4000)]
+    draws = [recall_score(truth[row], answers[row], labels=[0, 1, 2], average="macro") for row in rows]
+    assert (ours.low, ours.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.012)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=60))
+def test_the_interval_of_a_macro_mean_holds_the_mean(rows: list[tuple[bool, int]]) -> None:
+    """Also where most classes have a single case."""
+    found = macro([float(right) for right, _ in rows], range(len(rows)), [k for _, k in rows], resamples=200)
+    assert math.isnan(found.low) or found.low - 1e-9 <= found.mean <= found.high + 1e-9
 
 
 def test_a_case_of_two_classes_is_refused() -> None:
@@ -144,3 +156,125 @@ def test_estimates_survive_json() -> None:
 def test_lengths_must_agree() -> None:
     with pytest.raises(WorkupError, match="2 values in 1 clusters"):
         interval([1.0, 2.0], ["a"])
+
+
+# where no case shows how the values spread --------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 41, 400])
+def test_a_share_with_few_of_one_kind_has_wilsons_interval(n: int) -> None:
+    """0, 1, … and 9 right answers, or wrong ones, against scipy's."""
+    for right in {*range(min(n + 1, 10)), *range(max(0, n - 9), n + 1)}:
+        found = interval([1.0] * right + [0.0] * (n - right), range(n), bounds=SHARE)
+        theirs = binomtest(right, n).proportion_ci(method="wilson")
+        assert found.mean == pytest.approx(right / n)
+        assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_ten_wrong_of_ten_are_no_certainty() -> None:
+    found = interval([0.0] * 10, range(10), bounds=SHARE)
+    assert (found.mean, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(0.2775, abs=1e-4)  # z² / (n + z²)
+    assert math.isnan(found.sd)
+    assert macro([0.0] * 10, range(10), [0] * 5 + [1] * 5, bounds=SHARE).high == pytest.approx(found.high)
+
+
+def test_where_ten_cases_differ_the_bootstrap_stays() -> None:
+    """Ten right of 40, and shares that vary in every case: the same figures as without bounds."""
+    for values in ([1.0] * 10 + [0.0] * 30, np.random.default_rng(0).uniform(0.3, 0.6, 8).tolist()):
+        plain = interval(values, range(len(values)), seed=3)
+        assert interval(values, range(len(values)), bounds=SHARE, seed=3) == plain
+
+
+def test_a_case_counts_once_however_many_episodes_it_has() -> None:
+    once = interval([0.0] * 9 + [1.0], range(10), bounds=SHARE)
+    often = interval(np.repeat([0.0] * 9 + [1.0], 8).tolist(), np.repeat(np.arange(10), 8).tolist(), bounds=SHARE)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+def test_cases_of_unequal_weight_say_less() -> None:
+    """All right: 12 episodes, of which one case has nine. Kish: 144 / (81 + 3) cases."""
+    found = interval([1.0] * 12, [0] * 9 + [1, 2, 3], bounds=SHARE)
+    assert (found.low, found.high) == (pytest.approx(wilson(1.0, 144 / 84)[0]), 1.0)
+    by_class = macro([1.0] * 4, range(4), ["a", "a", "a", "b"], bounds=SHARE)  # 1/6, 1/6, 1/6, 1/2
+    assert by_class.low == pytest.approx(wilson(1.0, 3.0)[0])
+
+
+def test_equal_values_without_bounds_tell_no_interval() -> None:
+    found = interval([9.0] * 10, range(10))
+    assert found.as_json() == {"mean": 9.0, "low": None, "high": None, "n": 10, "missing": 0}
+    same = paired([9.0] * 10, range(10), [7.0] * 10, range(10))
+    assert (same.mean, math.isnan(same.low), math.isnan(same.sd)) == (2.0, True, True)
+    assert interval([9.0, 9.0, 8.0], range(3)).low < 9  # these tell one
+
+
+def covered(low: np.ndarray, high: np.ndarray, truth: float, chances: np.ndarray) -> float:
+    return float(chances[(low <= truth + 1e-12) & (truth - 1e-12 <= high)].sum())
+
+
+@pytest.mark.parametrize(("n", "least"), [(1, 0.79), (2, 0.82), (5, 0.83), (10, 0.85), (20, 0.90), (40, 0.90)])
+def test_intervals_of_shares_cover_the_truth_in_small_samples(n: int, least: float) -> None:
+    """Every outcome of n verdicts, weighted by its chance under 199 true shares from 0.005 to 0.995."""
+    found = [interval([1.0] * k + [0.0] * (n - k), range(n), bounds=SHARE) for k in range(n + 1)]
+    low, high = np.array([(each.low, each.high) for each in found]).T
+    cover = [covered(low, high, p, binom.pmf(np.arange(n + 1), n, p)) for p in np.linspace(0.005, 0.995, 199)]
+    assert 0.945 <= np.mean(cover) <= 0.97
+    assert min(cover) >= least
+
+
+@pytest.mark.parametrize(("n", "least", "wrongly_clear"), [(5, 0.86, 0.14), (10, 0.90, 0.08), (20, 0.92, 0.06)])
+def test_intervals_of_differences_cover_the_truth_in_small_samples(n: int, least: float, wrongly_clear: float) -> None:
+    """Every table of two verdicts on n cases, weighted by its chance under shares of discordant pairs up to 0.6."""
+    tables = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
+    limits = []
+    for a, b in tables:
+        ours, theirs = [1.0] * a + [0.0] * (n - a), [0.0] * a + [1.0] * b + [0.0] * (n - a - b)
+        found = paired(ours, range(n), theirs, range(n), bounds=SHARE, resamples=200)
+        limits.append((found.low, found.high))
+    low, high = np.array(limits).T
+    a, b = np.array(tables).T
+    cover, clear = [], []
+    for u in np.linspace(0.01, 0.6, 8):
+        for v in np.linspace(0.01, 0.6, 8):
+            if u + v < 0.99:
+                ways = gammaln(n + 1) - gammaln(a + 1) - gammaln(b + 1) - gammaln(n - a - b + 1)
+                chances = np.exp(ways + a * np.log(u) + b * np.log(v) + (n - a - b) * np.log(1 - u - v))
+                cover.append(covered(low, high, u - v, chances))
+                clear += [1 - cover[-1]] if u == v else []
+    assert np.mean(cover) >= 0.935
+    assert min(cover) >= least
+    assert max(clear) <= wrongly_clear
+
+
+def test_no_discordant_case_is_no_certainty() -> None:
+    """Two doctors who agree on all of ten cases: z² / (n + z²) either way, as by Tango's (1998) score interval."""
+    verdicts = [1.0, 0.0] * 5
+    found = paired(verdicts, range(10), verdicts, range(10), bounds=SHARE)
+    assert (found.low, found.high) == (pytest.approx(-0.2775, abs=1e-4), pytest.approx(0.2775, abs=1e-4))
+    four = paired([1.0] * 4 + [0.0] * 396, range(400), [0.0] * 400, range(400), bounds=SHARE)
+    assert four.low < 0 < four.mean  # McNemar's exact p is 0.125
+    eight = paired([1.0] * 8 + [0.0] * 392, range(400), [0.0] * 400, range(400), bounds=SHARE)
+    assert eight.low > 0  # and 0.008
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=15))
+@settings(deadline=None, max_examples=50)
+def test_a_difference_turned_round_is_its_negative(gaps: list[float]) -> None:
+    ours, theirs = ([float(sign * gap > 0) for gap in gaps] for sign in (1, -1))
+    one = paired(ours, range(len(gaps)), theirs, range(len(gaps)), bounds=SHARE)
+    other = paired(theirs, range(len(gaps)), ours, range(len(gaps)), bounds=SHARE)
+    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low), abs=0.12)
+    assert -1 <= one.low <= one.mean <= one.high <= 1
+
+
+def test_bounds_of_marks_are_scaled() -> None:
+    marks = interval([5.0] * 10, range(10), bounds=(1.0, 5.0))
+    shares = interval([1.0] * 10, range(10), bounds=SHARE)
+    assert (marks.low, marks.high) == pytest.approx((1 + 4 * shares.low, 5.0))
+    assert math.isnan(interval([7.0] * 10, range(10), bounds=SHARE).low)  # no share after all
+
+
+def test_what_is_not_in_the_middle_is_not_plus_minus() -> None:
+    assert Estimate(0.5, 0.4, 0.6, 9).symmetric
+    assert not Estimate(0.0, 0.0, 0.28, 10).symmetric
+    assert not Estimate(0.98, 0.96, 0.99, 400).symmetric

@@ -9,14 +9,18 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import krippendorff as package
 import numpy as np
 import pytest
 from handmade import CASES, SOURCE, Script, case, fact, play
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 from serving import Server, fault, serving
 from typer.testing import CliRunner, Result
 
@@ -37,7 +41,7 @@ from workup.studies import cost, information, likelihood, noise, questions, simu
 from workup.studies.agreement import krippendorff
 from workup.studies.study import plain, signed
 
-CLINIC = open_source("clinic:xs", seed=0)
+CLINIC = open_source("clinic:xs", split=0)
 POOL = [CLINIC.test[k] for k in range(60)]
 MEDIQ = Path(__file__).parents[2] / "shared/data/mediq_dev.jsonl"
 NOTHING = math.nan
@@ -91,12 +95,12 @@ def test_alpha_is_what_its_definition_says(units: list[list[int | None]]) -> Non
 
 @given(MARKS)
 def test_alpha_agrees_with_the_package(units: list[list[int | None]]) -> None:
-    package = pytest.importorskip("krippendorff")
     ours = krippendorff(units, range(len(units)), "ordinal").mean
     values = np.array([[np.nan if mark is None else mark for mark in unit] for unit in units], dtype=float).T
     if math.isnan(ours):
         return  # the package raises, or calls it 1, where nothing can be told from chance
-    assert ours == pytest.approx(package.alpha(reliability_data=values, level_of_measurement="ordinal"))
+    theirs = package.alpha(reliability_data=values, level_of_measurement="ordinal")
+    assert ours == pytest.approx(theirs, abs=1e-12)
 
 
 def test_equal_marks_agree_and_tell_nothing() -> None:
@@ -246,6 +250,29 @@ def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: 
     assert len(everyone.seen) == asked_so_far
     assert page_of(tmp_path / "sweep", "information")[0] == found
     assert "other settings" in refused(*words, "max_turns=3")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
+    level = {name: Estimate(0.62, 0.55, 0.69, 100) for name in information.METRICS}
+    gain = {name: Estimate(0.07, 0.01, 0.13, 100) for name in information.METRICS}
+    policies = ("clinic-s-trained-for-long", "gpt")
+    points = tuple(information.Point(policy, share, level, gain, gain) for policy in policies for share in (0.0, 0.5, 1.0))
+    console = Console(file=StringIO(), width=width)
+    information.Information("clinic:s", 0, points).show(console)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    text = "\n".join(lines)
+    figures = len(information.METRICS)
+    level_cells = [plain(level[name], digits) for name, digits in information.METRICS.items()]
+    gain_cells = [signed(gain[name], digits) for name, digits in information.METRICS.items()]
+    for cell in set(level_cells):
+        assert text.count(cell) >= 6 * level_cells.count(cell), "each figure is in one piece"
+    # Four changes to the smallest share, and three differences to the first policy.
+    assert sum(text.count(cell) for cell in set(gain_cells)) == (4 + 3) * figures
+    rows = [line for line in lines if "0.62 [" in line or "+0.07 [" in line]
+    assert all(re.search(r"\b(0|50|100)%", row) for row in rows), "every row says its share"
 
 
 def test_what_cannot_be_swept_is_said(server: Server) -> None:
@@ -477,7 +504,7 @@ def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server, tmp_pat
 @pytest.mark.skipif(not MEDIQ.exists(), reason="mediQ's file is not here")
 def test_real_cases_in_free_text(tmp_path: Path) -> None:
     words = ("--cases", f"mediq:{MEDIQ}", "-n", 2, "--orders", 2, "--out", "m")
-    source = open_source(f"mediq:{MEDIQ}", seed=0)
+    source = open_source(f"mediq:{MEDIQ}", split=0)
     model, tokenizer = build(source, (), TinySettings(width=16, layers=1, heads=2, context=4096), seed=0)
     model.save_pretrained(tmp_path / "free")
     tokenizer.save_pretrained(tmp_path / "free")

@@ -20,7 +20,7 @@ from workup.models.tiny import END, PAD, UNKNOWN, TinySettings, build, build_tok
 from workup.models.warm import Store
 
 SMALL = TinySettings(width=16, layers=1, heads=2)
-CLINIC = open_source("clinic:xs", seed=0)
+CLINIC = open_source("clinic:xs", split=0)
 WORLD = Consultation(CLINIC.items, CLINIC.diagnoses)
 TOKENIZER = build_tokenizer(CLINIC, WORLD.phrases)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from itertools import product
@@ -11,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 from command_line import SCRIPT, SMALL, environment, steps_of, without
-from safetensors.torch import load_file
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+from waiting import HANG
 
 from workup import api, settings
 from workup.errors import UserError
 from workup.methods import load
-from workup.runs import Run
+from workup.report.compare import compare
+from workup.runs import Record, Run
 
 TINY: dict[str, Any] = {
     "cases": "clinic:xs", "tiny": {"width": 32}, "sft": {"steps": 30, "lr": 0.01}, "steps": 4, "batch": 4, "group": 4,
@@ -46,9 +50,9 @@ def figures(run: Run, stage: str = "grpo") -> list[dict[str, Any]]:
 
 def test_craft_leaves_a_whole_run(craft: Run) -> None:
     assert [line["step"] for line in figures(craft)] == [1, 2, 3, 4]
-    assert list(craft.summary["doctors"]) == ["warm start", "trained"]
+    assert list(craft.summary["doctors"]) == ["untrained", "warm start", "trained"]
     assert len(craft.episodes(phase="train")) == 4 * 16
-    assert len(craft.episodes(phase="eval")) == 2 * 10
+    assert len(craft.episodes(phase="eval")) == 3 * 10
     assert not same(weights(craft), dict(load_file(craft.checkpoints / "warm-start" / "model.safetensors")))
     for line in figures(craft):
         trained = list(craft.episodes(phase="train", step=line["step"]))
@@ -80,6 +84,25 @@ def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
     assert "trained" in run.summary["doctors"]
     for line in figures(run):
         assert sum(line["parts"].values()) == pytest.approx(line["reward"])
+    if method == "cmig":
+        doc_hit_has_one_meaning(run)
+
+
+def doc_hit_has_one_meaning(run: Run) -> None:
+    """In training and evaluation alike it is the share of all episodes, those that searched nothing included."""
+    for line in figures(run):
+        played = list(run.episodes(phase="train", step=line["step"]))
+        assert line["doc_hit"] == pytest.approx(sum(map(hit, played)) / len(played))
+    for doctor, entry in run.summary["doctors"].items():
+        played = list(run.episodes(phase="eval", doctor=doctor))
+        assert entry["doc_hit"]["n"] == len(played) == 10
+        assert entry["doc_hit"]["mean"] == pytest.approx(sum(map(hit, played)) / len(played))
+
+
+def hit(record: Record) -> bool:
+    shown = [message.content for turn in record.episode.turns for message in turn.observation.messages]
+    name = record.episode.case.truth.diagnosis.lower()
+    return any(name in text.lower() for text in shown if text.startswith("<evidence>"))
 
 
 def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: Path) -> None:
@@ -99,12 +122,106 @@ def test_an_identical_run_skips_imitation_and_ends_the_same(craft: Run, tmp_path
     assert without(run.summary, "seconds") == without(craft.summary, "seconds")
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"sft": {"steps": 3, "lr": 0.01}}, {"tiny": {"width": 16}}])
-def test_another_recipe_is_imitated_anew(change: dict[str, Any], craft: Run, tmp_path: Path) -> None:
-    small = {**TINY, "sft": {"steps": 4, "lr": 0.01}, **change, "steps": 0, "evaluation": {"cases": 1, "anchors": False}}
-    run = api.train("craft", out=tmp_path / "run", **small)
-    assert len(figures(run, "warm start")) == run.config["sft"]["steps"]
-    assert list(run.summary["doctors"]) == ["warm start", "trained"]
+WARM: dict[str, Any] = {
+    **TINY,
+    "sft": {"steps": 4, "batch": 4},
+    "steps": 0,
+    "evaluation": {"cases": 1, "anchors": False},
+}
+
+
+@pytest.fixture(scope="module")
+def warmed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of nothing but a short warm start, which the cache keeps."""
+    return api.train("craft", out=tmp_path_factory.mktemp("warmed") / "run", **WARM)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"split": 1},
+        {"sft": {"steps": 4, "batch": 4, "lr": 0.01}},
+        {"tiny": {"width": 16}},
+        {"lora": {"r": 4}},
+        {"lora": {"r": 2}},
+        {"max_grad_norm": 0.01},
+        {"bf16": True},
+        {"reward": {"focus": 0.45}},
+    ],
+    ids=str,
+)
+def test_another_recipe_is_made_anew(change: dict[str, Any], warmed: Run, tmp_path: Path) -> None:
+    run = api.train("craft", out=tmp_path / "run", **{**WARM, **change})
+    assert len(figures(run, "warm start")) == 4
+    ours, theirs = (each.checkpoints / "warm-start/model.safetensors" for each in (run, warmed))
+    assert not same(dict(load_file(ours)), dict(load_file(theirs)))
+    again = api.train("craft", out=tmp_path / "again", **{**WARM, **change})
+    assert figures(again, "warm start") == [], "the same once more is taken from the cache"
+    assert same(weights(again), weights(run))
+
+
+def test_what_does_not_shape_the_weights_shares_the_warm_start(warmed: Run, tmp_path: Path) -> None:
+    change = {"reward": {"alpha": 3.0}, "lr": 1e-5, "batch": 2, "max_tokens": 9}
+    run = api.train("craft", out=tmp_path / "run", **{**WARM, **change})
+    assert figures(run, "warm start") == []
+    assert same(weights(run), weights(warmed))
+
+
+@pytest.mark.parametrize("damage", ["cut", "other shapes", "other names"])
+def test_a_kept_warm_start_that_does_not_fit_is_made_anew(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+    told = {**WARM, "quiet": False}
+    first = api.train("craft", out=tmp_path / "first", **told)
+    (kept,) = (tmp_path / "cache" / "tiny").glob("*/model.safetensors")
+    if damage == "cut":
+        kept.write_bytes(kept.read_bytes()[:1000])
+    else:
+        states = {
+            name if damage == "other shapes" else f"adapted.{name}": tensor[:1].clone()
+            for name, tensor in load_file(kept).items()
+        }
+        save_file(states, kept)
+    capsys.readouterr()
+    second = api.train("craft", out=tmp_path / "second", **told)
+    said = "warm start: made anew, since the kept one does not fit"
+    assert f"{said} ({kept.parent}" in capsys.readouterr().out
+    assert len(figures(second, "warm start")) == 4
+    assert same(weights(second), weights(first))
+    third = api.train("craft", out=tmp_path / "third", **told)
+    assert figures(third, "warm start") == [], "the cache is mended"
+    assert same(weights(third), weights(first))
+
+
+def test_the_base_model_is_a_row_of_its_own(craft: Run, tmp_path: Path) -> None:
+    """Random weights know no grammar: no diagnosis is right, and the warm start that follows is another policy."""
+    base, warm = (craft.summary["doctors"][doctor] for doctor in ("untrained", "warm start"))
+    assert base["episodes"] == warm["episodes"] == 10
+    assert (base["accuracy"]["mean"], base["endings"]) == (0.0, {"out of tokens": 10})
+    assert "diagnosed" in warm["endings"]
+    small = {**TINY, "steps": 0, "evaluation": {"cases": 2, "anchors": False, "untrained": False}}
+    without_it = api.train("craft", out=tmp_path / "run", **small)
+    assert list(without_it.summary["doctors"]) == ["warm start", "trained"]
+
+
+def test_runs_are_compared_with_what_they_began_with(craft: Run, tmp_path: Path) -> None:
+    """One row where all began with the same, a row for each run where they did not."""
+    small = {**TINY, "evaluation": {"cases": 10, "anchors": False}, "steps": 1}
+    changes: dict[str, dict[str, Any]] = {"twin": {}, "other": {"seed": 1}}
+    twin, other = (api.train("craft", out=tmp_path / name, **small, **change) for name, change in changes.items())
+    assert rows_of([craft, twin]) == ["untrained", "warm start", craft.name, "twin"]
+    began = [f"{run.name}: {doctor}" for doctor in ("untrained", "warm start") for run in (craft, other)]
+    assert rows_of([craft, other]) == [*began, craft.name, "other"]
+
+
+def rows_of(runs: list[Run]) -> list[str]:
+    """The first column of the comparison's first table."""
+    console = Console(record=True, width=140)
+    compare(runs, None, console)
+    table = console.export_text().partition(" each")[0]
+    return [cells[0].strip() for line in table.splitlines()[2:] if len(cells := re.split(r"\s{2,}", line.strip())) > 2]
 
 
 def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
@@ -189,7 +306,13 @@ def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None
     words = ["train", "craft", "--cases", "clinic:xs", *SMALL, "steps=3", "evaluation.anchors=false", "--out", "run"]
     env = {**environment(tmp_path / "cache"), "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(
-        [*launch, str(SCRIPT), *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280, check=False
+        [*launch, str(SCRIPT), *words],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("report  run/report.html") == 1
@@ -201,6 +324,6 @@ def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None
     assert len(groups) == 3 * 4
     ranks = {place: {r.sample % 2 for r in trained if (r.step, r.episode.case.id) == place} for place in groups}
     assert sorted(map(tuple, ranks.values())) == [(0,)] * 6 + [(1,)] * 6, "half of the groups each, and none is split"
-    assert [len(run.episodes(phase="eval", doctor=doctor)) for doctor in run.summary["doctors"]] == [10, 10]
+    assert [len(run.episodes(phase="eval", doctor=doctor)) for doctor in run.summary["doctors"]] == [10, 10, 10]
     assert (run.path / "policy" / "model.safetensors").exists()
     assert [line["episodes"] for line in steps_of(run.path, "grpo")] == [16] * 3

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 from pydantic import BaseModel, ConfigDict
+from serving import free_port
+from waiting import HANG, until
 
 from workup.episode import Message
 from workup.errors import RolloutError
@@ -91,35 +90,29 @@ def teach(model: Any, tokenizer: Any) -> None:
         optimiser.zero_grad()
 
 
-def wait_for(url: str, server: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            with urlopen(url, timeout=2):
-                return
-        except (URLError, OSError):
-            time.sleep(0.2)
-    server.kill()
-    pytest.fail(f"`transformers serve` did not start:\n{server.communicate()[0][-2000:]}")
+def healthy(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=HANG):
+            return True
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointSettings]:
     folder = tmp_path_factory.mktemp("served") / "tiny-chat"
     tiny_chat_model(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = shutil.which("transformers", path=str(Path(sys.executable).parent)) or "transformers"
     command = [program, "serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=offline, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        wait_for(f"http://127.0.0.1:{port}/health", server)
         try:
+            until(lambda: healthy(port), server)
             yield EndpointSettings(base_url=f"http://127.0.0.1:{port}/v1", model=str(folder), retries=1, concurrency=4)
         finally:
             server.terminate()
-            server.communicate(timeout=30)
+            server.communicate(timeout=HANG)
 
 
 def request(text: str, **more: Any) -> Request:
@@ -179,6 +172,6 @@ gc.collect()
 
 def test_it_works_in_one_event_loop_after_another_and_leaves_nothing_behind(served: EndpointSettings) -> None:
     command = [sys.executable, "-W", "always", "-c", LOOPS, served.base_url, served.model]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
     assert (done.returncode, done.stdout) == (0, "")
     assert not [line for line in done.stderr.splitlines() if "Event loop" in line or "Resource" in line or "never" in line]

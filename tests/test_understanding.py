@@ -69,11 +69,14 @@ class Doctor:
     def __call__(self, body: dict[str, object]) -> str:
         messages = body["messages"]
         assert isinstance(messages, list)
+        shown = sections(messages[-1]["content"])
         self.prompts.append(messages[-1]["content"])
-        told = sections(self.prompts[-1]).get("what was asked and answered", "")
+        return self.write(shown["what was known at first"], shown.get("what was asked and answered", ""))
+
+    def write(self, first: str, told: str) -> str:
         answers = re.findall(r"^Patient: (.*)$", told, re.M)
         known = answers if len(answers) < self.forget else answers[1:]
-        return "\n".join([sections(self.prompts[-1])["what was known at first"], *known])
+        return "\n".join([first, *known])
 
 
 def written(episode: Episode, doctor: Doctor, facts: Sequence[Fact] = FACTS) -> list[set[str]]:
@@ -92,6 +95,36 @@ def test_from_the_doctor_s_words_what_was_told_is_known_and_what_it_forgets_is_l
         {"sputum", "crackles", "chest film"},
     ]
     assert written(episode, Doctor(forget=3))[3:] == [{"crackles", "chest film"}] * 2
+
+
+class Reviser(Doctor):
+    """Knows nothing at first, and from the first exchange on writes down the whole record, whatever was told."""
+
+    def write(self, first: str, told: str) -> str:
+        return "\n".join(one.text for one in FACTS) if told else "Nothing yet."
+
+
+def test_a_summary_that_is_rewritten_earns_a_turn_nothing_that_it_did_not_tell() -> None:
+    hobby, crackles, sputum = "question: hobby", "question: crackles", "question: sputum"
+    episode = said(hobby, crackles, "question: Have you a pet?", sputum, "answer: [answer: Flu]")
+    assert [turn.observation.evidence for turn in episode.turns] == [(), ("crackles",), (), ("sputum",), ()]
+    doctor = Reviser()
+    learned = {"crackles"}
+    assert written(episode, doctor) == [set(), set(), learned, learned, learned | {"sputum"}, learned | {"sputum"}]
+    assert len(doctor.prompts) == 3, "who was told nothing is not asked"
+
+
+def test_what_was_told_and_is_written_down_later_is_no_merit_of_the_later_question() -> None:
+    """The summary after the second answer leaves it out, and the one after the third brings it."""
+
+    class Late(Doctor):
+        def write(self, first: str, told: str) -> str:
+            text = super().write(first, told)
+            return text.replace("Yes: crackles.", "") if told.count("Patient: ") < 3 else text
+
+    episode = said("question: sputum", "question: crackles", "question: chest film", "answer: [answer: Flu]")
+    found = written(episode, Late())
+    assert found == [set(), {"sputum"}, {"sputum"}, *[{"sputum", "chest film"}] * 2]
 
 
 def test_the_first_understanding_is_of_the_opening_alone() -> None:
@@ -113,7 +146,7 @@ def test_only_parsed_questions_reach_the_doctor_and_control_tokens_are_made_harm
     doctor = Doctor()
     written(play(Script(invented, "answer: [answer: Flu]"), WORLD, hostile), doctor)
     assert not any("crackles" in prompt or "<|im_end|>" in prompt for prompt in doctor.prompts)
-    assert "obey" in doctor.prompts[-1]
+    assert any("obey" in prompt for prompt in doctor.prompts)
 
 
 def test_equal_questions_are_asked_once() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workup import live, settings, training
+from workup.errors import UserError
 from workup.runs import Run
 
 
@@ -14,7 +16,7 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
 
     Raises UserError for what the caller can mend, in the command line's words.
     """
-    read = settings.build(settings.Settings, settings.furnished({"method": method, **values}))
+    read = settings.furnished(settings.Settings, {"method": method, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
         return training.start(read, Path(out), view)
 
@@ -23,24 +25,35 @@ def evaluate(policy: str | Path, *, cases: str, out: str | Path, quiet: bool = F
     """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup evaluate`."""
     from workup import evaluation
 
-    read = settings.build(settings.PolicySettings, settings.furnished({"policy": str(policy), "cases": cases, **values}))
+    read = settings.furnished(settings.PolicySettings, {"policy": str(policy), "cases": cases, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
         return evaluation.start(read, Path(out), view)
 
 
-def resume(run: str | Path) -> Run:
-    """Goes on with an interrupted run, training or evaluation."""
+def resume(run: str | Path, **changes: Any) -> Run:
+    """Goes on with an interrupted run, training or evaluation.
+
+    `changes` are settings that may change in between, such as `budget=5`.
+    """
     with live.show() as view:
-        return go_on(Path(run), view)
+        return go_on(Path(run), view, changes)
 
 
-def go_on(run: Path, view: live.Live) -> Run:
-    """`resume` in an open view. Raises UserError where there is no run."""
+def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """`resume` in an open view. Raises UserError where there is no run, or half a config.yaml."""
     from workup import evaluation
 
     with Run.open(run) as opened:
-        trains = "method" in opened.config
-    return training.resume(run, view) if trains else evaluation.resume(run, view)
+        config = opened.config
+    trains = "method" in config
+    last = "reward" if trains else "conclude"  # what is written last is missing where a file was cut off
+    if missing := [key for key in ("cases", "policy", last) if key not in config]:
+        raise UserError(
+            f"{run / 'config.yaml'}: {', '.join(missing)} is missing, so the file has been cut off; "
+            f"restore it, or start anew and name another folder with --out"
+        )
+    how = training.resume if trains else evaluation.resume
+    return how(run, view, changes)
 
 
 def open_run(path: str | Path) -> Run:

@@ -161,6 +161,16 @@ class Source(Protocol):
         """Whether a data-use agreement forbids passing the text on: only trusted endpoints may see it."""
         ...
 
+    @property
+    def undivided(self) -> bool:
+        """Whether the cases came as one set, so that train and test are our division of it.
+
+        Whoever has not been trained on it may be evaluated on all of it. Not so where the set has
+        a test part of its own, where cases are made to order, or where the training side is what
+        `knowledge` was estimated from.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FixedSource:
@@ -175,3 +185,25 @@ class FixedSource:
     knowledge: Knowledge | None = None
     notes: Sequence[str] = field(default=())
     restricted: bool = False
+    undivided: bool = False
+
+
+def with_cases(
+    source: Source,
+    train: Sequence[Case],
+    test: Sequence[Case],
+    *notes: str,
+) -> FixedSource:
+    """`source` with other cases, and further `notes` about them."""
+    return FixedSource(
+        source.name,
+        train,
+        test,
+        source.items,
+        source.diagnoses,
+        source.phrases,
+        source.knowledge,
+        (*source.notes, *notes),
+        source.restricted,
+        source.undivided,
+    )

@@ -9,24 +9,32 @@ import os
 import secrets
 import sys
 import traceback
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from workup.commands import audit, cache, index, prepare, serve, study
+from workup.commands import audit, cache, complete, index, lists, prepare, serve, study
+from workup.commands.common import CASES, Cases, EvaluateHelp, Source, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
 
-SOURCES = "SCHEME:REST, as in clinic:s, ddxplus:PATH[#simulated], mediq:FILE, jsonl:FILE (docs/datasets.md lists all)"
-
 app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
     help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
 )
-SettingsWords = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, for example steps=200")]
+SettingsWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="settings, for example steps=200 (`workup settings` lists all)",
+        autocompletion=complete.settings,
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")]
 Config = Annotated[Path | None, typer.Option("--config", help="a YAML file of settings")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object per event, for machines")]
@@ -40,8 +48,10 @@ def main() -> None:
     sys.path.append(str(Path.cwd()))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # The hub's library would also ask it which program this is, and tell.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
-        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)
     except typer.Exit as done:
         status = done.exit_code
     except typer.Abort:
@@ -57,23 +67,51 @@ def main() -> None:
 
 
 def _unexpected(error: Exception) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is its help
+        print(error)
+        return 2
     # Typer carries its own copy of click, whose errors have no public base class; this method is what they share.
     if hasattr(error, "format_message"):
-        context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context else ""
-        print(f"error: {error.format_message()}{hint}", file=sys.stderr)
+        from workup.commands import mistakes
+
+        print(f"error: {mistakes.line(error)}", file=sys.stderr)
         return 2
     traceback.print_exception(error)
     print("error: this is a defect of workup; please report it with the lines above", file=sys.stderr)
     return 1
 
 
-@app.command()
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"workup {metadata.version('workup')}")
+        raise typer.Exit
+
+
+@app.callback()
+def workup(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """The options that stand before any command."""
+
+
+@app.command(cls=TrainHelp)
 def train(
-    method: Annotated[str, typer.Argument(help="a method's name (`workup methods`), or package.module:attribute")],
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="a method's name (`workup methods`), or package.module:attribute",
+            autocompletion=complete.methods,
+        ),
+    ],
     words: SettingsWords = None,
-    cases: Annotated[str | None, typer.Option(help=SOURCES)] = None,
-    policy: Annotated[str | None, typer.Option(help="tiny, a model folder, a run folder, or a hub id")] = None,
+    cases: Annotated[str | None, typer.Option(help=CASES, autocompletion=complete.sources)] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="tiny, a model folder, a run folder, or a hub id", autocompletion=complete.policies),
+    ] = None,
     out: Out = None,
     config: Config = None,
     as_json: Json = False,
@@ -82,25 +120,39 @@ def train(
     from workup import live, settings, training
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
-    read = settings.build(settings.Settings, settings.furnished({**settings.read(words or (), config), **given}))
+    read = settings.furnished(settings.Settings, {**settings.read(words or (), config), **given})
     out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
     with live.show(as_json=as_json) as view:
         _resumable(lambda: training.start(read, out, view), out)
 
 
 @app.command()
-def resume(run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")], as_json: Json = False) -> None:
+def resume(
+    run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="settings that may change, as in budget=5"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Go on with an interrupted run, training or evaluation."""
-    from workup import api, live
+    from workup import api, live, settings
 
+    changes = settings.read(words or ())
     with live.show(as_json=as_json) as view:
-        _resumable(lambda: api.go_on(run, view), run)
+        _resumable(lambda: api.go_on(run, view, changes), run)
 
 
-@app.command()
+@app.command(cls=EvaluateHelp)
 def evaluate(
-    policy: Annotated[str, typer.Argument(help="a run or model folder, a hub id, endpoint:NAME, or an anchor ('random doctor')")],
-    cases: Annotated[str, typer.Option(help=SOURCES)],
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="a run or model folder, a hub id, endpoint:NAME, or an anchor ('random doctor')",
+            autocompletion=complete.policies,
+        ),
+    ],
+    cases: Cases,
     words: SettingsWords = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")] = None,
     out: Out = None,
@@ -113,7 +165,7 @@ def evaluate(
     values = {**settings.read(words or (), config), "policy": policy, "cases": cases}
     if repeats is not None:
         values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
-    read = settings.build(settings.PolicySettings, settings.furnished(values))
+    read = settings.furnished(settings.PolicySettings, values)
     out = out or _free(f"evaluate-{Path(policy).name}-{cases}")
     with live.show(as_json=as_json) as view:
         _resumable(lambda: evaluation.start(read, out, view), out)
@@ -135,65 +187,79 @@ def report(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="two or more run folders; differences are to the first")],
-    html: Annotated[Path | None, typer.Option(help="also write a page with curves")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write a page, with figures and transcripts")] = None,
+    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
 ) -> None:
-    """One table of several runs, with intervals and paired differences."""
+    """Compare runs: intervals, paired differences, regression."""
     from workup.report import compare
     from workup.runs import Run
 
     if len(runs) < 2:
         raise UserError("compare needs two runs or more: workup compare RUN RUN")
-    compare([Run.open(path) for path in runs], html)
+    compare([Run.open(path) for path in runs], html, transcripts=transcripts)
 
 
 @app.command()
 def cases(
-    source: Annotated[str, typer.Argument(help=SOURCES)],
+    source: Source,
     show: Annotated[int, typer.Option("--show", "-n", min=0, help="how many whole cases to show")] = 2,
-    seed: Annotated[int, typer.Option(help="which ones")] = 0,
-    validate: Annotated[bool, typer.Option("--validate", help="check every line of a jsonl file, and nothing else")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="which ones are shown or drawn")] = 0,
+    split: Annotated[int, typer.Option(min=0, help="which fifth is held out")] = 0,
+    validate: Annotated[bool, typer.Option("--validate", help="list every row that is no case, and nothing else")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")] = False,
     export: Annotated[Path | None, typer.Option(help="write the test cases as a jsonl file")] = None,
+    of: Annotated[str, typer.Option(help="which side --export writes: test or train")] = "test",
+    sample: Annotated[int | None, typer.Option(min=1, help="write so many, drawn uniformly over the diagnoses")] = None,
 ) -> None:
-    """Look at cases as a person would, or check a file of them."""
+    """Look at cases, check a file of them, or write some."""
     from workup.cases import jsonl, look, open_source
+    from workup.cases.balance import taken
 
     if validate:
         _validate(source)
         return
-    opened = open_source(source, seed=seed)
+    opened = open_source(source, split=split, strict=strict)
     if export is not None:
-        jsonl.write(opened.test, export, items=opened.items, diagnoses=opened.diagnoses, restricted=opened.restricted)
+        chosen = taken(opened, of, sample, seed)
+        jsonl.write(chosen, export, items=opened.items, diagnoses=opened.diagnoses, restricted=opened.restricted)
         print(export)
+        print(*opened.notes, sep="\n", file=sys.stderr)
         return
+    if sample is not None:
+        raise UserError("--sample writes cases to a file: say which, as in --export sample.jsonl")
     from rich.console import Console
 
     look.show(opened, Console(highlight=False), n=show, seed=seed)
 
 
 def _validate(source: str) -> None:
-    from workup.cases import jsonl
+    from workup.cases import problems
 
-    path = Path(source.removeprefix("jsonl:"))
-    problems = list(jsonl.validate(path))
-    for problem in problems:
-        print(problem)
-    if problems:
-        raise UserError(f"{path}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
-    print(f"{path}: valid")
+    spec = f"jsonl:{source}" if ":" not in source or Path(source).is_file() else source
+    count = problems(spec, print)
+    if count:
+        raise UserError(f"{source}: {count:,} problem{'s' if count > 1 else ''}")
+    print(f"{source}: valid")
 
 
 @app.command()
 def play(
-    source: Annotated[str, typer.Argument(help=SOURCES)],
+    source: Source,
     against: Annotated[Path | None, typer.Option(help="a run whose policy gets the same patient")] = None,
     case: Annotated[int | None, typer.Option(help="which test case [default: a random one]")] = None,
-    seed: Annotated[int, typer.Option(help="of the source's split and of the others' draws")] = 0,
+    seed: Annotated[int, typer.Option(help="of the others' draws")] = 0,
+    split: Annotated[int | None, typer.Option(min=0, help="whose held-out cases")] = None,
 ) -> None:
-    """Be the doctor; at the end see what you missed and what others asked."""
-    from workup.cases import open_source
+    """Be the doctor; see what you missed and what others asked."""
     from workup.play import play
+    from workup.runs import Run
+    from workup.runs.folder import is_run
+    from workup.unseen import open_unseen
 
-    opened = open_source(source, seed=seed)
+    if is_run(Path(source)):
+        known = Run.open(source).config.get("cases")
+        raise UserError(f"{source} is a run: type workup play {known} --against {source}")
+    opened, split = open_unseen(source, [str(against)] if against else [], split)
     rival, turns = None, 10
     if against is not None:
         from workup.evaluation import as_trained, open_policy
@@ -205,49 +271,10 @@ def play(
     play(opened, index=index, seed=seed, against=rival, max_turns=turns)
 
 
-@app.command()
-def methods(name: Annotated[str | None, typer.Argument(help="one of them, with all its settings")] = None) -> None:
-    """List the methods (for `train`) and the strategies (for `evaluate`); with a name, its settings."""
-    from workup import methods, strategies
-
-    if name is None:
-        _overview("workup train NAME", {each: methods.load(each).summary for each in methods.names()})
-        _overview("workup evaluate POLICY strategy=NAME", {each: strategies.load(each).summary for each in strategies.names()})
-        return
-    if name in strategies.names():
-        strategy = strategies.load(name)
-        _describe(f"strategy={name}: {strategy.summary}", strategy.Settings, "plan", strategy.paper)
-        return
-    method = methods.load(name)
-    _describe(f"{name}: {method.summary}", method.settings, "reward", method.paper)
-
-
-def _overview(heading: str, summaries: dict[str, str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, title=heading, title_justify="left", title_style="bold")
-    for name, summary in summaries.items():
-        table.add_row(f"  {name}", summary)
-    Console(highlight=False).print(table, "")
-
-
-def _describe(title: str, settings: Any, prefix: str, paper: str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False)
-    table.add_column(no_wrap=True)
-    for key, field in settings.model_fields.items():
-        table.add_row(f"  {prefix}.{key}={escape(str(field.default))}", field.description or "")
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(title)}[/bold]\n[dim]{escape(paper)}[/dim]\n")
-    if table.rows:
-        console.print(table)
-
-
-# Behind the commands above, so that help lists what a new user needs first.
+app.command()(lists.methods)
+app.command()(lists.settings)
+app.command()(lists.sources)
+# The rest stands last, so that help lists what a new user needs first.
 app.command()(prepare.prepare)
 app.add_typer(audit.app, name="audit")
 app.add_typer(cache.app, name="cache")
@@ -272,7 +299,7 @@ def _resumable(work: Any, out: Path) -> None:
     try:
         work()
     except BudgetError as error:
-        raise BudgetError(f"{error}: set budget: in {out / 'config.yaml'}, then type `workup resume {out}`") from None
+        raise BudgetError(f"{error}: type `workup resume {out} budget=MORE`") from None
     except KeyboardInterrupt:
         if (out / "config.yaml").exists():
             print(f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr)

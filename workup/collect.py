@@ -20,7 +20,10 @@ from workup.samples import sample
 from workup.settings import Settings
 from workup.signals.measures import measure
 
-SHOWN = ("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed", "doc_hit")
+SHOWN = (
+    *("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed"),
+    *("doc_hit", "hit_if_searched"),
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Collection:
         score: Score | None = None,
         made: Sample | None = None,
     ) -> Record:
+        world = self.environment
         return Record(
             "policy",
             episode,
@@ -119,7 +123,7 @@ class Collection:
             sample=number * self.share.world + self.share.rank,
             correct=correct,
             score=score,
-            measures=measure(episode, correct, asks=self.environment.asks) if correct is not None else {},
+            measures={} if correct is None else measure(episode, correct, asks=world.asks, searches=world.searches),
             advantages=made.advantages if made else (),
         )
 

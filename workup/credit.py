@@ -1,60 +1,63 @@
 """From scores to advantages: pure arithmetic, one number per turn (signature `ports.Credit`).
 
-All standard deviations are of the sample (n − 1), as in TRL and verl. Where all values are equal the advantages are
-exactly 0: no rounding residue, divided by ε, may become a signal. A group of one episode gets 0.
+All standard deviations are of the sample (n − 1), as in TRL and verl. Where all values are equal the
+advantages are exactly 0, also with ε = 0: no rounding residue, divided by ε, may become a signal. A
+group of one episode gets 0. The order of a group's episodes changes nothing, not even the last bit.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from workup.episode import Batch, Episode, Group, Score, Scores
 from workup.ports import Credit, Gather
 
 Normalise = Literal["group_std", "batch_std", "none"]
+Baseline = Literal["last", "leave-one-out", "reached"]
 Advantages = list[list[tuple[float, ...]]]
+Array = NDArray[np.float64]
 EPSILON = 1e-6
 
 
 def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Credit:
     """One advantage per trajectory, the same for all its turns, from R_k = the sum of its turns' scores.
 
-    - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as printed (CRAFT 3.4, CR-10).
-    - "batch_std": A_k = (R_k − mean of its group) / (std of all these differences, over every process, + ε).
+    - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as printed
+      (CRAFT 3.4, CR-10).
+    - "batch_std": A_k = (R_k − mean of its group) / (std of all these differences, over every
+      process, + ε).
     - "none": A_k = R_k − mean of its group.
 
     Only "batch_std" calls `gather`, exactly once, whatever the batch holds.
     """
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        centred = [_centre([score.total for score in group], _once(group)) for group in scores]
-        if normalise == "group_std":
-            scaled = [_scale(group, _spread(group, _once(group)) + epsilon) for group in centred]
-        elif normalise == "batch_std":
-            everywhere = gather([difference for group in centred for difference in group])
-            spread = _spread(everywhere, _once(everywhere))
-            scaled = [_scale(group, spread + epsilon) for group in centred]
-        else:
-            scaled = centred
-        return [[(a,) * len(e.turns) for e, a in zip(*pair, strict=True)] for pair in zip(batch, scaled, strict=True)]
+        centred = [_centred(np.array([score.total for score in group])) for group in scores]
+        scaled = _scaled(centred, normalise, epsilon, gather)
+        return [
+            [(A,) * len(episode.turns) for episode, A in zip(group, values.tolist(), strict=True)]
+            for group, values in zip(batch, scaled, strict=True)
+        ]
 
     return credit
 
 
 def turn_zscore(epsilon: float = EPSILON) -> Credit:
     """A_{k,t} = (r_{k,t} − mean) / (std + ε), mean and std over all turns of all trajectories of the group alike."""
-    return _pooled(lambda episode: _once(episode.turns), lambda episode: 0, epsilon)
+    return _pooled(lambda episode: [1] * len(episode.turns), lambda episode: 0, epsilon)
 
 
 def token_zscore(epsilon: float = EPSILON, *, count: Literal["actions", "all"] = "actions") -> Credit:
     """As `turn_zscore`, but each turn counts as often as it has tokens (ProMed Eq. 13, which has no ε).
 
-    Each token inherits its action's reward, and mean and std run over all action tokens of the group; turns of doctors
-    that are no token policies count nothing. With "all" the tokens of the environment count as well, prompt included,
-    with the reward 0 that Eq. 12 gives them.
+    Each token inherits its action's reward, and mean and std run over all action tokens of the group;
+    turns of doctors that are no token policies count nothing. With "all" the tokens of the environment
+    count as well, prompt included, with the reward 0 that Eq. 12 gives them.
     """
 
     def others(episode: Episode) -> int:
@@ -63,41 +66,56 @@ def token_zscore(epsilon: float = EPSILON, *, count: Literal["actions", "all"] =
     return _pooled(lambda episode: [len(turn.completion.tokens) for turn in episode.turns], others, epsilon)
 
 
-def to_go(normalise: Normalise = "batch_std", epsilon: float = EPSILON) -> Credit:
-    """Rewards to come: G_{k,t} = Σ_{s ≥ t} r_{k,s}, less the mean of G_{·,t} over the trajectories that reach turn t.
+def to_go(normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline: Baseline = "last") -> Credit:
+    """Rewards to come, less what the group's trajectories get at the same point: A_{k,t} = G_{k,t} − b_{k,t}.
 
-    So an action is compared with what others did at the same point, and is credited with all that came after it. "group_std"
-    divides by the standard deviation of the group's differences, "batch_std" by that of everyone's, "none" by nothing.
-    Only "batch_std" calls `gather`, exactly once, whatever the batch holds.
+    G_{k,t} = Σ_{s ≥ t} r_{k,s}, for the T_k turns t = 0 … T_k − 1 of trajectory k, K of them in a group.
+
+    - "last": b_t = the mean over all K of G_{j, min(t, T_j − 1)}. A trajectory that is over counts at
+      later turns with the return of its last action. Without normalisation the expected update is
+      (K − 1)/K times the gradient of the expected return.
+    - "leave-one-out": the same mean over the K − 1 others. The expected update is that gradient.
+    - "reached": b_t = the mean over those trajectories that reach turn t. Who reaches it alone is
+      compared with itself and gets exactly 0, whatever its answer was worth; late turns count too little.
+
+    Example with K = 2: one answers at once, wrongly (reward 0), the other asks (0.5) and then answers
+    rightly (3). Its returns are 3.5 and 3, and the first one's 0 counts at both turns. "last" gives it
+    1.75 and 1.5. "reached" gives it 1.75 and 0: nothing is learned from its answer.
+
+    "group_std" divides by the group's standard deviation around 0, √(Σ A² / (n − 1)) over its n turns,
+    "batch_std" by that of everyone's turns, "none" by nothing. Only "batch_std" calls `gather`, exactly
+    once, whatever the batch holds.
     """
+    less = {"last": _less_mean, "leave-one-out": _less_others, "reached": _less_reached}[baseline]
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        centred = [_centred_by_turn([_to_come(score.turns) for score in group]) for group in scores]
-        flat = [[value for values in group for value in values] for group in centred]
-        if normalise == "group_std":
-            divisors = [_spread(values, _once(values)) + epsilon for values in flat]
-        elif normalise == "batch_std":
-            everywhere = gather([value for values in flat for value in values])
-            divisors = [_spread(everywhere, _once(everywhere)) + epsilon] * len(centred)
-        else:
-            divisors = [1.0] * len(centred)
-        return [[tuple(_scale(values, divisor)) for values in group] for group, divisor in zip(centred, divisors, strict=True)]
+        G = [[np.cumsum(score.turns[::-1])[::-1] for score in group] for group in scores]
+        differences = [less(group) for group in G]
+        flat = [np.concatenate([*group, []]) for group in differences]
+        scaled = [iter(values.tolist()) for values in _scaled(flat, normalise, epsilon, gather)]
+        return [[tuple(islice(values, len(A))) for A in group] for group, values in zip(differences, scaled, strict=True)]
 
     return credit
 
 
-def _to_come(rewards: Sequence[float]) -> list[float]:
-    return list(accumulate(reversed(rewards)))[::-1]
+def _less_mean(G: Sequence[Array]) -> list[Array]:
+    T = max(map(len, G), default=0)
+    held = np.array([np.pad(own, (0, T - len(own)), mode="edge") for own in G])  # G_{k, min(t, T_k − 1)}
+    return [A[: len(own)] for A, own in zip(_centred(held), G, strict=True)]
 
 
-def _centred_by_turn(returns: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Differences from the mean over those that have such a turn."""
-    columns = [iter(_centre(there, _once(there))) for there in _columns(returns)]
-    return [[next(columns[t]) for t in range(len(row))] for row in returns]
+def _less_others(G: Sequence[Array]) -> list[Array]:
+    """x_k − (Σ_{j≠k} x_j)/(K − 1) = K/(K − 1)·(x_k − mean)."""
+    return [A * len(G) / max(len(G) - 1, 1) for A in _less_mean(G)]
 
 
-def _columns(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    return [[row[t] for row in rows if t < len(row)] for t in range(max(map(len, rows), default=0))]
+def _less_reached(G: Sequence[Array]) -> list[Array]:
+    A = [np.zeros(len(own)) for own in G]
+    for t in range(max(map(len, G), default=0)):
+        there = [k for k, own in enumerate(G) if t < len(own)]
+        for k, value in zip(there, _centred(np.array([G[k][t] for k in there])), strict=True):
+            A[k][t] = value
+    return A
 
 
 Counts = Callable[[Episode], Sequence[int]]
@@ -107,45 +125,50 @@ def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) ->
     """Standardises the turns' scores within each group, each counted as often as `counts` says, beside `others` zeros."""
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        return [_within(group, marks, counts, others, epsilon) for group, marks in zip(batch, scores, strict=True)]
+        return [within(group, marks) for group, marks in zip(batch, scores, strict=True)]
+
+    def within(group: Group, scores: Sequence[Score]) -> list[tuple[float, ...]]:
+        r = np.array([value for score in scores for value in score.turns])
+        times = [n for episode in group for n in counts(episode)]
+        counted = np.concatenate([np.repeat(r, times), np.zeros(sum(map(others, group)))])
+        A = np.zeros(len(r))
+        if len(group) > 1 and len(counted) and np.ptp(counted):
+            mean = _mean(counted)
+            A = _over(r - mean, _spread(counted - mean) + epsilon)
+        values = iter(A.tolist())
+        return [tuple(islice(values, len(episode.turns))) for episode in group]
 
     return credit
 
 
-def _within(
-    group: Group, scores: Sequence[Score], counts: Counts, others: Callable[[Episode], int], epsilon: float
-) -> list[tuple[float, ...]]:
-    if len(group) < 2:
-        return [(0.0,) * len(episode.turns) for episode in group]
-    values = [*(r for score in scores for r in score.turns), 0.0]
-    times = [*(n for episode in group for n in counts(episode)), sum(map(others, group))]
-    centred = iter(_standardise(values, times, epsilon))
-    return [tuple(islice(centred, len(episode.turns))) for episode in group]
+def _scaled(groups: Sequence[Array], normalise: Normalise, epsilon: float, gather: Gather) -> list[Array]:
+    """Each group's differences, divided as `normalise` says."""
+    if normalise == "group_std":
+        return [_over(group, _spread(group) + epsilon) for group in groups]
+    if normalise == "batch_std":
+        everywhere = np.array(gather([value for group in groups for value in group.tolist()]))
+        return [_over(group, _spread(everywhere) + epsilon) for group in groups]
+    return list(groups)
 
 
-def _standardise(values: Sequence[float], counts: Sequence[int], epsilon: float) -> list[float]:
-    centred = _centre(values, counts)
-    return _scale(centred, _spread(centred, counts) + epsilon)
+def _centred(values: Array) -> Array:
+    """Differences from the mean over the first axis; exactly 0 where all are equal."""
+    if not len(values):
+        return values
+    return np.where(np.ptp(values, axis=0) > 0, values - _mean(values), 0.0)
 
 
-def _once(values: Sequence[object]) -> list[int]:
-    return [1] * len(values)
+def _mean(values: Array) -> Array:
+    """Over the first axis; sorted first, so that rounding does not depend on the order."""
+    return np.asarray(np.sort(values, axis=0).mean(axis=0))
 
 
-def _centre(values: Sequence[float], counts: Sequence[int]) -> list[float]:
-    """Differences from the mean; exactly 0 where all that count are equal."""
-    counted = [value for value, n in zip(values, counts, strict=True) if n]
-    if not counted or min(counted) == max(counted):
-        return [0.0] * len(values)
-    mean = math.fsum(n * value for value, n in zip(values, counts, strict=True)) / sum(counts)
-    return [value - mean for value in values]
-
-
-def _spread(centred: Sequence[float], counts: Sequence[int]) -> float:
+def _spread(differences: Array) -> float:
     """Sample standard deviation of values whose mean has been taken off; 0 for fewer than two."""
-    n = sum(counts)
-    return math.sqrt(math.fsum(k * c * c for c, k in zip(centred, counts, strict=True)) / (n - 1)) if n > 1 else 0.0
+    n = len(differences)
+    return float(np.sqrt(np.sort(differences**2).sum() / (n - 1))) if n > 1 else 0.0
 
 
-def _scale(values: Sequence[float], divisor: float) -> list[float]:
-    return [value / divisor for value in values]
+def _over(differences: Array, divisor: float) -> Array:
+    """Without ε a divisor of 0 means that there is no difference to divide."""
+    return differences / divisor if divisor else np.zeros_like(differences)

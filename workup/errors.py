@@ -19,12 +19,36 @@ class UserError(WorkupError):
 
 
 class CaseError(UserError):
-    """A case file is malformed; names the file, the line (1-based) and the field."""
+    """A row of a case file, or the file itself, is malformed.
 
-    def __init__(self, problem: str, *, file: object, line: int | None = None, field: str | None = None) -> None:
-        place = str(file) + (f", line {line}" if line is not None else "") + (f", field '{field}'" if field else "")
-        super().__init__(f"{place}: {problem}")
-        self.file, self.line, self.field = str(file), line, field
+    Names the `file`, the `line` (from 1), the `field` and the `problem`. `got` is the value that
+    the file holds there; it stands in the message and never in `problem`. `others` are further
+    problems of the same row.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: object,
+        line: int | None = None,
+        field: str | None = None,
+        got: str = "",
+    ) -> None:
+        # What is told has to be printable, and what a file holds need not be.
+        problem, got, name = (printable(text) for text in (problem, got, str(file)))
+        field = None if field is None else printable(field)
+        at = f", line {line}" if line is not None else ""
+        place = f"{name}{at}" + (f", field '{field}'" if field else "")
+        told = f"{problem.removesuffix('.')} (got {got!r})." if got else problem
+        super().__init__(f"{place}: {told}")
+        self.file, self.line, self.field, self.problem = str(file), line, field, problem
+        self.others: tuple[CaseError, ...] = ()
+
+
+def printable(text: str) -> str:
+    """`text` with halves of characters (lone surrogates) written as escapes: no file or terminal takes them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RolloutError(WorkupError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import time
@@ -13,9 +12,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from workup import strategies
+from workup import policies, strategies
 from workup.case import Case, Source
-from workup.cases import open_source
 from workup.cases.files import Lazy
 from workup.environments import open_environment
 from workup.environments.consultation import Consultation
@@ -32,13 +30,14 @@ from workup.ports import Doctor, Environment, Model, Sampling
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
 from workup.runs import Run, versions
-from workup.runs.folder import is_run
+from workup.runs.folder import free, is_run
 from workup.runs.summary import repeats, summarise
-from workup.settings import PolicySettings, build
+from workup.runs.words import ANCHORS
+from workup.settings import PolicySettings, build, merge, revised
 from workup.strategies import Searcher, Seat, Strategy
+from workup.unseen import counted, open_unseen, refuse_met
 
-MODEL_FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
-HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+BAYES = "bayes"  # concludes by the source's own model
 
 
 def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Doctor]:
@@ -62,21 +61,31 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
     what the user can mend; nothing is written then.
     """
-    if settings.policy == "tiny":
+    if settings.policy == policies.TINY:
         raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
+    free(out)
     account = token_hex(8)
     evaluation = Evaluation.of(settings, account)
     players = evaluation.players()
     command = shlex.join(["workup", *sys.argv[1:]])
-    config = {"kind": "evaluation", "account": account, **settings.model_dump(mode="json")}
+    own = {"split": evaluation.settings.split, "roles": evaluation.staff.roles}
+    told = {**settings.model_dump(mode="json"), **own}
+    noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
+    config = {"kind": "evaluation", "account": account, **noted, **told}
     Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
     return _go_on(out, evaluation, players, live)
 
 
-def resume(path: Path, live: Live) -> Run:
-    """Goes on with an interrupted evaluation: what was played is kept, but for the failed episodes."""
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted evaluation: what was played is kept, but for failed episodes.
+
+    `changes` are settings that may change in between (`settings.revised`); the run records them.
+    """
     with Run.open(path) as run:
-        evaluation = Evaluation.of(build(PolicySettings, run.settings), run.account)
+        evaluation = Evaluation.of(revised(PolicySettings, run.settings, changes or {}), run.account)
+        if changes:
+            with run.alone():
+                run.revise(merge(run.settings, changes), changes)
     return _go_on(path, evaluation, evaluation.players(), live)
 
 
@@ -84,14 +93,23 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
     from workup.report import build as build_report  # matplotlib takes a second to load
 
     began = time.monotonic()
+    evaluation.staff.desk.named(path)
     with Run.open(path) as run, run.alone(), closing(evaluation.staff):
+        played, split = len(evaluation.examination.played), evaluation.settings.split
+        live.note(f"cases   {counted(evaluation.source, played, split)}")
         for label, player in players.items():
             live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
-            examine(run, evaluation.examination, player, label, lambda done, _: live.step({"step": done}))
+            examine(
+                run,
+                evaluation.examination,
+                player,
+                label,
+                lambda so_far: live.step({**so_far, **evaluation.staff.spent}),
+            )
         summary = summarise(run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls)
         live.table(summary)
         build_report(run)
-        for note in (*repeats(summary), *evaluation.source.notes, *evaluation.staff.notes):
+        for note in (*repeats(summary), *evaluation.notes):
             live.note(note)
         live.note(f"report  {run.report}")
     return Run.open(path)
@@ -105,11 +123,18 @@ class Evaluation:
     source: Source
     staff: Staff
     examination: Examination
+    met: Sequence[str] = ()  # what is to be said of cases that a policy was trained on
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:
-        settings = as_trained(settings)
-        source = open_source(settings.cases, seed=settings.seed)
+        """Raises UserError, also for cases that a policy was trained on unless `seen` is set."""
+        policies.check(settings.policy, ANCHORS)
+        if settings.conclude is not None:
+            policies.check(settings.conclude, (BAYES,))
+        settings, (_, plan) = as_trained(settings), strategy_of(settings)
+        named = [name for name in (settings.policy, settings.conclude) if name is not None]
+        source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
+        settings = settings.model_copy(update={"split": split})
         staff = Staff(settings, source, _environment(settings, source), account)
         examination = Examination.of(
             source,
@@ -125,16 +150,30 @@ class Evaluation:
         if settings.share is not None:
             examination = replace(examination, cases=_told(source.test, settings.share, settings.seed))
         known = anchors(source, staff.environment, settings.seed)
-        for name in (settings.policy, settings.conclude or "bayes"):
+        for name in (settings.policy, settings.conclude or BAYES):
             if name.startswith(ENDPOINT):
                 staff.desk.open(name)
-            elif name != "bayes" and name not in known:
-                policy_path(name)
+            elif name in ANCHORS and name not in known:
+                lacks = "" if known else f"; {source.name} has no model of its cases"
+                raise UserError(f"'{name}' does not play here{lacks}")
         if settings.policy in known and settings.strategy is not None:
             raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
+        seen = settings.evaluation.seen
+        met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight takes a place in a local policy's cache; beyond it prompts are computed again and again.
-        at_once = max(1, settings.concurrency // strategy_of(settings)[1].in_flight)
-        return cls(settings, source, staff, replace(examination, concurrency=at_once))
+        at_once = max(1, settings.concurrency // plan.in_flight)
+        return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the reader should know."""
+        return (*self.met, *self.own_judges, *self.source.notes, *self.staff.notes)
+
+    @property
+    def own_judges(self) -> list[str]:
+        """A warning where a policy, or who concludes, is its own judge."""
+        named = (self.settings.policy, self.settings.conclude)
+        return policies.own_judges([*filter(None, named)], self.settings)
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
@@ -144,9 +183,10 @@ class Evaluation:
         label = f"{s.strategy} ({_label(s.policy)})" if s.strategy else _label(s.policy)
         players = {label: gather}
         if s.conclude is not None:
-            diagnoser, other = self._diagnoser(s.conclude), _label(s.conclude)
+            (diagnoser, reader), other = self._diagnosers(s.conclude), _label(s.conclude)
+            record = Consultation(self.source.items, self.source.diagnoses)
             players[f"{label}, {other} concludes"] = hybrid(gather, diagnoser)
-            players[f"{other}, oracle context"] = oracle(diagnoser, self._consultation)
+            players[f"{other}, oracle context"] = oracle(reader, record)
         others = known if s.evaluation.anchors else {}
         return {**players, **{label: playing(doctor) for label, doctor in others.items() if label != s.policy}}
 
@@ -169,18 +209,19 @@ class Evaluation:
             return ModelDoctor(self.staff.desk.open(name))
         return open_policy(self.settings, name)
 
-    def _diagnoser(self, name: str) -> Diagnoser:
-        if name != "bayes":
-            sampling = Sampling(self._consultation.stop, self.settings.max_tokens or 256)
-            return TranscriptDiagnoser(self.doctor(name), self._consultation, sampling)
-        if self.source.knowledge is None:
+    def _diagnosers(self, name: str) -> tuple[Diagnoser, Diagnoser]:
+        """Who concludes from a transcript, and who from the whole record."""
+        environment, knowledge = self.examination.environment, self.source.knowledge
+        if name != BAYES:
+            sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
+            policy = TranscriptDiagnoser(self.doctor(name), environment, sampling)
+            return policy, policy
+        if knowledge is None:
             raise UserError(f"conclude=bayes needs a model of the cases, which {self.source.name} does not have")
-        return BayesDiagnoser(self.source.knowledge, self.source.items)
-
-    @property
-    def _consultation(self) -> Consultation:
-        """Hybrid pipelines are the sequential encounter's (CR-11), whatever the policy was examined in."""
-        return Consultation(self.source.items, self.source.diagnoses, self.examination.environment.max_turns)
+        items, write = self.source.items, environment.write
+        told = BayesDiagnoser(knowledge, items, write, environment.known)
+        # In a whole record what is not mentioned is normal.
+        return told, FullInformationDoctor(knowledge, items, write)
 
 
 def _told(cases: Sequence[Case], share: float, seed: int) -> Sequence[Case]:
@@ -195,7 +236,7 @@ def _label(policy: str) -> str:
 def _environment(settings: PolicySettings, source: Source) -> Environment:
     """The environment that was asked for; else the one a run's policy was trained in; else the sequential encounter."""
     if settings.environment is None and is_run(Path(settings.policy)):
-        config = _trained(settings.policy)
+        config = policies.trained(settings.policy)
         method = load(config["method"])
         named = {"max_turns": settings.max_turns, "index": settings.index}
         return method.environment(source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward"))
@@ -207,19 +248,11 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _trained(run: str) -> Mapping[str, Any]:
-    """The settings of the run that trained a policy. UserError for an evaluation, which trains none."""
-    config = Run.open(run).config
-    if "method" not in config:
-        raise UserError(f"{run} is an evaluation and holds no policy; name what it evaluated: '{config.get('policy')}'")
-    return config
-
-
 def as_trained(settings: PolicySettings) -> PolicySettings:
     """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
     if not is_run(Path(settings.policy)):
         return settings
-    config = _trained(settings.policy)
+    config = policies.trained(settings.policy)
     reward = config.get("reward") or {}
     known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
     return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
@@ -238,7 +271,7 @@ def open_policy(settings: PolicySettings, name: str) -> TokenDoctor:
     from workup.models.local import LocalPolicy, load
 
     torch.set_num_threads(settings.threads)
-    model, tokenizer = load(policy_path(name), dtype=settings.dtype)
+    model, tokenizer = load(policies.path(name), dtype=settings.dtype)
     return TokenDoctor(LocalPolicy(model, tokenizer, max_batch=settings.concurrency))
 
 
@@ -250,18 +283,3 @@ def _chat(policy: Any, name: str) -> Model | None:
 
     plain = policy.tokenizer.chat_template in (PLAIN, TEMPLATE)
     return None if plain else LocalChat(policy.model, policy.tokenizer, _label(name))
-
-
-def policy_path(name: str) -> str:
-    """Where the weights are: a run folder stands for the policy it trained. UserError for what cannot be a policy."""
-    if not Path(name).exists() and not HUB_ID.fullmatch(name):
-        raise UserError(f"no policy at '{name}' (a model folder, a run folder, a hub id, or the name of an anchor)")
-    if Path(name).exists() and not (is_run(Path(name)) or any((Path(name) / each).is_file() for each in MODEL_FILES)):
-        raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
-    if not is_run(Path(name)):
-        return name
-    _trained(name)
-    path = Path(name) / "policy"
-    if not path.exists():
-        raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")
-    return str(path)

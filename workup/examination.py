@@ -23,7 +23,9 @@ from workup.signals.measures import measure
 from workup.strategies import Searcher
 
 CHUNK = 256  # episodes in memory at a time
-Progress = Callable[[int, int], None]
+Progress = Callable[[Mapping[str, float]], None]
+"""Told after every episode: `step`, the episodes so far (earlier sessions' too); `judged`, how many of
+them have a verdict; and, where that is any, `accuracy_so_far`, the share of those that is right."""
 
 
 @dataclass(frozen=True)
@@ -115,23 +117,26 @@ def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
 
     async def play(examination: Examination, job: Job) -> Episode:
         gathered = await gather(examination, job)
-        return gathered if gathered.ending is Ending.FAILED else await _concluded(gathered, diagnoser)
+        if gathered.ending is Ending.FAILED:
+            return gathered
+        return await _concluded(gathered, diagnoser, examination.environment)
 
     return play
 
 
-def oracle(diagnoser: Diagnoser, environment: Consultation) -> Player:
-    """The diagnoser sees the whole record at once (CR-11)."""
+def oracle(diagnoser: Diagnoser, record: Consultation) -> Player:
+    """The diagnoser sees the whole of `record` at once (CR-11)."""
 
     async def play(examination: Examination, job: Job) -> Episode:
-        return await _concluded(whole_record(job.case, environment), diagnoser)
+        environment = examination.environment
+        return await _concluded(whole_record(job.case, environment, record), diagnoser, environment)
 
     return play
 
 
-async def _concluded(episode: Episode, diagnoser: Diagnoser) -> Episode:
+async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
     try:
-        return await conclude(episode, diagnoser)
+        return await conclude(episode, diagnoser, environment)
     except RolloutError as error:
         return replace(episode, ending=Ending.FAILED, reason=f"diagnoser: {error}")
 
@@ -142,15 +147,19 @@ def examine(run: Run, examination: Examination, player: Player, label: str, prog
     What an earlier session has written is not played again, but for the failed episodes. Raises WorkupError when more than
     `max_failed` of the episodes failed.
     """
-    kept = {(o.case_id, o.sample) for o in run.outcomes(label) if o.ending != Ending.FAILED}
+    played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
+    kept = {(o.case_id, o.sample) for o in played}
     jobs = ((job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept)
     done, failed = len(kept), []
+    judged = sum(o.correct is not None for o in played)
+    right = sum(o.correct is True for o in played)
 
-    def tick() -> None:
-        nonlocal done
-        done += 1
+    def tick(correct: bool | None) -> None:
+        nonlocal done, judged, right
+        done, judged, right = done + 1, judged + (correct is not None), right + (correct is True)
         if progress is not None:
-            progress(done, examination.total)
+            share = {"accuracy_so_far": right / judged} if judged else {}
+            progress({"step": done, "judged": judged, **share})
 
     while chunk := list(islice(jobs, CHUNK)):
         records = asyncio.run(_examine(examination, player, label, chunk, tick))
@@ -160,7 +169,7 @@ def examine(run: Run, examination: Examination, player: Player, label: str, prog
 
 
 async def _examine(
-    examination: Examination, player: Player, label: str, jobs: Sequence[tuple[Job, int]], tick: Callable[[], None]
+    examination: Examination, player: Player, label: str, jobs: Sequence[tuple[Job, int]], tick: Callable[[bool | None], None]
 ) -> list[Record]:
     verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
 
@@ -169,18 +178,18 @@ async def _examine(
             episode = await player(examination, job)
         episode, correct = await verdicts.settle(episode)
         episode, measured = (episode, {}) if correct is None else await take(examination.measures, episode, correct)
-        tick()
-        return episode, None if episode.ending is Ending.FAILED else correct, measured
+        settled = None if episode.ending is Ending.FAILED else correct
+        tick(settled)
+        return episode, settled, measured
 
     settled = await asyncio.gather(*(one(job) for job, _ in jobs))
     instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
     scores = await _scores([e for e, correct, _ in settled if correct is not None], examination.reward, instruments)
-    records = []
+    world, records = examination.environment, []
     for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
-        measures = (
-            measure(episode, bool(correct), examination.costs, asks=examination.environment.asks) | measured if judged else {}
-        )
+        own = measure(episode, bool(correct), examination.costs, asks=world.asks, searches=world.searches)
+        measures = own | measured if judged else {}
         score = next(scores) if judged and examination.reward else None
         records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
     return records

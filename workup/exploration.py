@@ -109,6 +109,8 @@ class Exploration:
         return [first, *chosen, *rejected]
 
     def _record(self, phase: str, step: int, number: int, trial: Trial, figures: Mapping[str, float] | None = None) -> Record:
+        world = self.environment
+        own = measure(trial.episode, trial.correct, asks=world.asks, searches=world.searches)
         return Record(
             "policy",
             trial.episode,
@@ -118,7 +120,7 @@ class Exploration:
             sample=number,
             correct=trial.correct,
             score=trial.score,
-            measures={**measure(trial.episode, trial.correct, asks=self.environment.asks), **(figures or {})},
+            measures={**own, **(figures or {})},
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import deque
@@ -12,10 +13,8 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as RichLive
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +25,7 @@ from workup.runs.words import ANCHORS, COLUMNS, cell, duration, equation, in_ord
 SMOOTHED = 10  # steps that shown figures are averaged over
 REFRESHES = 4  # per second, on a terminal
 PLAIN_EVERY = 5.0  # seconds between two lines where there is no terminal
+SHORTEST = 10  # columns of a bar that shares its line
 STYLES = {"trained": "bold", **dict.fromkeys(ANCHORS, "dim")}
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = (
@@ -42,8 +42,10 @@ class Live(Protocol):
         """A stage of `total` steps begins, `done` of them in an earlier session."""
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Step `metrics["step"]` is done. Read: reward, parts, endings, tokens_per_second and what `SHOWN` names; all
-        optional."""
+        """Step `metrics["step"]` is done. Read, all optional: reward, parts, endings, tokens_per_second
+        and what `SHOWN` names, each of this step; accuracy_so_far of the `judged` episodes so far; and
+        spent, the money that the run has cost so far.
+        """
 
     def note(self, text: str) -> None:
         """Something the reader should know; stays on the screen."""
@@ -102,6 +104,11 @@ class Progress:
         (start, first), (end, last) = self.ticks[0], self.ticks[-1]
         return (self.total - last) * (end - start) / (last - first) if last > first else None
 
+    def latest(self, name: str) -> float | None:
+        """A metric that is counted from the beginning, as the last step that had it tells it."""
+        values = [metrics[name] for metrics in self.metrics if name in metrics]
+        return values[-1] if values else None
+
     def mean(self, name: str) -> float | None:
         """The mean of a metric over the last steps that had it."""
         values = [metrics[name] for metrics in self.metrics if isinstance(metrics.get(name), int | float)]
@@ -119,9 +126,18 @@ def reward_line(progress: Progress) -> str:
 
 
 def figures(progress: Progress) -> list[tuple[str, str]]:
-    """(name, figure) of everything that is known, means over the last steps."""
+    """(name, figure) of everything that is known: what is counted so far, then means over the last steps."""
     shown = [(name, progress.mean(name)) for name in SHOWN]
-    return [(name, number(name, value)) for name, value in shown if value is not None]
+    means = [(name, number(name, value)) for name, value in shown if value is not None]
+    return [*_so_far(progress), *means]
+
+
+def _so_far(progress: Progress) -> Iterable[tuple[str, str]]:
+    if (accuracy := progress.latest("accuracy_so_far")) is not None:
+        judged = f"{progress.latest('judged') or 0:,.0f} judged"
+        yield "accuracy", f"{number('accuracy', accuracy)} ({judged})"
+    if (spent := progress.latest("spent")) is not None:
+        yield "spent", f"{spent:.4g}"
 
 
 def endings_line(progress: Progress) -> str:
@@ -146,27 +162,24 @@ def spark(values: Sequence[float], width: int = 24) -> str:
     return "".join(BLOCKS[int((value - low) / (high - low or 1) * (len(BLOCKS) - 1))] for value in means)
 
 
-def result_table(summary: Mapping[str, Any]) -> Table:
-    """Every evaluated doctor, from the floor to the ceiling."""
+def print_result(summary: Mapping[str, Any], console: Console) -> None:
+    """Every evaluated doctor, from the floor to the ceiling, in as many tables as the width needs."""
+    from workup.report.sheets import Sheet  # with it comes what draws reports: a second
+
     doctors = summary["doctors"]
+    ranked = in_order(doctors)
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
-    table = Table(
-        title=f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-    )
-    table.caption, table.caption_justify = f"{size}± half of the 95 % interval, by case", "left"
-    columns = ["", *COLUMNS.values(), *([] if size else ["episodes"])]
-    for heading in columns:
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for doctor in in_order(doctors):
-        cells = [cell(doctor, doctors[doctor], metric) for metric in COLUMNS]
-        table.add_row(
-            escape(doctor), *cells, *([] if size else [f"{doctors[doctor]['episodes']:,}"]), style=STYLES.get(doctor, "")
-        )
-    return table
+    rows = [[name, *(cell(name, doctors[name], metric) for metric in COLUMNS)] for name in ranked]
+    if not size:
+        rows = [[*row, f"{doctors[row[0]]['episodes']:,}"] for row in rows]
+    Sheet(
+        ("", *COLUMNS.values(), *(() if size else ("episodes",))),
+        rows,
+        f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
+        f"{size}± half of the 95 % interval by case, [ ] its ends",
+        styles={place: STYLES.get(name, "") for place, name in enumerate(ranked)},
+    ).show(console)
 
 
 class _Base:
@@ -228,7 +241,7 @@ class PlainLive(_Base):
         self._put(text)
 
     def table(self, summary: Mapping[str, Any]) -> None:
-        Console(file=self._stream, width=100, highlight=False).print(result_table(summary))
+        print_result(summary, Console(file=self._stream, width=100, highlight=False))
 
     def _line(self, progress: Progress) -> str:
         head = f"{progress.name}  {progress.unit} {progress.done:,}/{progress.total:,}"
@@ -262,7 +275,7 @@ class ScreenLive(_Base):
 
     def table(self, summary: Mapping[str, Any]) -> None:
         self._finish()
-        self._console.print(result_table(summary))
+        print_result(summary, self._console)
 
     def close(self) -> None:
         self._finish()
@@ -276,31 +289,54 @@ class ScreenLive(_Base):
         whole = progress.done >= progress.total
         head = Text.assemble(("✓ ", "green") if whole else ("■ ", "yellow"), (progress.name, "bold"))
         head.append(f"  {progress.done:,}/{progress.total:,} {progress.unit}s in {duration(progress.elapsed)}")
-        known = list(_figures(progress))
+        known = list(_figures(progress, self._console.width))
         self._console.print(head, *known, *([""] if known else []), sep="\n")
 
     def _render(self) -> RenderableType:
         assert self.progress
-        return Group(_bar(self.progress), *_figures(self.progress))
+        return Group(
+            _bar(self.progress, self._console.width),
+            *_figures(self.progress, self._console.width),
+        )
 
 
-def _figures(progress: Progress) -> Iterable[Text]:
+def _flowed(parts: Iterable[Text], width: int, gap: str = "   ") -> Iterable[Text]:
+    """Lines of at most `width` columns, where parts allow it; no part is broken."""
+    line = Text()
+    for part in parts:
+        if line and line.cell_len + len(gap) + part.cell_len > width:
+            yield line
+            line = Text()
+        line = Text.assemble(line, gap, part) if line else Text.assemble("  ", part)
+    if line:
+        yield line
+
+
+def _figures(progress: Progress, width: int) -> Iterable[Text]:
     """The lines below the bar: the reward and its parts, the measures, the endings."""
     if reward := reward_line(progress):
-        yield Text.assemble("  ", reward, "   ", (spark(progress.rewards), "cyan"))
+        terms = [Text(term) for term in re.split(r"\s+(?=[+−·] )", reward)]
+        curve = spark(progress.rewards)
+        yield from _flowed([*terms, *([Text(curve, "cyan")] if curve else [])], width, " ")
     if known := figures(progress):
-        yield Text("  ") + Text("   ").join(Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in known)
+        pairs = (Text.assemble((f"{name} ", "dim"), (figure, "bold")) for name, figure in known)
+        yield from _flowed(pairs, width)
     if endings := endings_line(progress):
-        yield Text.assemble(("  endings ", "dim"), endings, (f"   (means of {len(progress.metrics)} steps)", "dim"))
+        first, *others = endings.split(" · ")
+        shares = [Text.assemble(("endings ", "dim"), first), *(Text(f"· {each}") for each in others)]
+        steps = Text(f"  (means of {len(progress.metrics)} steps)", "dim")
+        yield from _flowed([*shares, steps], width, " ")
 
 
-def _bar(progress: Progress) -> Table:
-    grid = Table.grid(padding=(0, 2), expand=True)
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_column(no_wrap=True)
-    done = f"{progress.unit} {progress.done:,}/{progress.total:,}"
+def _bar(progress: Progress, width: int) -> RenderableType:
+    """Name, count, bar and time in one line, or the bar in a line of its own where they do not fit."""
+    name, done = Text(progress.name, "bold"), Text(f"{progress.unit} {progress.done:,}/{progress.total:,}")
+    left = Text(time_line(progress) or duration(progress.elapsed))
     bar = ProgressBar(total=progress.total, completed=progress.done, complete_style="cyan", finished_style="green")
-    grid.add_row(Text(progress.name), done, bar, time_line(progress) or duration(progress.elapsed))
+    if sum(part.cell_len + 2 for part in (name, done, left)) + SHORTEST > width:
+        return Group(*_flowed((name, done, left), width), bar)
+    grid = Table.grid(padding=(0, 2), expand=True)
+    for ratio in (None, None, 1, None):
+        grid.add_column(ratio=ratio, no_wrap=True)
+    grid.add_row(name, done, bar, left)
     return grid

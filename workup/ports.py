@@ -73,6 +73,11 @@ class Environment(Protocol):
         """Whether findings can be asked for one by one."""
         ...
 
+    @property
+    def searches(self) -> bool:
+        """Whether documents can be searched."""
+        ...
+
     def known(self, case: Case) -> Evidence:
         """What the opening tells of the patient."""
         ...
@@ -85,6 +90,10 @@ class Environment(Protocol):
 
     def write(self, kind: str, content: str) -> str:
         """An action as text: what `read` reads back."""
+        ...
+
+    def conclude(self, case: Case) -> str:
+        """What asks the doctor to name the diagnosis now, in the case's language."""
         ...
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
@@ -367,12 +376,17 @@ class Prefer:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """A reinforcement stage: how an episode is scored, how scores become advantages, and which `scorers` the reward asks."""
+    """A reinforcement stage: how an episode is scored, how scores become advantages, and which `scorers` the reward asks.
+
+    `fits` raises UserError for a case that the reward cannot score. A run asks it about its first training
+    cases before it writes anything.
+    """
 
     name: str
     reward: Reward
     credit: Credit
     scorers: tuple[str, ...] = ()
+    fits: Callable[[Case], None] = lambda case: None
 
 
 Stage = Imitate | Explore | Rehearse | Prefer | Reinforce

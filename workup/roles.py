@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from workup.case import Source
-from workup.errors import unknown
+from workup.errors import UserError
 from workup.judges.diagnosis import DiagnosisJudge, DiagnosisPanel
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
-from workup.models.config import Config
+from workup.models.config import NAME, Config
 from workup.models.desk import Desk
 from workup.ports import Environment, Judge
 from workup.settings import SupportSettings
@@ -25,15 +26,16 @@ CLOSED = (
 class Staff:
     """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
 
-    `account` names the run in the ledger; `measuring` are the models that measures ask, by role. Raises UserError for a role that
-    is neither the judge's, nor the coder's, nor one of `environment`'s, and for models that cannot be opened.
+    `account` names the run in the ledger; `measuring` are the models that measures ask, by role;
+    `roles` is what the settings assign here: a role that workup.yaml alone names is left out where it
+    has no place. Raises UserError for a role of the user's that is neither the judge's, nor the
+    coder's, nor one of `environment`'s, and for models that cannot be opened.
     """
 
     def __init__(self, settings: SupportSettings, source: Source, environment: Environment, account: str) -> None:
-        self._specs = {role: spec for role, spec in settings.roles.items() if spec != EXACT}
-        for role in settings.roles:
-            if role not in (known := ("judge", CODER, *environment.roles)):
-                raise unknown("role", role, known)
+        self._warnings: list[str] = []
+        self.roles = self._assigned(settings, environment)
+        self._specs = {role: spec for role, spec in self.roles.items() if spec != EXACT}
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
         models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
@@ -41,8 +43,21 @@ class Staff:
         self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
         self.environment = environment.staffed(models) if models else environment
         self.judge = self._judge()
-        closed = "simulator" in models and source.knowledge is not None
-        self._warnings = [CLOSED] if closed else []
+        if "simulator" in models and source.knowledge is not None:
+            self._warnings.append(CLOSED)
+
+    def _assigned(self, settings: SupportSettings, environment: Environment) -> dict[str, str]:
+        known, kind = ("judge", CODER, *environment.roles), type(environment).__name__.lower()
+        for role in settings.roles:
+            if role in known:
+                continue
+            if near := get_close_matches(role, known, n=1, cutoff=0.7):
+                raise UserError(f"no role '{role}'. Did you mean '{near[0]}'?")
+            told = f"no role '{role}' in this {kind}; it has {', '.join(known)}"
+            if role not in settings.standing:
+                raise UserError(told)
+            self._warnings.append(f"{told} ({NAME} names it; it is left out)")
+        return {role: spec for role, spec in settings.roles.items() if role in known}
 
     def _judge(self) -> Judge:
         """Several names, separated by commas, make a panel that decides by majority."""
@@ -59,6 +74,12 @@ class Staff:
     def calls(self) -> list[dict[str, Any]]:
         """What the roles have asked of their models so far, and what that cost, by role and model."""
         return self.desk.costs()
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """{"spent": the money that the run has cost so far}, for the live view; empty where no model has a price."""
+        money = self.desk.spent
+        return {} if money is None else {"spent": money}
 
     @property
     def notes(self) -> list[str]:

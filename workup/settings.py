@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from workup.engines.trl_settings import EngineSettings
 from workup.errors import UserError, unknown
+from workup.mapping import load, refuse_filled
 from workup.models.config import Config, refuse_secrets
 from workup.models.endpoint import ENDPOINT, EndpointSettings
 from workup.models.tiny import TinySettings
 
 T = TypeVar("T", bound=BaseModel)
+S = TypeVar("S", bound="SupportSettings")
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+Strict = Annotated[bool, Field(description="a row of a file that is no case is an error, not left out")]
 
 
 class EvaluationSettings(BaseModel):
@@ -24,14 +30,14 @@ class EvaluationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    cases: int = Field(400, ge=1, description="test cases, the first of the source's test split")
+    cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
     samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
     temperature: float = Field(1.0, ge=0, description="0 is greedy, which misreports tiny policies")
     avoid_repeats: bool = Field(False, description="draw again when an action repeats an earlier one")
-    measures: list[str] = Field(
-        default_factory=list, description="further measures: kg, doc_hit, bleu, rouge, actions, emb:MODEL"
-    )
+    measures: list[str] = Field(default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL")
     anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
+    untrained: bool = Field(True, description="play the base model as well, where a warm start comes first")
+    seen: bool = Field(False, description="also play cases that the policy was trained on")
 
 
 class SupportSettings(BaseModel):
@@ -46,15 +52,27 @@ class SupportSettings(BaseModel):
     budget: float | None = Field(None, ge=0, description="money for all calls of this run, in the currency of the prices")
     replay: bool = Field(False, description="answer from the cache alone; a call that is not in it fails")
     max_failed: float = Field(0.2, ge=0, le=1, description="share of failed episodes that stops the run")
+    _standing: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def standing(self) -> frozenset[str]:
+        """The roles that workup.yaml alone names: taken where they have a place, else left out."""
+        return self._standing
 
 
 class PolicySettings(SupportSettings):
     """What `workup evaluate` may be told."""
 
-    policy: str
-    cases: str
-    seed: int = 0
-    dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
+    policy: str = Field(description="a run or model folder, a hub id, endpoint:NAME or the name of an anchor")
+    cases: str = Field(description="where the cases come from (`workup sources`)")
+    strict: Strict = False
+    seed: int = Field(0, description="everything drawn follows from it")
+    split: int | None = Field(
+        None,
+        ge=0,
+        description="which fifth of a file is held out; as trained, or a file is played whole",
+    )
+    dtype: Precision = Field("float32", description="weights of a loaded policy")
     environment: str | None = Field(None, description="consultation, questioning or library; as trained, or consultation")
     share: float | None = Field(None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)")
     persona: str | None = Field(None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)")
@@ -63,7 +81,7 @@ class PolicySettings(SupportSettings):
     max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
     threads: int = Field(1, ge=1, description="torch threads")
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     strategy: str | None = Field(None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)")
     plan: dict[str, Any] = Field(default_factory=dict, description="the strategy's own settings")
     conclude: str | None = Field(
@@ -75,10 +93,13 @@ class PolicySettings(SupportSettings):
 class Settings(EngineSettings, SupportSettings):
     """Everything that decides a training run; the resolved values stand in the run folder's config.yaml."""
 
-    method: str
-    cases: str = Field("clinic:s", description="clinic:SUBSET, ddxplus:PATH[#simulated], mediq:FILE or jsonl:FILE")
+    method: str = Field(description="what is trained and how (`workup methods`)")
+    cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
+    strict: Strict = False
+    seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
+    split: int = Field(0, ge=0, description="which fifth of the cases is held out, for every seed")
     policy: str = Field("tiny", description="'tiny', a model folder, a run folder or a hub id")
-    dtype: str = Field("float32", description="weights of a loaded policy: float32, bfloat16 or float16")
+    dtype: Precision = Field("float32", description="weights of a loaded policy")
     warm_start: bool | None = Field(None, description="imitate demonstrations first; by default the tiny policy only")
     steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
     batch: int = Field(16, ge=1, description="cases per update, over all processes")
@@ -87,44 +108,48 @@ class Settings(EngineSettings, SupportSettings):
     concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
     balance: float = Field(0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal")
     threads: int = Field(1, ge=1, description="torch threads per process; more pays on free cores only")
-    tiny: TinySettings = TinySettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
 
 
 def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """Nested settings from a YAML file and `a.b=c` words, the words winning.
 
-    Raises UserError for a word that is no `key=value` and for a file that is missing or no YAML mapping.
+    Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and for
+    a value that holds a key or `${…}`: nothing is filled in.
     """
     for word in words:
         if "=" not in word or word.startswith("="):
+            if ":" in word and word.partition(":")[0].isidentifier():
+                raise UserError(f"'{word}' is no setting. Did you mean --cases {word}?")
             raise UserError(f"'{word}' is no setting: write key=value, for example steps=200")
+        key, _, value = word.partition("=")
+        refuse_filled({key: value}, "settings")
+    written = {} if file is None else load(file)
     try:
-        base = OmegaConf.load(file) if file is not None else OmegaConf.create({})
-        merged = OmegaConf.merge(base, OmegaConf.from_dotlist(list(words)))
-        plain = OmegaConf.to_container(merged, resolve=True)
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such settings file") from None
-    except (OmegaConfBaseException, ValueError, OSError) as error:
-        raise UserError(f"{file or 'settings'}: {str(error).splitlines()[0]}") from error
+        merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(list(words)))
+        plain = OmegaConf.to_container(merged, resolve=False)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise UserError(f"settings: {str(error).splitlines()[0]}") from error
     except Exception as error:  # YAML's own errors have no common public base here
-        raise UserError(f"{file or 'settings'}: not readable as YAML: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(plain, dict):
-        raise UserError(f"{file}: holds no mapping of settings")
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"settings: not readable as YAML: {reason}") from error
+    assert isinstance(plain, dict)  # as both parts are
     values = {str(key): value for key, value in plain.items()}
     refuse_secrets({"endpoints": values.get("endpoints", {})}, file or Path("settings"))
     return values
 
 
-def furnished(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with what they leave open taken from the workup.yaml of the working directory or of the user.
+def furnished(model: type[S], values: Mapping[str, Any]) -> S:
+    """`values` as `model`, what they leave open taken from workup.yaml.
 
-    Only endpoints that a role, the policy or the diagnoser names are kept: a run folder tells what it used, and no more.
-    Raises UserError for an endpoint that is not among those defined.
+    That is the one of the working directory, else the user's. Of its endpoints only those are kept
+    that a role, the policy or the diagnoser names: a run folder tells what it used, and no more.
+    Raises UserError for an endpoint that is not defined, and as `build` does.
     """
-    found = Config.find(None)
-    roles = {**found.roles, **(values.get("roles") or {})}
+    found, given = Config.find(None), values.get("roles") or {}
+    roles = {**found.roles, **given}
     own = dict(values.get("endpoints") or {})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
     specs = [spec.strip() for several in named for spec in str(several).split(",")]  # a role may be several models
@@ -132,7 +157,49 @@ def furnished(values: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: found.endpoint(name).model_dump(mode="json") for name in sorted(used) if found.endpoints}
     endpoints = known | own
     budget = {"budget": found.budget} if values.get("budget") is None and found.budget is not None else {}
-    return {**values, **budget, "roles": roles, "endpoints": endpoints}
+    built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
+    built._standing = frozenset(found.roles) - frozenset(given)
+    return built
+
+
+# What a run that has begun may be told anew: its results do not follow from these.
+CHANGEABLE = ("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit")
+CHANGEABLE_ENDPOINT = (
+    *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),
+    *("retries", "backoff", "price"),
+)
+
+
+def revised(model: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]) -> T:
+    """The settings `values` of a run that has begun, with `changes` (nested, as `read` gives them).
+
+    Raises UserError for a change of what the run's results follow from, and as `build` does.
+    """
+    merged = build(model, merge(values, changes))
+    for name in changes:
+        endpoints = changes[name] if name == "endpoints" else {}
+        inner = [f"{name}.{end}.{key}" for end, given in endpoints.items() for key in given]
+        refused = [each for each in inner if each.split(".")[2] not in CHANGEABLE_ENDPOINT]
+        if refused or (name not in CHANGEABLE and name != "endpoints"):
+            raise UserError(
+                f"'{(refused or [name])[0]}' cannot change: what the run has done follows from it. "
+                f"These can: {', '.join(CHANGEABLE)}, and how an endpoint is reached "
+                f"(endpoints.NAME.…: {', '.join(CHANGEABLE_ENDPOINT)})"
+            )
+        if unnamed := [end for end in endpoints if end not in (values.get("endpoints") or {})]:
+            raise unknown("endpoint of this run", unnamed[0], values.get("endpoints") or {})
+    return merged
+
+
+def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `changes`, mapping by mapping."""
+    return {
+        **values,
+        **{
+            key: merge(values[key], new) if isinstance(new, Mapping) and isinstance(values.get(key), Mapping) else new
+            for key, new in changes.items()
+        },
+    }
 
 
 def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
@@ -146,7 +213,8 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         if first["type"] == "extra_forbidden":
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
         # What stands under endpoints may be a key in the wrong place: it is not quoted.
-        given = "" if where[:1] == ("endpoints",) else f", not {first['input']!r}"
+        told = where[:1] != ("endpoints",) and first["type"] != "missing"
+        given = f", not {repr(first['input'])[:80]}" if told else ""
         raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
 
 

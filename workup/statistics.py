@@ -1,7 +1,15 @@
-"""How sure a figure is: percentile bootstrap intervals that resample whole cases.
+"""How sure a figure is: 95 % intervals by case.
 
-Several episodes of one case are not independent, so the unit that is drawn with replacement is the case, with all its
-episodes (Efron & Tibshirani 1993, ch. 13; Davison & Hinkley 1997, §3.8). Everything is deterministic by `seed`.
+Several episodes of one case are not independent, so the unit is the case. The percentile bootstrap
+draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13; Davison
+& Hinkley 1997, §3.8).
+
+A bootstrap cannot know what no case has shown: where 10 of 10 answers are wrong, so are those of
+every draw, and its interval has no width. Where fewer than ten cases differ from all the others,
+which share one extreme value, a score interval takes its place: Wilson's (1927) for a share, and for
+a difference of two shares those of its positive and its negative part, combined by the square-and-add
+method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many episodes it has.
+Everything is deterministic by `seed`.
 """
 
 from __future__ import annotations
@@ -18,18 +26,21 @@ from workup.errors import WorkupError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bounds = tuple[float, float]
 RESAMPLES = 2_000
 LEVEL = 0.95
+SHARE: Bounds = (0.0, 1.0)
+FEW = 10  # cases that differ from all the others, below which the bootstrap is not relied on
 _CHUNK = 2**14  # draws held in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out. `sd` is the standard
-    deviation of the mean over the bootstrap's draws, NaN where there was no bootstrap.
+    """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out.
 
-    `mean` is NaN where no value is left, `low` and `high` where fewer than two cases are. Where all values are equal the
-    interval has no width, which is a limit of the bootstrap, not certainty.
+    `sd` is the standard deviation of the mean over the bootstrap's draws. `mean` is NaN where no
+    value is left. `low`, `high` and `sd` are NaN where the values do not tell how they spread: there
+    is only one case, or all are equal. A share (see `interval`) has an interval there too.
     """
 
     mean: float
@@ -44,8 +55,13 @@ class Estimate:
         """Half the interval's width."""
         return (self.high - self.low) / 2
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether the mean lies in the middle of the interval, give or take a tenth of its width."""
+        return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
+
     def as_json(self) -> dict[str, float | int | None]:
-        """{"mean", "low", "high", "n", "missing"}, with null for NaN, and "sd" where there was a bootstrap."""
+        """{"mean", "low", "high", "n", "missing"}, with null for NaN, and "sd" where it is defined."""
         numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         return plain | {"n": self.n, "missing": self.missing} | ({} if math.isnan(self.sd) else {"sd": self.sd})
@@ -57,16 +73,24 @@ class Estimate:
 
 
 def interval(
-    values: Sequence[float | None], clusters: Sequence[Hashable], *, seed: int = 0, resamples: int = RESAMPLES
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Estimate:
-    """The mean of `values` and its interval, drawing the cases named by `clusters` (same length) with replacement.
+    """The mean of `values` and its interval, by the cases that `clusters` (same length) names.
 
-    A value of None is undefined: left out and counted in `missing`.
+    A value of None is undefined: left out and counted in `missing`. `bounds` are what a value lies
+    between by its nature: SHARE for a share or a verdict. A mean of 0 of 10 verdicts then has the
+    interval from 0 to 0.28.
     """
     kept, ids = _keep(values, clusters)
     sums, counts = _totals(kept, ids)
     draws = (sums[index].sum(1) / counts[index].sum(1) for index in _draws(len(sums), seed, resamples))
-    return _estimate(_ratio(sums.sum(), counts.sum()), draws, len(kept), len(values) - len(kept), len(sums))
+    found = _estimate(_ratio(sums.sum(), counts.sum()), draws, len(kept), len(values) - len(kept), len(sums))
+    return _told(found, _Cases(sums / counts, counts / counts.sum()), bounds)
 
 
 def macro(
@@ -74,21 +98,38 @@ def macro(
     clusters: Sequence[Hashable],
     classes: Sequence[Hashable],
     *,
+    bounds: Bounds | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """The mean over classes of each class's mean value: macro-accuracy, if values are verdicts and classes diagnoses.
 
-    Cases are drawn as in `interval`; a class that a draw lacks is left out of that draw's mean. Raises WorkupError when a
-    case belongs to two classes.
+    Cases are drawn within their class, so that every draw has all classes. Drawn from all cases alike,
+    a class of one case would be missing from a third of the draws, and the interval could lie beside
+    the mean. What is known of a class by one case alone does not widen the interval: read it as
+    "given these cases of the rare classes". Raises WorkupError when a case belongs to two classes.
     """
+    found, cases = _macro(values, clusters, classes, seed, resamples)
+    return _told(found, cases, bounds)
+
+
+def _macro(
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    classes: Sequence[Hashable],
+    seed: int,
+    resamples: int,
+) -> tuple[Estimate, _Cases]:
+    """`macro` as the bootstrap has it, and its cases."""
     kept, ids = _keep(values, clusters)
     sums, counts = _totals(kept, ids)
     groups = _classes(values, ids, classes)
     everyone = np.arange(len(sums))[None, :]
     mean = float(_class_means(sums, counts, groups, everyone)[0]) if len(sums) else math.nan
-    draws = (_class_means(sums, counts, groups, index) for index in _draws(len(sums), seed, resamples))
-    return _estimate(mean, draws, len(kept), len(values) - len(kept), len(sums))
+    draws = (_class_means(sums, counts, groups, index) for index in _draws_within(groups, seed, resamples))
+    found = _estimate(mean, draws, len(kept), len(values) - len(kept), len(sums))
+    sizes = np.bincount(groups, weights=counts) if len(sums) else counts
+    return found, _Cases(sums / counts, counts / (sizes[groups] * max(1, len(sizes))))
 
 
 def paired(
@@ -97,16 +138,22 @@ def paired(
     others: Sequence[float | None],
     other_clusters: Sequence[Hashable],
     *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """The mean difference `values` − `others` over the cases that both have, case by case.
 
-    `n` counts those cases; `missing` those that only one of the two has a defined value for.
+    `n` counts those cases; `missing` those that only one of the two has a defined value for. With
+    `classes`, the class of every case, it is the mean over classes of each class's mean difference.
+    `bounds` are those of the values, not of their differences.
     """
     gaps, missing = case_differences(values, clusters, others, other_clusters)
-    estimate = interval(list(gaps.values()), list(gaps), seed=seed, resamples=resamples)
-    return replace(estimate, missing=missing)
+    of = classes or dict.fromkeys(gaps)
+    labels = [of[case] for case in gaps]
+    found, cases = _macro(list(gaps.values()), list(gaps), labels, seed, resamples)
+    return _told(replace(found, missing=missing), cases, bounds, difference=True)
 
 
 def case_differences(
@@ -172,6 +219,18 @@ def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
         yield rng.integers(count, size=(min(step, resamples - start), count))
 
 
+def _draws_within(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
+    """As `_draws`, each place drawn from the clusters of its own group, so that every group keeps its size."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    starts = np.cumsum(sizes) - sizes
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // max(1, len(groups)))
+    for start in range(0, resamples, step):
+        shares = rng.random((min(step, resamples - start), len(groups)))
+        yield order[starts[groups] + (shares * sizes[groups]).astype(np.int64)]
+
+
 def _ratio(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
@@ -182,3 +241,81 @@ def _estimate(mean: float, draws: Iterator[Floats], n: int, missing: int, cluste
     means = np.concatenate(list(draws))
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(mean, float(low), float(high), n, missing, float(means.std(ddof=1)))
+
+
+# where the bootstrap cannot be relied on ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """The mean value of every case, and its weight in the mean over cases; the weights sum to 1."""
+
+    means: Floats
+    weights: Floats
+
+    @property
+    def number(self) -> float:
+        """How many cases of equal weight say as much (Kish 1965): all, where the weights are equal."""
+        return float(1 / (self.weights**2).sum())
+
+    def unlike(self, value: float) -> int:
+        """How many cases differ from a value that others have; all of them where none has it."""
+        alike = int((self.means == value).sum())
+        return len(self.means) - alike if alike else len(self.means) + FEW
+
+
+def _told(found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False) -> Estimate:
+    """`found` by the bootstrap, or the score interval where too few cases show how the values spread."""
+    if not len(cases.means):
+        return found
+    equal = bool((cases.means == cases.means[0]).all())
+    if bounds is None or not _within(cases.means, bounds, difference):
+        return replace(found, low=math.nan, high=math.nan, sd=math.nan) if equal else found
+    width = bounds[1] - bounds[0]
+    extremes = (-width, 0.0, width) if difference else bounds
+    if not equal and min(map(cases.unlike, extremes)) >= FEW:
+        return found
+    scaled = replace(cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width)
+    low, high = (_score_of_gap if difference else _score)(scaled)
+    first = 0.0 if difference else bounds[0]
+    sd = math.nan if equal else found.sd
+    return replace(found, low=first + width * low, high=first + width * high, sd=sd)
+
+
+def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+    low, high = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if difference else bounds
+    return bool(means.min() >= low and means.max() <= high)
+
+
+def _score(cases: _Cases) -> Bounds:
+    """Wilson's interval of a mean of values from 0 to 1: none varies more than a verdict of the same mean."""
+    return wilson(float(cases.weights @ cases.means), cases.number)
+
+
+def _score_of_gap(cases: _Cases) -> Bounds:
+    """The interval of a mean of differences from −1 to 1.
+
+    It is a difference itself: u, the mean of what speaks for the one, less v, the mean of what
+    speaks for the other; in a table of two verdicts the two shares of discordant pairs. The limits
+    of u and v (Wilson) are combined by their distances from u and v, which count as correlated as
+    two shares of one total: r = −√(u v / ((1 − u) (1 − v))).
+    """
+    parts = [float(cases.weights @ np.clip(sign * cases.means, 0, None)) for sign in (1, -1)]
+    (u, v), n = parts, cases.number
+    (low_u, high_u), (low_v, high_v) = wilson(u, n), wilson(v, n)
+    r = -math.sqrt(u * v / ((1 - u) * (1 - v))) if max(u, v) < 1 else 0.0
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(one**2 + other**2 - 2 * r * one * other)
+
+    low = u - v - reach(u - low_u, high_v - v)
+    high = u - v + reach(high_u - u, v - low_v)
+    return max(low, -1.0), min(high, 1.0)
+
+
+def wilson(share: float, n: float) -> Bounds:
+    """Wilson's score interval at LEVEL for a share of `n` > 0 trials; neither needs to be a whole number of them."""
+    from statsmodels.stats.proportion import proportion_confint  # takes a second to load
+
+    low, high = proportion_confint(share * n, n, alpha=1 - LEVEL, method="wilson")
+    return min(float(low), share), max(float(high), share)  # rounding must not push an end past the share

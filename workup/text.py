@@ -16,7 +16,13 @@ THINK = "think"
 _CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
 # What could be read as a tag or a control token by our grammar or by any chat template.
 _OPENER = re.compile(r"<(?=[/!|｜A-Za-z])")
-_BRACKET = re.compile(r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])")
+# Tokens in square brackets: of Mistral and Llama 2, GLM, Kimi, InternLM, EXAONE ([|user|]), and BERT's.
+_BRACKET = re.compile(
+    r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|ARGS|CALL_ID|THINK"
+    r"|MODEL_SETTINGS|PREFIX|MIDDLE|SUFFIX|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|control_\d{1,4}"
+    r"|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|EOT|UNUSED_TOKEN_\d{1,4}|(?:start|end)_header_id"
+    r"|[|｜][^\[\]\s]{1,64}[|｜])\])"
+)
 
 _APOSTROPHES = re.compile(r"['’ʼ`´]")
 _DASHES = re.compile(r"[‐‑‒–—−]")
@@ -25,6 +31,30 @@ _HYPHEN = re.compile(r"(?<=[^\W_])-(?=[^\W_])|(?<![^\W_])-(?!\d)")
 _POINT = re.compile(r"(?<!\d)\.|\.(?!\d)")
 _PUNCTUATION = re.compile(r"[^\w+\-<>%≤≥.]|_")
 _ARTICLES = re.compile(r"^(?:(?:an?|the) )+(?=.)")
+
+# Words that may stand before a denial, as in "it is not asthma".
+_BEFORE = (
+    "it|its|this|that|there|the|a|an|is|are|was|has|have|s|i|we|think|am|diagnosis|answer|final|"
+    "patient|definitely|certainly|clearly|absolutely|surely|probably"
+)
+_NO = r"not|no|never|without|neither|nor|cannot|rather than|other than|anything but|negative for"
+_NOT_ASSERTED = re.compile(
+    # denied: "!X", "~X", "not X", "this is not X", "X is not it", "X was ruled out"
+    r"^\W*[!！~∼～¬≠]"
+    rf"|^(?:\W|(?:{_BEFORE})\b)*(?:{_NO})\b(?!-)"
+    r"|\b(?:is|are|was|were|do|does|did|has|have|can|could|should|would)(?: not\b|n'?t\b)"
+    r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
+    r"|^\W*(?:不是|并非|没有|排除|否认)"
+    # doubted: "X?", "possibly X", "rule out X"
+    r"|[?？]"
+    r"|\b(?:possibl[ey]|probabl[ey]|maybe|perhaps|likely|unlikely|suspected|suspicio(?:n|us)"
+    r"|presum(?:ed|ably|ptive)|might|(?:may|could|can) be|rule[ -]out|consider(?:ing)?"
+    r"|suggest(?:s|ing|ive))\b|\br/o\b|^\W*query\b"
+    r"|疑似|可能|待排|待查"
+    # one of several: "X or Y", "X vs Y", "X / Y", "X; Y"; "and/or" as well, "graft versus host" not
+    r"|(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +152,24 @@ def normalise(name: str) -> str:
     return _ARTICLES.sub("", " ".join(text.split()))
 
 
+def asserts(answer: str) -> bool:
+    """Whether an answer says of one disease that it is the diagnosis.
+
+    It does not where it denies ("not X", "!X", "X was ruled out"), doubts ("possibly X", "X?") or offers
+    several ("X or Y", "X / Y", "X; Y"). English and some Chinese words are known; the rule reads words, not
+    sense: "non-X" and "X without Y" are names of diseases, and so are "X, not elsewhere classified" and
+    "X and Y". Linear in the length of the answer.
+
+    >>> [asserts(text) for text in ("asthma", "asthma?", "no asthma", "asthma or not")]
+    [True, False, False, False]
+    """
+    return not _NOT_ASSERTED.search(answer.strip().replace("_", " "))
+
+
 def same_name(one: str, other: str) -> bool:
-    """Whether two names have the same normal form; two empty ones are no match."""
+    """Whether two names have the same normal form; two empty ones are no match.
+
+    The normal form has no "!" and no "?". So both have to be asserted, or neither: "asthma?" is not "asthma".
+    """
     form = normalise(one)
-    return bool(form) and form == normalise(other)
+    return bool(form) and form == normalise(other) and asserts(one) == asserts(other)

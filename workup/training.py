@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from workup import policies
 from workup.case import Source
 from workup.cases import open_source
 from workup.cases.balance import balanced
@@ -32,12 +34,13 @@ from workup.collect import Collection, Share, Step, metrics
 from workup.engines.trl_settings import PreferenceSettings, TuningSettings
 from workup.environments.questioning import told_at_outset
 from workup.errors import UserError
-from workup.evaluation import anchors, policy_path
+from workup.evaluation import anchors
 from workup.examination import Examination, Player, examine, playing
 from workup.exploration import Exploration, kept, pairs, searched, told
 from workup.live import Live
 from workup.methods import load
 from workup.models import warm
+from workup.models.endpoint import ENDPOINT
 from workup.ports import (
     DOCTOR,
     LIVE,
@@ -57,14 +60,18 @@ from workup.ports import (
 from workup.roles import Staff
 from workup.rollout import TokenDoctor
 from workup.runs import Record, Run, versions
+from workup.runs.folder import free
 from workup.runs.summary import summarise
-from workup.settings import Settings, build
+from workup.settings import Settings, build, merge, revised
+from workup.unseen import counted, recorded, refuse_met
 
 if TYPE_CHECKING:
     from workup.engines.trl import TrlEngine
     from workup.models.local import LocalPolicy
 
+LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
+RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")  # safetensors' and torch's words for it
 
@@ -82,8 +89,11 @@ class Plan:
     @classmethod
     def of(cls, settings: Settings, account: str) -> Plan:
         method = load(settings.method)
+        if settings.policy.startswith(ENDPOINT):
+            raise UserError(f"'{settings.policy}' cannot be trained: its weights are elsewhere ({policies.TRAINABLE})")
+        policies.check(settings.policy, forms=policies.TRAINABLE)
         options = build(method.settings, settings.reward, prefix="reward")
-        source = open_source(settings.cases, seed=settings.seed)
+        source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
         if (share := getattr(options, "share", None)) is not None:  # methods of the questioning environment have it
@@ -92,6 +102,10 @@ class Plan:
         plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination
+        for stage in plan.method.stages(options):
+            if isinstance(stage, Reinforce):
+                for place in range(min(LOOKED_AT, len(source.train))):
+                    stage.fits(source.train[place])
         if settings.balance:
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
@@ -99,7 +113,27 @@ class Plan:
     @property
     def config(self) -> dict[str, Any]:
         """What config.yaml holds: every setting, defaults included."""
-        return {**self.settings.model_dump(mode="json"), "reward": self.options.model_dump(mode="json")}
+        own = {"roles": self.staff.roles, "reward": self.options.model_dump(mode="json")}
+        return {**self.settings.model_dump(mode="json"), **own}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the method has to say of its settings, and whether the policy is its own judge."""
+        told: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
+        own = policies.own_judges([self.settings.policy], self.settings)
+        return (*(told(self.options) if told else ()), *own)
+
+    def introduced(self) -> list[str]:
+        """What is said at the start: which cases are taken, whether the policy knows them, the method's notes.
+
+        Raises UserError where the policy was trained on cases that it is to be evaluated on.
+        """
+        s, played = self.settings, self.examination.played
+        met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
+        default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
+        trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
+        tested = counted(self.source, len(played), s.split)
+        return [f"cases   trained on {trained}", f"cases   evaluated on {tested}", *met, *self.notes]
 
     @property
     def environment(self) -> Environment:
@@ -137,10 +171,10 @@ class Plan:
 
         s = self.settings
         torch.set_num_threads(s.threads)
-        if s.policy == "tiny":
+        if s.policy == policies.TINY:
             model, tokenizer = build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
         else:
-            model, tokenizer = load(policy_path(s.policy), dtype=s.dtype)
+            model, tokenizer = load(policies.path(s.policy), dtype=s.dtype)
         return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
 
 
@@ -149,35 +183,55 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
 
     Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
     """
+    free(out)
     account = _account()
     plan = Plan.of(settings, account)
+    notes = plan.introduced()
     from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
 
     state, policy = PartialState(cpu=not cuda()), plan.open_policy()
     if state.is_main_process:
         command = shlex.join(["workup", *sys.argv[1:]])
-        config = {"account": account, **plan.config}
+        told = {"notes": list(plan.notes)} if plan.notes else {}
+        config = {"account": account, "trained_before": recorded(settings.policy), **told, **plan.config}
         Run.create(out, config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
+        for note in notes:
+            live.note(note)
     state.wait_for_everyone()
     return _go_on(out, plan, policy, live)
 
 
-def resume(path: Path, live: Live) -> Run:
-    """Goes on with an interrupted run and returns it finished; a finished one is returned as it is."""
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted run and returns it finished; a finished one is returned as it is.
+
+    `changes` are settings that may change in between (`settings.revised`); the run records them.
+    """
     with Run.open(path) as run:
+        plan = Plan.of(revised(Settings, run.settings, changes or {}), run.account)
         if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-        plan = Plan.of(build(Settings, run.settings), run.account)
-    return _go_on(path, plan, plan.open_policy(), live)
+    return _go_on(path, plan, plan.open_policy(), live, changes or {})
 
 
-def _go_on(path: Path, plan: Plan, policy: LocalPolicy, live: Live) -> Run:
+def _go_on(
+    path: Path,
+    plan: Plan,
+    policy: LocalPolicy,
+    live: Live,
+    changes: Mapping[str, Any] | None = None,
+) -> Run:
     from accelerate import PartialState
 
     run = Run.open(path)
-    alone = run.alone() if PartialState(cpu=not cuda()).is_main_process else nullcontext()
+    plan.staff.desk.named(path)
+    main = PartialState(cpu=not cuda()).is_main_process
+    alone = run.alone() if main else nullcontext()
     with alone, _refusals(path), closing(plan.staff):
+        if changes and main:
+            run.revise(merge(run.settings, changes), changes)
+        for note in plan.source.notes if main else ():
+            live.note(note)
         Training(run, plan, policy, live).run()
     return run
 
@@ -258,6 +312,8 @@ class Training:
             if isinstance(stage, Explore):
                 self._explore(stage)
             elif isinstance(stage, Imitate) and stage.size is None:
+                if self._warm_steps and self.settings.evaluation.untrained:
+                    self._evaluate(label)  # the base model, beside what a warm start makes of it
                 made = self._imitate(stage)
                 label = stage.name if made else label
                 steps += made
@@ -277,15 +333,10 @@ class Training:
 
     def _imitate(self, stage: Imitate) -> int:
         """The supervised warm start: by default for policies that know nothing, that is the tiny one. Returns its steps."""
-        s = self.settings
-        steps = s.sft.steps if (s.policy == "tiny" if s.warm_start is None else s.warm_start) else 0
-        store = warm.Store(self.disk.checkpoints / "warm-start", self._recipe(stage)) if s.policy == "tiny" else None
-        if steps and store is not None and all(self.engine.gather([store.found])):  # one decision for all processes
-            self.engine.imitate((), 0)
-            store.load_into(self.policy.model)
-            if self.engine.is_main:
-                store.adopt()
-                self.live.note(f"✓ {stage.name}: taken from an identical earlier run")
+        s, steps = self.settings, self._warm_steps
+        folder = self.disk.checkpoints / "warm-start"
+        store = warm.Store(folder, self._recipe(stage)) if s.policy == policies.TINY else None
+        if steps and store is not None and self._taken(store, stage.name):
             return steps
         self._begin(stage.name, "imitate", steps)
         with _interruptible(self.engine):
@@ -293,6 +344,31 @@ class Training:
         if steps and store is not None and self.engine.is_main:
             store.save(self.policy.model, self.policy.tokenizer)
         return steps
+
+    @property
+    def _warm_steps(self) -> int:
+        s = self.settings
+        warms = s.policy == policies.TINY if s.warm_start is None else s.warm_start
+        return s.sft.steps if warms else 0
+
+    def _taken(self, store: warm.Store, name: str) -> bool:
+        """Whether the warm start could be taken from an identical earlier run, by all processes."""
+        if not all(self.engine.gather([store.found])):
+            return False
+        model = self.policy.model
+        before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        why = store.load_into(model)
+        if all(self.engine.gather([not why])):
+            self.engine.imitate((), 0)
+            if self.engine.is_main:
+                store.adopt()
+                self.live.note(f"✓ {name}: taken from an identical earlier run")
+            return True
+        model.load_state_dict(before)
+        if self.engine.is_main:
+            store.discard()
+            self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
+        return False
 
     def _explore(self, stage: Explore) -> None:
         """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
@@ -322,7 +398,7 @@ class Training:
             nonlocal done
             done += 1
             self.disk.write(records)
-            self.live.step({**records[0].measures, "step": done})
+            self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
 
         if self.engine.world == 1:
             yield write
@@ -382,7 +458,13 @@ class Training:
             return
         self.policy.refresh()
         self.live.stage(f"evaluate {label}", examination.total, unit="episode")
-        examine(self.disk, examination, player, label, lambda done, _: self.live.step({"step": done}))
+        examine(
+            self.disk,
+            examination,
+            player,
+            label,
+            lambda so_far: self.live.step({**so_far, **self.plan.staff.spent}),
+        )
 
     def _finish(self, steps: int) -> None:
         from workup.report import build as build_report  # matplotlib takes a second to load
@@ -440,11 +522,22 @@ class Training:
         return {name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())}
 
     def _recipe(self, stage: Imitate) -> str:
-        """What the warm start of a tiny policy depends on; the first demonstrations tell the teacher and the cases."""
+        """What the warm start of a tiny policy depends on.
+
+        Demonstrations from the whole of it tell the teacher, the environment and the cases, so that
+        methods which teach the same share what was learned.
+        """
         s, source = self.settings, self.plan.source
-        shown = [stage.demonstrate(source, self.plan.environment, s.seed, index) for index in range(32)]
+        total = s.sft.steps * s.sft.batch
+        told = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
+        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(told)]
         tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
-        return repr((stage.name, s.cases, s.seed, s.tiny, s.sft, s.micro_batch, s.threads, self.engine.world, tokenizer, shown))
+        made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
+        # What decides how the same sums are rounded, or how a gradient is cut.
+        how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
+        libraries = [version(name) for name in ("torch", "transformers", "trl", "peft")]
+        where = (self.engine.world, self.policy.device.type, libraries)
+        return repr((stage.name, made, how, where, tokenizer, shown))
 
     def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
@@ -491,4 +584,5 @@ class Training:
             line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:
             self.disk.log(line)
-            self.live.step({**line, "step": step if shown is None else shown})
+            place = step if shown is None else shown
+            self.live.step({**line, "step": place, **self.plan.staff.spent})

@@ -11,14 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scipy.stats import norm
-
 from workup.audits.probes import INJECTION, Judgement, Probe, judgements, probes
 from workup.case import Source
 from workup.errors import RolloutError, UserError
 from workup.judges.assessor import Verdict
 from workup.ports import Model
-from workup.statistics import LEVEL, Estimate
+from workup.statistics import Estimate, wilson
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -184,12 +182,12 @@ def estimates(shares: Sequence[float], confusion: Counter[tuple[str, str]], aske
     if not n:
         nothing = Estimate(math.nan, math.nan, math.nan, 0, missing)
         return nothing, nothing
-    low, high = wilson(sum(shares), n)
-    accuracy = Estimate(sum(shares) / n, low, high, n, missing)
+    agreed = sum(shares) / n
+    accuracy = Estimate(agreed, *wilson(agreed, n), n, missing)
     total = confusion.total()
     p_o = sum(count for (exact, model), count in confusion.items() if exact == model) / total
     p_e = _by_chance(confusion) / total**2
-    kappa, lowest, highest = ((p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *wilson(p_o * n, n)))
+    kappa, lowest, highest = ((p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *wilson(p_o, n)))
     return accuracy, Estimate(kappa, lowest, highest, n, missing)
 
 
@@ -199,14 +197,6 @@ def _by_chance(confusion: Counter[tuple[str, str]]) -> int:
         exact[one] += count
         model[other] += count
     return sum(exact[label] * model[label] for label in exact)
-
-
-def wilson(successes: float, n: int) -> tuple[float, float]:
-    """Wilson's score interval at LEVEL for `successes` (may be fractional) of `n` > 0."""
-    z, p = float(norm.ppf((1 + LEVEL) / 2)), successes / n
-    centre, half = p + z**2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
-    return max(0.0, min(low, p)), min(1.0, max(high, p))  # rounding must not push an end past p itself
 
 
 def _words(estimate: Estimate) -> str:

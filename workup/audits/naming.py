@@ -1,86 +1,73 @@
-"""How often names are mapped to the code that a curator gave them: the cascade of `workup.signals.naming`, step by step."""
+"""How often names are mapped to the code that a curator gave them: the cascade of
+`workup.signals.naming`, step by step.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import csv
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from workup.errors import CaseError, RolloutError, UserError
+from workup.errors import RolloutError
 from workup.runs.words import plus_minus
 from workup.signals.icd_distance import Tree, kg
+from workup.signals.name_files import Named
 from workup.signals.naming import Coded, Coder, Stage
-from workup.statistics import interval
+from workup.statistics import SHARE, interval
 
 SCALES = ("code", "category", "kg")
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One name, what the cascade made of it, and the codes that are right."""
+    """One name, what the cascade made of it, the codes that are right, and the group it is counted
+    in.
+    """
 
     name: str
     found: Coded
     right: tuple[str, ...]
+    group: str = ""
 
     def values(self, tree: Tree) -> dict[str, float]:
-        """Whether the code, or its category of three characters, is a right one; and KG, nearest right code."""
+        """Whether the code, or its category of three characters, is a right one; and KG, nearest
+        right code.
+        """
         code = self.found.code
         near = max((kg(tree.path(code), tree.path(right)) for right in self.right), default=0.0) if code else 0.0
         categories = {right[:3] for right in self.right}
-        return {"code": float(code in self.right), "category": float(code[:3] in categories), "kg": near}
+        return {
+            "code": float(code in self.right),
+            "category": float(code[:3] in categories),
+            "kg": near,
+        }
 
 
-def pairs(path: Path, tree: Tree, columns: Sequence[str] = ()) -> tuple[dict[str, tuple[str, ...]], int]:
-    """(name → its right codes, how many rows hold no code of the release), from a table with tabs or commas.
-
-    `columns` are the headings of names and codes; without them the first two columns, from the first row on. Lines that begin
-    with "#" are comments. A code may have a prefix ("ICD10CM:J45"). Raises CaseError (file, line), UserError.
+def together(rows: Iterable[Named]) -> tuple[dict[str, Named], int]:
+    """(name → all codes that rows give it, how many rows have no code of the release). Every name
+    is counted once.
     """
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    found: dict[str, Named] = {}
     left_out = 0
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
-    tabs = any("\t" in line for _, line in kept)
-    texts = [line for _, line in kept]
-    rows = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(texts)
-    if not kept:
-        raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
-    heading = next(rows, []) if columns else []
-    places = _places(path, columns, heading)
-    for (number, _), row in zip(kept[bool(columns) :], rows, strict=False):
-        if len(row) <= max(places):
-            raise CaseError(f"it has {len(row)} columns, {max(places) + 1} are needed", file=path, line=number)
-        name, code = (row[place].strip() for place in places)
-        if right := tree.find(code.rpartition(":")[2]):
-            found[name][right] = None
-        else:
-            left_out += 1
-    return {name: tuple(codes) for name, codes in found.items() if name}, left_out
+    for row in rows:
+        left_out += not row.codes
+        for name in filter(None, row.names if row.codes else ()):
+            before = found.get(name, Named((name,), (), row.group))
+            found[name] = Named((name,), tuple(dict.fromkeys((*before.codes, *row.codes))), before.group)
+    return found, left_out
 
 
-def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple[int, int]:
-    if not columns:
-        return 0, 1
-    if len(columns) != 2 or not set(columns) <= set(heading):
-        raise UserError(f"{path}: columns must name two of {', '.join(heading)}")
-    return heading.index(columns[0]), heading.index(columns[1])
-
-
-async def audit(coder: Coder, right: Mapping[str, tuple[str, ...]]) -> tuple[list[Mapped], int]:
+async def audit(coder: Coder, right: Mapping[str, Named]) -> tuple[list[Mapped], int]:
     """Every name that is mapped or not, and how many a model gave up."""
     found = await asyncio.gather(*(coder.code(name) for name in right), return_exceptions=True)
     mapped = [
-        Mapped(name, code, codes) for (name, codes), code in zip(right.items(), found, strict=True) if isinstance(code, Coded)
+        Mapped(name, code, row.codes, row.group)
+        for (name, row), code in zip(right.items(), found, strict=True)
+        if isinstance(code, Coded)
     ]
     failed = [error for error in found if isinstance(error, BaseException)]
     if wrong := next((error for error in failed if not isinstance(error, RolloutError)), None):
@@ -89,14 +76,34 @@ async def audit(coder: Coder, right: Mapping[str, tuple[str, ...]]) -> tuple[lis
 
 
 def table(mapped: Sequence[Mapped], tree: Tree) -> Table:
-    """A row per step of the cascade and one for all: how many names it decided, and how well, with 95 % intervals."""
+    """How many names, and how well they are mapped, with 95 % intervals.
+
+    A row per step of the cascade, one per group where there are groups, and one for all.
+    """
     shown = Table(box=SIMPLE_HEAD)
-    for heading in ("decided by", "names", *SCALES):
-        shown.add_column(heading, justify="right" if heading != "decided by" else "left")
-    groups = {stage.value: [one for one in mapped if one.found.stage is stage] for stage in Stage}
-    for name, group in {**groups, "all": list(mapped)}.items():
-        values = [one.values(tree) for one in group]
-        cells = [plus_minus(scale, interval([value[scale] for value in values], [one.name for one in group])) for scale in SCALES]
-        if group:
-            shown.add_row(name, f"{len(group):,}", *cells)
+    for heading in ("", "names", *SCALES):
+        shown.add_column(heading, justify="right" if heading else "left")
+    rows = {f"by {stage.value}" if stage is not Stage.UNMAPPED else stage.value: stage for stage in Stage}
+    parts = {name: [one for one in mapped if one.found.stage is stage] for name, stage in rows.items()}
+    groups = Counter(one.group for one in mapped if one.group)
+    parts |= {group: [one for one in mapped if one.group == group] for group in groups}
+    for name, part in {**parts, "all": list(mapped)}.items():
+        values = [one.values(tree) for one in part]
+        names = [one.name for one in part]
+        cells = [plus_minus(scale, interval([value[scale] for value in values], names, bounds=SHARE)) for scale in SCALES]
+        if part:
+            shown.add_row(name, f"{len(part):,}", *cells)
     return shown
+
+
+def agreement(mapped: Sequence[Mapped], coder: Coder) -> str:
+    """One line: how many names are in the right category, and about how many a model is asked where
+    there is one.
+    """
+    right = sum(one.values(coder.tree)["category"] for one in mapped)
+    doubtful = sum(coder.look_up(one.name).doubtful for one in mapped)
+    share = f" ({right / len(mapped):.3f})" if mapped else ""
+    return (
+        f"{right:,.0f} of {len(mapped):,} names are in the right category{share}; "
+        f"{doubtful:,} are not found as they stand: about these a model is asked, where one is named"
+    )

@@ -15,7 +15,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.audits.injections import INJECTIONS
-from workup.audits.judge import wilson
 from workup.case import Case, Fact, Kind, Source
 from workup.cases.leaks import WITHHELD
 from workup.environments.consultation import Consultation
@@ -40,7 +39,7 @@ from workup.errors import RolloutError, UserError
 from workup.models.fence import clean, fenced
 from workup.models.structured import ask
 from workup.ports import Model, Request
-from workup.statistics import Estimate
+from workup.statistics import SHARE, Estimate, interval
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -155,13 +154,11 @@ class SimulatorAudit:
     judged: tuple[Judged, ...]
 
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
-        """The share of the answers for which `measure` holds, with Wilson's 95 % interval; the undecided are `missing`."""
-        verdicts = [getattr(each, measure) for each in self.judged if kind in (ALL, each.kind)]
-        decided = [verdict for verdict in verdicts if verdict is not None]
-        missing = len(verdicts) - len(decided)
-        if not decided:
-            return Estimate(math.nan, math.nan, math.nan, 0, missing)
-        return Estimate(sum(decided) / len(decided), *wilson(sum(decided), len(decided)), len(decided), missing)
+        """The share of the answers for which `measure` holds, with its interval by case; the undecided are `missing`."""
+        asked = [each for each in self.judged if kind in (ALL, each.kind)]
+        verdicts = [getattr(each, measure) for each in asked]
+        values = [None if verdict is None else float(verdict) for verdict in verdicts]
+        return interval(values, [each.case for each in asked], bounds=SHARE, seed=self.seed)
 
     def failures(self) -> Counter[str]:
         """Why the simulator or the checker gave up, and how often."""

@@ -1,46 +1,98 @@
-"""Where cases come from. A source is one module (or folder) of this package that defines `open(rest, seed) -> Source`."""
+"""Where cases come from.
+
+A source is one module (or folder) of this package that defines `open(rest, split, errors)` and
+returns a `FixedSource`; `errors` is told of every row that is no case. The first line of its
+docstring says what it reads, `EXAMPLE` how it is named.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
+from typing import NamedTuple
 
-from workup.case import Source
-from workup.errors import UserError, unknown
+from workup.case import FixedSource, Source
+from workup.cases.rows import RowErrors
+from workup.errors import CaseError, UserError, unknown
 
-_AS_IN = {"clinic": "clinic:s", "ddxplus": "ddxplus:FOLDER"}
+
+class Scheme(NamedTuple):
+    """One kind of source: what stands before the colon, what it reads, and how one is named."""
+
+    name: str
+    summary: str
+    example: str
 
 
-def open_source(spec: str, *, seed: int = 0) -> Source:
+def open_source(spec: str, *, split: int = 0, strict: bool = False) -> Source:
     """Opens `SCHEME:REST`, as in `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
 
-    The same spec and seed give the same cases in the same order. Raises UserError for a scheme or a path that does not
-    exist, CaseError (file, line, field) for malformed files.
+    `split` is the number of the split: it decides which fifth of a file is held out, and which
+    patients the built-in clinic draws. The same spec and split give the same cases in the same
+    order. A row of a file that is no case is left out, and the notes say how many and why; with
+    `strict` the first one is an error. Raises UserError for a scheme or a path that does not
+    exist, CaseError (file, line, field) for a file that cannot be read or has no case.
     """
+    return _opened(spec, split, RowErrors(strict=strict))
+
+
+def problems(spec: str, each: Callable[[CaseError], None]) -> int:
+    """Calls `each` with every problem of every row of a source, in order, and returns how many there are.
+
+    Raises UserError and CaseError as `open_source` does, but not for a source of bad rows alone.
+    """
+    count = 0
+
+    def tell(error: CaseError) -> None:
+        nonlocal count
+        count += 1
+        each(error)
+
+    try:
+        _opened(spec, 0, RowErrors(each=tell))
+    except UserError:
+        if not count:
+            raise
+    return count
+
+
+def _opened(spec: str, split: int, errors: RowErrors) -> Source:
     scheme, colon, rest = spec.partition(":")
-    if not colon or scheme not in _modules():
+    module = _module(scheme) if colon and scheme in _modules() else None
+    if module is None or not hasattr(module, "open"):
         raise _no_scheme(spec, scheme)
-    opener = _opener(scheme)
-    if opener is None:
-        raise _no_scheme(spec, scheme)
-    return opener(rest, seed)
+    source: FixedSource = module.open(rest, split, errors)
+    return replace(source, notes=(*source.notes, *errors.notes(spec)))
+
+
+def schemes() -> list[Scheme]:
+    """Every kind of source that there is, sorted by name."""
+    found = {name: _module(name) for name in sorted(_modules())}
+    return [_scheme(name, module) for name, module in found.items() if hasattr(module, "open")]
 
 
 def _modules() -> list[str]:
     return [module.name for module in iter_modules(__path__)]
 
 
-def _opener(scheme: str) -> Callable[[str, int], Source] | None:
-    return getattr(import_module(f"{__name__}.{scheme}"), "open", None)
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name}")
+
+
+def _scheme(name: str, module: ModuleType) -> Scheme:
+    summary = (module.__doc__ or "").strip().partition("\n")[0]
+    return Scheme(name, summary, getattr(module, "EXAMPLE", f"{name}:FILE"))
 
 
 def _no_scheme(spec: str, scheme: str) -> UserError:
     if spec and Path(spec).expanduser().exists():
         kind = "jsonl" if Path(spec).suffix in {".jsonl", ".json"} else "ddxplus"
         return UserError(f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?")
-    schemes = [name for name in _modules() if _opener(name) is not None]
-    if spec in schemes:
-        return UserError(f"'{spec}' lacks the rest of the source: write '{_AS_IN.get(spec, f'{spec}:FILE')}'")
-    return unknown("case source", scheme, schemes, more="a source is SCHEME:REST, as in clinic:s or ddxplus:FOLDER")
+    known = {each.name: each.example for each in schemes()}
+    if spec in known:
+        return UserError(f"'{spec}' lacks the rest of the source: write it as in '{known[spec]}'")
+    return unknown("case source", scheme, known, more="`workup sources` lists all")

@@ -6,16 +6,20 @@ whether the question is ambiguous, for accuracy by class; the questions back and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypedDict
 
 from pydantic import BaseModel, Field, field_validator
 
-from workup.case import Case, Source, Truth
+from workup.case import Case, FixedSource, Truth
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, files_of, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, Rows, asked, files_of, question_source, row_of
+from workup.cases.rows import RowErrors
+from workup.errors import CaseError
+
+EXAMPLE = "abgcoqa:abg-coqa/coqa_abg_test.json"
 
 _ANSWERS = ("org_ans", "org_ans_2", "org_ans_3")
 
@@ -65,22 +69,22 @@ class _Row(BaseModel):
         return value or None
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("abgcoqa", rest, seed)
+    request = asked("abgcoqa", rest, split)
     files = files_of(request.place, ["coqa_abg_*.json", "*.jsonl"])
     notes = (
         "The passages are no medicine: this set tests when to ask back.",
         "Abg-CoQA, MIT licence; its passages keep the terms of CoQA's sources.",
     )
-    return question_source(request, files, _pieces, _read, notes)
+    return question_source(request, errors, files, _pieces, _read, notes)
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _pieces(path: Path) -> Iterator[Piece | CaseError]:
     return pieces(path, under="data")
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     if not row.target.question.strip() or not row.target.answer.strip():
         return [Dropped("it has no question or no answer")]

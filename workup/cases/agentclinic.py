@@ -17,12 +17,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from workup.case import Case, Fact, FixedSource, Kind, Source, Truth
-from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, scan, view_of
+from workup.case import Case, Fact, FixedSource, Kind, Truth
+from workup.cases.files import ALL, Lazy, Line, checked, existing, held_out, line_at, lines_of, parse_object, view_of
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.leaks import WITHHELD, Mask, other_names
+from workup.cases.rows import Filled, RowErrors, sound
 from workup.cases.tables import RESTRICTED
 from workup.errors import CaseError, UserError
+
+EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
 
 _HISTORY = {"History": "History of present illness", "Secondary_Symptoms": "Other symptoms"}
 # names of a level that say nothing about what was found there
@@ -45,7 +48,7 @@ def _as_list(value: object) -> object:
 
 
 class _Symptoms(BaseModel):
-    primary: str = Field(alias="Primary_Symptom", min_length=1)
+    primary: Filled = Field(alias="Primary_Symptom")
     secondary: Any = Field(None, alias="Secondary_Symptoms")
 
 
@@ -59,16 +62,16 @@ class _Station(BaseModel):
     patient: _Patient = Field(alias="Patient_Actor")
     examination: Any = Field(None, alias="Physical_Examination_Findings")
     tests: Any = Field(None, alias="Test_Results")
-    diagnoses: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)] = Field(alias="Correct_Diagnosis")
+    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(alias="Correct_Diagnosis")
 
 
 class _Answer(BaseModel):
-    text: str
+    text: Filled
     correct: bool
 
 
 class _Question(BaseModel):
-    question: str = Field(min_length=1)
+    question: Filled
     answers: list[_Answer]
     patient_info: str = ""
     physical_exams: str = ""
@@ -91,7 +94,7 @@ class _Read:
     pictured: bool = False
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "agentclinic", [ALL])
     path = existing(place)
@@ -99,17 +102,28 @@ def open(rest: str, seed: int) -> Source:
         raise UserError(f"{path} is a folder; agentclinic takes one file, as in 'agentclinic:{path}/agentclinic_medqa.jsonl'.")
     sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []  # (byte offset, scenario number) of each side
     counts: Counter[str] = Counter()
-    for number, line in enumerate(scan(path)):
-        read = _read(parse_object(line.text, file=path, line=line.number), path, number, line.number)
-        if read.case.truth.facts:
-            sides[view == ALL or held_out(seed, read.case.id)].append((line.offset, number))
-            counts.update(cases=1, leaking=bool(read.withheld), withheld=read.withheld)
-        counts.update(empty=not read.case.truth.facts, unwritten=read.unwritten, pictured=read.pictured)
+
+    def read(line: Line) -> _Read:
+        # The official number of a scenario counts every row, also one that is no case.
+        return _read(parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number)
+
+    for line, found in errors.read(lines_of(path), read):
+        if found.case.truth.facts:
+            sides[view == ALL or held_out(split, found.case.id)].append((line.offset, errors.rows - 1))
+            counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
+        counts.update(empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured)
     if not counts["cases"]:
-        raise UserError(f"{path} has no case with findings.")
+        raise errors.nothing(UserError(f"{path} has no case with findings."))
     restricted = "mimic" in path.name.lower()
     train, test = (_rows(path, side) for side in sides)
-    return FixedSource(f"agentclinic:{rest}", train, test, notes=_notes(counts, restricted), restricted=restricted)
+    return FixedSource(
+        f"agentclinic:{rest}",
+        train,
+        test,
+        notes=_notes(counts, restricted),
+        restricted=restricted,
+        undivided=True,
+    )
 
 
 def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
@@ -138,10 +152,13 @@ def _read(row: dict[str, Any], path: Path, number: int, line: int | None) -> _Re
     id = f"{path.stem.removeprefix('agentclinic_')}:{number}"
     if "OSCE_Examination" in row:
         station = checked(_Station, row["OSCE_Examination"], file=path, line=line, within="OSCE_Examination")
-        return _station(station, id)
-    if "question" in row:
-        return _question(checked(_Question, row, file=path, line=line), id)
-    raise CaseError("has neither 'OSCE_Examination' (a station) nor 'question' (a picture question).", file=path, line=line)
+        read = _station(station, id)
+    elif "question" in row:
+        read = _question(checked(_Question, row, file=path, line=line), id)
+    else:
+        raise CaseError("has neither 'OSCE_Examination' (a station) nor 'question' (a picture question).", file=path, line=line)
+    sound(read.case, file=path, line=line)
+    return read
 
 
 def _station(station: _Station, id: str) -> _Read:
@@ -208,7 +225,7 @@ def _question(row: _Question, id: str) -> _Read:
     """The vignette's first sentence opens the encounter, the rest is hidden, its last question is asked."""
     name = next(answer.text for answer in row.answers if answer.correct)
     mask = Mask([name])
-    told = [mask(sentence) for sentence in sentences(row.question)]
+    told = [mask(sentence) for sentence in sentences(row.question)] or [""]
     asked = [sentence for sentence in told[1:] if sentence.endswith("?")]
     facts = tuple(
         Fact(f"f{number}", "", text, kind_of(text, Kind.HISTORY))

@@ -1,15 +1,16 @@
-"""Resampling by class: rare diagnoses more often than they occur."""
+"""Resampling by class: rare diagnoses more often than they occur, or all equally often."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workup.case import Case
-from workup.errors import UserError
+from workup.case import Case, Source
+from workup.errors import UserError, unknown
 
 
 class Balanced(Sequence[Case]):
@@ -58,3 +59,58 @@ def balanced(cases: Sequence[Case], *, power: float = 0.5, seed: int = 0) -> Seq
     if not 0 <= power <= 1:
         raise UserError(f"the power of balancing must lie between 0 (as they are) and 1 (all equal), not {power}.")
     return Balanced(cases, labels, power, seed)
+
+
+READ = 100_000
+"""Cases that are read one by one for their diagnoses where their source does not say them."""
+
+
+def uniform(cases: Sequence[Case], size: int, *, seed: int = 0) -> list[int]:
+    """The places of `size` different cases, drawn uniformly over the diagnoses, in ascending order.
+
+    Every diagnosis gives equally many, or all that it has; the rest is shared among the others in the
+    same way. So of 1,003 patients with 49 conditions each condition gives 20 or 21, if it has them.
+    This is how C-MIG's paper can have sampled DDXPlus (8,998 to train on, 1,003 to validate with).
+    Raises UserError for more cases than there are, and where the diagnoses of more than 100,000
+    cases would have to be read.
+    """
+    if size > len(cases):
+        raise UserError(f"{size:,} cases cannot be drawn from {len(cases):,}.")
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(cases))
+    classes = _classes(cases)[order]
+    turns = rng.permutation(classes.max(initial=0) + 1)  # who gives one more, where the last round is not whole
+    by_class = np.argsort(classes, kind="stable")
+    starts = np.searchsorted(classes[by_class], classes[by_class])
+    rounds = np.empty(len(cases), dtype=np.int64)  # a case is drawn in the round of its place within its class
+    rounds[by_class] = np.arange(len(cases)) - starts
+    drawn = np.lexsort((turns[classes], rounds))[:size]
+    return sorted(int(place) for place in order[drawn])
+
+
+def taken(source: Source, side: str, size: int | None = None, seed: int = 0) -> Iterator[Case]:
+    """The cases of one side of a source, "test" or "train", or `size` of them as `uniform` draws them.
+
+    Raises UserError at once: for another side, and as `uniform` does.
+    """
+    sides = {"test": source.test, "train": source.train}
+    if side not in sides:
+        raise unknown("side", side, sides)
+    cases = sides[side]
+    if size is None:
+        return iter(cases)
+    return map(cases.__getitem__, uniform(cases, size, seed=seed))
+
+
+def _classes(cases: Sequence[Case]) -> NDArray[np.int64]:
+    """A number for each case's diagnosis."""
+    labels = getattr(cases, "labels", None)
+    if labels is not None:
+        return np.asarray(labels, dtype=np.int64)
+    if len(cases) > READ:
+        raise UserError(
+            f"the source does not say which diagnosis each of its {len(cases):,} cases has, and they are too many to look."
+        )
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(case.truth.diagnosis, len(numbers)) for case in cases]
+    return np.asarray(found, dtype=np.int64)

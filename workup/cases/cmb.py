@@ -6,17 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.rows import RowErrors
+
+EXAMPLE = "cmb:CMB-Exam"
 
 _ANSWERS = "CMB-test-choice-answer.json"
 _ABOVE = 3  # folders in which the answers are looked for
@@ -38,28 +41,32 @@ class _Answer(BaseModel):
     answer: str
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("cmb", rest, seed)
+    request = asked("cmb", rest, split)
     names = ("CMB-train-merge.json", "CMB-val-merge.json", "CMB-test-choice-question-merge.json", "*.jsonl")
     files = files_of(request.place, [f"{folder}{name}" for name in names for folder in ("", "*/")])
-    answers = lru_cache(_answers)
+    answers = lru_cache(partial(_answers, errors=errors))
 
-    def read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    def read(piece: Piece, file: File) -> Rows:
         row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
         return [_case(row, file, answers)]
 
-    return question_source(request, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."])
+    return question_source(request, errors, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."])
 
 
-def _answers(folder: Path) -> dict[str, str]:
+def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
     """The published answers by the question's id, from the nearest folder that has them; empty where none has."""
     for above in (folder, *folder.parents[:_ABOVE]):
         path = above / _ANSWERS
         if path.is_file():
-            rows = (checked(_Answer, row_of(piece, File(path)), file=path, line=piece.line) for piece in pieces(path))
-            return {str(row.id): row.answer for row in rows}
+            read = partial(_answer, path=path)
+            return {str(row.id): row.answer for _, row in errors.read(pieces(path), read)}
     return {}
+
+
+def _answer(piece: Piece, path: Path) -> _Answer:
+    return checked(_Answer, row_of(piece, File(path)), file=path, line=piece.line)
 
 
 def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> Row | Dropped:
@@ -67,7 +74,7 @@ def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> R
     if answer is None:
         answer = answers(file.path.resolve().parent).get(str(row.id))
     if answer is None:
-        return Dropped(f"its answer stands in {_ANSWERS}, which is not there or does not have it")
+        return Dropped(f"its answer stands in {_ANSWERS}, which is not there or does not have it", meant=True)
     options = {letter: text or "" for letter, text in row.option.items()}
     id = content_id(row.question, *options.values()) if row.id is None else str(row.id)
     named = "-".join(filter(None, [file.part, id]))

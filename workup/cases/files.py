@@ -1,25 +1,29 @@
 """Large files read lazily: byte offsets instead of rows, one line at a time, with limits.
 
 Every reader of a line-based file (DDXPlus, mediQ, our own) goes through here, so that byte order marks, Windows line ends,
-bad UTF-8 and absurdly long lines mean the same thing everywhere.
+bad UTF-8 and absurdly long lines mean the same thing everywhere. What cannot be read of one row is
+that row's error (see `workup.cases.rows`), and the next row follows.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any, BinaryIO, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workup.case import Case
+from workup.case import Case, Source, with_cases
 from workup.errors import CaseError, UserError, unknown
 
 M = TypeVar("M", bound=BaseModel)
@@ -29,6 +33,14 @@ LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
 _JSON = {list: "list", str: "text", int: "number", float: "number", bool: "truth value", type(None): "null"}
 BOM = b"\xef\xbb\xbf"
+# What a file begins with that is no text, and what to do with it.
+_NO_TEXT = {
+    b"PK\x03\x04": "a zip archive; unpack it and give the file inside",
+    b"\x1f\x8b": "a gzip archive; unpack it and give the file inside",
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HELD_OUT_IN = 5  # one group in five is held out
 
 
@@ -45,12 +57,18 @@ def existing(place: str) -> Path:
     """The path that the user typed, `~` expanded. Raises UserError, with the nearest neighbour, if it does not exist."""
     if not place:
         raise UserError("a path is missing after the colon, as in 'ddxplus:FOLDER'.")
-    path = Path(place).expanduser()
-    if path.exists():
-        return path
-    folder = path.parent
-    near = get_close_matches(path.name, [file.name for file in folder.iterdir()], n=1) if folder.is_dir() else []
-    hint = f" Did you mean '{folder / near[0]}'?" if near else ("" if folder.is_dir() else f" There is no folder {folder}.")
+    try:
+        path = Path(place).expanduser()
+        if path.exists():
+            return path
+        folder = path.parent
+        names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    except (OSError, RuntimeError) as error:  # RuntimeError: a home that does not exist, as in ~nobody
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"'{place}' cannot be read ({reason}).") from error
+    near = get_close_matches(path.name, names, n=1)
+    missing = "" if folder.is_dir() else f" There is no folder {folder}."
+    hint = f" Did you mean '{folder / near[0]}'?" if near else missing
     raise UserError(f"no file or folder '{place}'.{hint}")
 
 
@@ -63,8 +81,8 @@ def scan(path: Path) -> Iterator[Line]:
 
 
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
-    """As `scan`, but a line that cannot be read comes as its error, and the next one follows."""
-    with opened(path) as file:
+    """As `scan`, but a line that is not UTF-8 or too long comes as its error, and the next one follows."""
+    with reading(path) as file:
         offset, number = 0, 0
         while raw := file.readline(LINE_LIMIT + 1):
             number += 1
@@ -81,40 +99,92 @@ def lines_of(path: Path) -> Iterator[Line | CaseError]:
 
 def line_at(path: Path, offset: int) -> str:
     """The text of the line that starts at byte `offset`, as `scan` gave it. Raises CaseError if the file has gone."""
-    with opened(path) as file:
-        file.seek(offset)
-        return decoded(file.readline(LINE_LIMIT + 1), path, None)
+    return decoded(bytes_at(path, offset), path, None)
 
 
-def opened(path: Path) -> BinaryIO:
-    """The file's bytes. Raises CaseError if they cannot be read."""
+def bytes_at(path: Path, offset: int, length: int = 0) -> bytes:
+    """The bytes at `offset` of a file that was read before, to the end of the line where `length` is 0. Raises CaseError."""
     try:
-        return path.open("rb")
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length) if length else file.readline(LINE_LIMIT + 1)
     except OSError as error:
-        raise CaseError(f"cannot be read ({error.strerror}).", file=path) from error
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> CaseError:
+    return CaseError(f"cannot be read ({error.strerror or error}).", file=path)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, from the beginning.
+
+    Raises CaseError where the system refuses a part of them, and for what is no file of text: a
+    folder, a pipe (its bytes can be read once, and a case is read when it is asked for), an
+    archive, UTF-16.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not S_ISREG(mode):
+            kind = "a folder" if S_ISDIR(mode) else "a pipe or a device; save it as a file"
+            raise CaseError(f"is {kind}, and one file is needed.", file=path)
+        with path.open("rb") as file:
+            if found := next((name for head, name in _NO_TEXT.items() if file.peek(4).startswith(head)), ""):
+                raise CaseError(f"this is {found}.", file=path)
+            yield file
+    except OSError as error:
+        raise _refused(path, error) from error
 
 
 def decoded(raw: bytes, path: Path, number: int | None) -> str:
-    """One line or record as text, stripped. Raises CaseError."""
+    """One line as text, stripped. Raises CaseError."""
+    return text_of(raw, path, number).removeprefix("\ufeff").strip("\r\n\t ")
+
+
+def text_of(raw: bytes, path: Path, number: int | None) -> str:
+    """One line or record as it is written. Raises CaseError if it is too long, or not UTF-8."""
     if len(raw) > LINE_LIMIT:
         raise CaseError(f"this line is longer than {LINE_LIMIT:,} bytes.", file=path, line=number)
-    if number == 1 and raw.startswith(b"PK\x03\x04"):
-        raise CaseError("this is a zip archive; unpack it and give the file inside.", file=path)
     try:
-        return raw.removeprefix(BOM).decode("utf-8").strip("\r\n\t ")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CaseError(f"byte {error.start + 1} of this line is not UTF-8.", file=path, line=number) from error
+        problem = f"byte {error.start + 1} of this line is not UTF-8 (save the file as UTF-8)."
+        raise CaseError(problem, file=path, line=number) from error
 
 
 def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
-    """The JSON value in `text`. Raises CaseError, also where it is nested too deeply for the parser."""
+    """The JSON value in `text`.
+
+    Raises CaseError, also where it is nested too deeply for the parser, and where a text in it
+    holds a lone surrogate: half of a character, which no file and no tokenizer can take.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        halved = _halved(value) if _SURROGATE.search(text) else None
     except json.JSONDecodeError as error:
         where = line if line is not None else error.lineno
-        raise CaseError(f"not JSON: {error.msg} at column {error.colno}.", file=file, line=where) from error
+        problem = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}."
+        raise CaseError(problem, file=file, line=where) from error
     except (RecursionError, ValueError) as error:
         raise CaseError(f"not JSON that can be read here: {error}.", file=file, line=line) from error
+    if halved is not None:
+        problem = "holds half of a character (a lone surrogate, \\ud800 to \\udfff)."
+        raise CaseError(problem, file=file, line=line, field=halved or None)
+    return value
+
+
+def _halved(value: object, field: str = "") -> str | None:
+    """The first field below `value` whose name or text holds a lone surrogate, "" for `value` itself; else None."""
+    if isinstance(value, str):
+        return field if any("\ud800" <= letter <= "\udfff" for letter in value) else None
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, below in inner:
+        if _halved(str(name)) is not None:
+            return field
+        if (found := _halved(below, f"{field}.{name}".removeprefix("."))) is not None:
+            return found
+    return None
 
 
 def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
@@ -127,7 +197,7 @@ def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file that is read whole. Raises CaseError."""
-    with opened(path) as file:
+    with reading(path) as file:
         raw = file.read(DOCUMENT_LIMIT + 1)
     if len(raw) > DOCUMENT_LIMIT:
         raise CaseError(f"this file is larger than {DOCUMENT_LIMIT:,} bytes.", file=path)
@@ -141,23 +211,21 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def checked(model: type[M], value: object, *, file: Path, line: int | None = None, within: str = "") -> M:
-    """`value` as a pydantic model. Raises CaseError for the first field that does not fit."""
+    """`value` as a pydantic model. Raises CaseError for the first field that does not fit; its `others` are the rest."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise invalid(error, file=file, line=line, within=within)[0] from error
-
-
-def invalid(error: ValidationError, *, file: Path, line: int | None = None, within: str = "") -> list[CaseError]:
-    """One CaseError per field that does not fit."""
-    return [_invalid(detail, file, line, within) for detail in error.errors(include_url=False)]
+        first, *others = (_invalid(detail, file, line, within) for detail in error.errors(include_url=False))
+        first.others = tuple(others)
+        raise first from error
 
 
 def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) -> CaseError:
     field = ".".join(filter(None, [within, *map(str, detail["loc"])]))
-    got = "" if detail["type"] == "missing" else f" (got {str(detail['input'])[:60]!r})"
+    got = "" if detail["type"] == "missing" else str(detail["input"])[:60]
     message = detail["msg"].removeprefix("Value error, ")
-    return CaseError(f"{message[:1].lower()}{message[1:]}{got}.", file=file, line=line, field=field or None)
+    problem = f"{message[:1].lower()}{message[1:]}."
+    return CaseError(problem, file=file, line=line, field=field or None, got=got)
 
 
 def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
@@ -168,12 +236,13 @@ def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
     return place, view
 
 
-def held_out(seed: int, key: str) -> bool:
-    """Whether the group of cases named `key` is in the test split (one in five) under `seed`.
+def held_out(split: int, key: str) -> bool:
+    """Whether the group of cases named `key` is on the test side of split number `split`.
 
-    A hash, not a draw: it depends on nothing else in the file, so a case keeps its side when rows are added or moved.
+    One group in five is. It is a hash of number and key, so a case keeps its side when rows are
+    added or moved. Two numbers hold out two independently drawn fifths, which may overlap.
     """
-    digest = blake2b(f"{seed}\n{key}".encode(), digest_size=8).digest()
+    digest = blake2b(f"{split}\n{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % _HELD_OUT_IN == 0
 
 
@@ -181,11 +250,20 @@ class Lazy(Sequence[Case]):
     """Cases made when they are indexed, the last few kept.
 
     `make(index)` must be a function of its index alone. `labels`, where given, has one small integer per case (its
-    diagnosis), so that classes can be counted without making a single case.
+    diagnosis), so that classes can be counted without making a single case. `id_of(index)`, where
+    given, is the id of a case, so that a case can be looked for without making the others.
     """
 
-    def __init__(self, size: int, make: Callable[[int], Case], labels: array[int] | None = None, keep: int = 256) -> None:
+    def __init__(
+        self,
+        size: int,
+        make: Callable[[int], Case],
+        labels: array[int] | None = None,
+        keep: int = 256,
+        id_of: Callable[[int], str] | None = None,
+    ) -> None:
         self._size, self._make, self.labels = size, lru_cache(keep)(make), labels
+        self.id_of = id_of
 
     def __len__(self) -> int:
         return self._size
@@ -202,3 +280,19 @@ class Lazy(Sequence[Case]):
         if not -self._size <= index < self._size:
             raise IndexError(f"case {index} of {self._size}")
         return self._make(index % self._size)
+
+
+def with_ids(cases: Sequence[Case], ids: Container[str]) -> Iterator[Case]:
+    """Those of `cases` that have one of `ids`, in order."""
+    id_of: Callable[[int], str] = getattr(cases, "id_of", None) or (lambda index: cases[index].id)
+    return (cases[index] for index in range(len(cases)) if id_of(index) in ids)
+
+
+def every_case(source: Source) -> Source:
+    """`source` with all its cases on the test side, as the view `#all` of a file has them."""
+    train, test = source.train, source.test
+
+    def case(index: int) -> Case:
+        return train[index] if index < len(train) else test[index - len(train)]
+
+    return with_cases(source, (), Lazy(len(train) + len(test), case))

@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Source, Truth
+from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases.files import (
     ALL,
     LINE_LIMIT,
@@ -28,17 +25,20 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
-    invalid,
     line_at,
     lines_of,
     parse_object,
     read_object,
-    scan,
     view_of,
 )
+from workup.cases.rows import Filled, RowErrors
 from workup.errors import CaseError, UserError
 
-Name = Annotated[str, Field(min_length=1)]
+EXAMPLE = "jsonl:cases.jsonl"
+
+# For the JSON Schema, that a text is more than blanks is a pattern, whose message would not be for people.
+_PATTERN: dict[str, JsonValue] = {"pattern": r"\S"}
+Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
 
 
@@ -128,8 +128,8 @@ def schema() -> dict[str, Any]:
     return {**head, **{key: value for key, value in CaseLine.model_json_schema().items() if key != "title"}}
 
 
-def open(rest: str, seed: int) -> Source:
-    """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError for the first malformed line."""
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+    """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
     place, view = view_of(rest, "jsonl", [ALL])
     path = existing(place)
     if path.is_dir():
@@ -137,18 +137,19 @@ def open(rest: str, seed: int) -> Source:
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test lines
     seen = _Seen()
 
-    def each(line: Line, case: CaseLine) -> None:
-        sides[view == ALL or held_out(seed, case.id)].append(line.offset)
+    def read(line: Line) -> CaseLine:
+        row = parse_object(line.text, file=path, line=line.number)
+        seen.restricted |= row.get("restricted") is True  # even where the line is no case
+        case = checked(CaseLine, row, file=path, line=line.number)
+        errors.once(case.id, file=path, line=line.number)
+        return case
+
+    for line, case in errors.read(lines_of(path), read):
+        sides[view == ALL or held_out(split, case.id)].append(line.offset)
         seen.add(case)
-
-    for problem in _problems(path, each):
-        raise problem
+    if not any(map(len, sides)):
+        raise errors.nothing(CaseError("holds no case.", file=path))
     return _source(f"jsonl:{rest}", path, sides, seen)
-
-
-def validate(path: Path, limit: int = 100) -> list[CaseError]:
-    """The first `limit` problems of a file, each with its line and field; empty if there are none. Reads line by line."""
-    return list(islice(_problems(path, lambda line, case: None), limit))
 
 
 class _Seen:
@@ -160,7 +161,6 @@ class _Seen:
         self.restricted = False
 
     def add(self, case: CaseLine) -> None:
-        self.restricted |= case.restricted
         for fact in (*case.given, *case.truth.facts):
             if fact.item:
                 self.items.setdefault(fact.item, fact.kind)
@@ -168,41 +168,7 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _problems(path: Path, each: Callable[[Line, CaseLine], None]) -> Iterator[CaseError]:
-    """Every problem in order, repeated ids last; calls `each` with every sound case."""
-    ids, numbers = array("Q"), array("Q")
-    empty = True
-    for line in lines_of(path):
-        empty = False
-        if isinstance(line, CaseError):
-            yield line
-            continue
-        try:
-            case = CaseLine.model_validate(parse_object(line.text, file=path, line=line.number))
-        except CaseError as error:
-            yield error
-        except ValidationError as error:
-            yield from invalid(error, file=path, line=line.number)
-        else:
-            ids.append(int.from_bytes(blake2b(case.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()))
-            numbers.append(line.number)
-            each(line, case)
-    if empty:
-        yield CaseError("holds no case.", file=path)
-    yield from _repeated(path, ids, numbers)
-
-
-def _repeated(path: Path, ids: array[int], numbers: array[int]) -> Iterator[CaseError]:
-    """A problem for each id that stands on an earlier line too; ids come as 64-bit digests, so that memory stays flat."""
-    digests = np.frombuffer(ids, dtype=np.uint64) if ids else np.empty(0, np.uint64)
-    order = np.argsort(digests, kind="stable")
-    again = np.flatnonzero(np.diff(digests[order]) == 0)
-    for first, second in sorted((int(order[i]), int(order[i + 1])) for i in again):
-        problem = f"the id of line {numbers[first]} stands here again; ids must be unique."
-        yield CaseError(problem, file=path, line=numbers[second], field="id")
-
-
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> Source:
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> FixedSource:
     sidecar = _read_sidecar(path)
     items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
@@ -217,6 +183,7 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _
         phrases=_phrases(items, diagnoses, texts),
         notes=() if sidecar else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
         restricted=seen.restricted,
+        undivided=True,
     )
 
 
@@ -279,13 +246,18 @@ def _case(line: CaseLine) -> Case:
 
 
 def provenances(path: Path) -> dict[str, tuple[ProvenanceLine, ...]]:
-    """The provenance of every case that has any, by id. Raises CaseError."""
+    """The provenance of every case that has any, by id; a line that is no case has none. Raises CaseError."""
     found: dict[str, tuple[ProvenanceLine, ...]] = {}
-    for line in scan(path):
-        if '"provenance"' in line.text:  # most files have none, and parsing is what costs
-            case = checked(CaseLine, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
-            found[case.id] = tuple(case.provenance)
-    return {id: steps for id, steps in found.items() if steps}
+
+    def read(line: Line) -> CaseLine | None:
+        if '"provenance"' not in line.text:  # most files have none, and parsing is what costs
+            return None
+        return checked(CaseLine, parse_object(line.text, file=path, line=line.number), file=path)
+
+    for _, case in RowErrors().read(lines_of(path), read):
+        if case is not None and case.provenance:
+            found.setdefault(case.id, tuple(case.provenance))
+    return found
 
 
 def write(

@@ -11,10 +11,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, model_validator
 
-from workup.case import Case, Fact, FixedSource, Source, Truth
-from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, scan, view_of
+from workup.case import Case, Fact, FixedSource, Truth
+from workup.cases.files import ALL, Lazy, Line, checked, existing, held_out, line_at, lines_of, parse_object, view_of
 from workup.cases.findings import parted
+from workup.cases.rows import RowErrors, sound
 from workup.errors import UserError
+
+EXAMPLE = "mediq:all_dev_good.jsonl"
 
 _NUMBER = re.compile(r"^\s*(?:\d+[.)](?!\d)|[-*•])\s*")
 
@@ -31,12 +34,16 @@ class _Row(BaseModel):
 
     @model_validator(mode="after")
     def _answered(self) -> _Row:
-        if self.options.get(self.answer_idx) != self.answer:
+        if self.options.get(self.answer_idx.strip(), "").strip() != self.answer.strip():
             raise ValueError("'answer' is not the option that 'answer_idx' names")
         return self
 
+    @property
+    def name(self) -> str:
+        return str(self.id).strip()
 
-def open(rest: str, seed: int) -> Source:
+
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "mediq", [ALL])
     path = existing(place)
@@ -44,25 +51,34 @@ def open(rest: str, seed: int) -> Source:
         raise UserError(f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'.")
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test rows
     skipped = 0
-    for line in scan(path):
+
+    def read(line: Line) -> _Row | None:
         row = checked(_Row, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
-        if row.facts and row.context:
-            sides[view == ALL or held_out(seed, str(row.id))].append(line.offset)
-        else:
+        if not row.facts or not row.context:
+            return None
+        case = Case(row.name, row.context[0], Truth(row.answer))
+        sound(case, file=path, line=line.number)
+        errors.once(row.name, file=path, line=line.number)
+        return row
+
+    for line, row in errors.read(lines_of(path), read):
+        if row is None:
             skipped += 1
+        else:
+            sides[view == ALL or held_out(split, row.name)].append(line.offset)
+    if not any(map(len, sides)):
+        raise errors.nothing(UserError(f"{path} has no row with facts."))
     return _source(f"mediq:{rest}", path, sides, skipped)
 
 
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> Source:
-    if not any(map(len, sides)):
-        raise UserError(f"{path} has no row with facts.")
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> FixedSource:
     train, test = (_rows(path, offsets) for offsets in sides)
     notes = (
         *([f"{skipped} rows without facts or context skipped."] if skipped else []),
         "The truth is the answer to the row's question, which is a diagnosis in some rows and a drug or a mechanism in others.",
         "mediQ (iMedQA), CC BY 4.0.",
     )
-    return FixedSource(name, train, test, notes=notes)
+    return FixedSource(name, train, test, notes=notes, undivided=True)
 
 
 def _rows(path: Path, offsets: array[int]) -> Lazy:
@@ -77,13 +93,13 @@ def _case(row: _Row) -> Case:
     presentation = row.context[0].strip()
     facts = [Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)]
     given, hidden = parted(facts, presentation)
-    truth = Truth(diagnosis=row.answer, facts=hidden, record="\n".join(row.context))
+    truth = Truth(diagnosis=row.answer.strip(), facts=hidden, record="\n".join(row.context))
     return Case(
-        id=str(row.id),
+        id=row.name,
         presentation=presentation,
         truth=truth,
         question=row.question.strip(),
-        options=tuple(row.options.values()),
+        options=tuple(option.strip() for option in row.options.values()),
         given=given,
         category=_specialty(row.patient),
     )

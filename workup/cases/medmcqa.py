@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from pydantic import BaseModel
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Request, Row, asked, files_of, question, question_source, row_of
+from workup.cases.questions import Dropped, File, Request, Row, Rows, asked, files_of, question, question_source, row_of
+from workup.cases.rows import RowErrors
 from workup.errors import UserError
+
+EXAMPLE = "medmcqa:medmcqa/dev.json"
 
 _BASES = {"zero-based": 0, "one-based": 1}
 _LETTERS = "ABCD"
@@ -36,16 +40,16 @@ class _Row(BaseModel):
     subject_name: str | None = None
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("medmcqa", rest, seed, list(_BASES))
+    request = asked("medmcqa", rest, split, list(_BASES))
     files = files_of(request.place, ["train.json", "dev.json", "test.json", "*.jsonl"])
     base, note = _base(request, files)
 
-    def read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    def read(piece: Piece, file: File) -> Rows:
         return [_case(_parsed(piece, file), base)]
 
-    return question_source(request, files, pieces, read, [note, "MedMCQA, Apache-2.0 (its authors' repository)."])
+    return question_source(request, errors, files, pieces, read, [note, "MedMCQA, Apache-2.0 (its authors' repository)."])
 
 
 def _parsed(piece: Piece, file: File) -> _Row:
@@ -54,7 +58,7 @@ def _parsed(piece: Piece, file: File) -> _Row:
 
 def _case(row: _Row, base: int) -> Row | Dropped:
     if row.cop is None or row.cop < 0:
-        return Dropped("its answer is not published")
+        return Dropped("its answer is not published", meant=True)
     options = dict(zip(_LETTERS, (row.opa, row.opb, row.opc, row.opd), strict=True))
     at = row.cop - base
     right = _LETTERS[at] if 0 <= at < len(_LETTERS) else "?"
@@ -67,8 +71,9 @@ def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
     values: Counter[int] = Counter()
     named: Counter[int] = Counter()  # cop minus the place of the letter that the explanation begins with
     for file in files:
-        for piece in pieces(file.path):
-            row = _parsed(piece, file)
+        # Rows that cannot be read are told of where cases are made.
+        parsed = partial(_parsed, file=file)
+        for _, row in RowErrors().read(pieces(file.path), parsed):
             if row.cop is None or row.cop < 0:
                 continue
             values[row.cop] += 1

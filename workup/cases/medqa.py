@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import BaseModel, model_validator
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import File, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.rows import RowErrors
+
+EXAMPLE = "medqa:questions/US/4_options"
 
 
 class _Row(BaseModel):
@@ -29,14 +30,14 @@ class _Row(BaseModel):
         return self
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("medqa", rest, seed)
+    request = asked("medqa", rest, split)
     files = files_of(request.place, ["*.jsonl"])
-    return question_source(request, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."])
+    return question_source(request, errors, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."])
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     id = content_id(row.question, *row.options.values(), row.answer)
     return [question(id, row.question, row.options, row.answer_idx, category=row.meta_info.strip())]

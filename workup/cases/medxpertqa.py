@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import BaseModel, field_validator
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, files_of, question, question_source, row_of
+from workup.cases.questions import Dropped, File, Rows, asked, files_of, question, question_source, row_of
+from workup.cases.rows import RowErrors
+
+EXAMPLE = "medxpertqa:Text"
 
 _CHOICES = "Answer Choices:"  # what follows repeats the options
 
@@ -40,17 +41,17 @@ class _Row(BaseModel):
         return "".join(map(str, value)) if isinstance(value, list) else value
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("medxpertqa", rest, seed)
+    request = asked("medxpertqa", rest, split)
     files = files_of(request.place, ["*.jsonl"])
     note = "MedXpertQA, MIT licence; its authors ask not to put examples online."
-    return question_source(request, files, pieces, _read, [note])
+    return question_source(request, errors, files, pieces, _read, [note])
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     if row.images:
-        return [Dropped("it shows an image")]
+        return [Dropped("it shows an image", meant=True)]
     stem = row.question.rpartition(_CHOICES)[0] or row.question
     return [question(row.id, stem, row.options, row.label, category=row.body_system.strip())]

@@ -7,18 +7,20 @@ diseases (these are CRAFT's, CR-15), the word `all` holds every case out. See do
 from __future__ import annotations
 
 import re
-import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from workup.case import Case, Fact, FixedSource, Kind, Source, Truth
+from workup.case import Case, Fact, FixedSource, Kind, Truth
 from workup.cases.files import ALL, Lazy, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
 from workup.cases.leaks import WITHHELD, Mask
-from workup.cases.tables import RESTRICTED, Index, Row, indexed, member, rows, words_of
+from workup.cases.rows import RowErrors
+from workup.cases.tables import RESTRICTED, Filling, Index, Row, indexed, member, words_of
 from workup.errors import CaseError, UserError
+
+EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"
 
 _RELEASE = "MIMIC-IV-Ext Clinical Decision Making 1.1"
 _GROUPS = "pathology_ids.json"
@@ -44,14 +46,14 @@ _HEADING = re.compile(r"([A-Z][A-Za-z /&-]{1,40}):\s*")
 _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FOLDER#WORD,WORD`. Raises UserError (which file is missing) and CaseError (file, line, field)."""
     place, words = words_of(rest, "mimiccdm", [*_CODES, ALL])
     folder = existing(place)
     files = _files(folder)
-    index = indexed("mimiccdm", files, _SCHEMA, lambda database: _Reader(files, database).fill())
+    index = indexed("mimiccdm", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors)
     wanted = [disease for disease in _CODES if disease in words] or list(_CODES)
-    return _source(f"mimiccdm:{rest}", index, wanted, held_out_all=ALL in words, seed=seed)
+    return _source(f"mimiccdm:{rest}", index, wanted, errors, held_out_all=ALL in words, split=split)
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -62,18 +64,37 @@ def _files(folder: Path) -> dict[str, Path]:
     return {name: member(folder, name, _RELEASE) for name in (*_COLUMNS, _GROUPS)}
 
 
-def _source(name: str, index: Index, wanted: list[str], *, held_out_all: bool, seed: int) -> Source:
+def _source(
+    name: str,
+    index: Index,
+    wanted: list[str],
+    errors: RowErrors,
+    *,
+    held_out_all: bool,
+    split: int,
+) -> FixedSource:
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
     labels: tuple[array[int], array[int]] = array("H"), array("H")
     for hadm, disease, subject in index.stream("SELECT hadm, disease, subject FROM cases ORDER BY place"):
         if disease in wanted:
-            side = held_out_all or held_out(seed, str(subject if subject is not None else f"admission {hadm}"))
+            patient = str(subject if subject is not None else f"admission {hadm}")
+            side = held_out_all or held_out(split, patient)
             sides[side].append(int(str(hadm)))
             labels[side].append(wanted.index(str(disease)))
+    if not any(map(len, sides)):
+        raise errors.nothing(UserError(f"{name} has no admission with a history and something besides it."))
     train, test = (_lazy(index, rows, marks) for rows, marks in zip(sides, labels, strict=True))
     counts = Counter({str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")})
     diagnoses = tuple(map(str.capitalize, wanted))
-    return FixedSource(name, train, test, diagnoses=diagnoses, notes=_notes(counts), restricted=True)
+    return FixedSource(
+        name,
+        train,
+        test,
+        diagnoses=diagnoses,
+        notes=_notes(counts),
+        restricted=True,
+        undivided=True,
+    )
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -97,8 +118,8 @@ def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
 class _Reader:
     """Fills the index from the files, in one pass each, with the names of the diseases withheld."""
 
-    def __init__(self, files: Mapping[str, Path], database: sqlite3.Connection) -> None:
-        self.files, self.database = files, database
+    def __init__(self, files: Mapping[str, Path], filling: Filling) -> None:
+        self.files, self.filling, self.database = files, filling, filling.database
         self.mask = Mask(_CODES)
         self.counts: Counter[str] = Counter()
         self.known: dict[int, int] = {}  # admission → facts so far
@@ -108,17 +129,18 @@ class _Reader:
 
     def fill(self) -> None:
         groups = _groups(self.files[_GROUPS])
-        for row in self._rows("history_of_present_illness.csv"):
-            self._admit(row, groups)
+        self._each("history_of_present_illness.csv", lambda row: self._admit(row, groups))
         self._facts("physical_examination.csv", _examination)
-        labels = _labels(rows(self.files["lab_test_mapping.csv"], _COLUMNS["lab_test_mapping.csv"]))
+        labels: dict[str, str] = {}
+        self._each("lab_test_mapping.csv", lambda row: labels.update(_label(row)))
         self._facts("laboratory_tests.csv", lambda row: self._laboratory(row, labels))
         self._facts("microbiology.csv", lambda row: self._culture(row, labels))
         self._facts("radiology_reports.csv", self._report)
         self._finish()
 
-    def _rows(self, name: str) -> Iterator[Row]:
-        return rows(self.files[name], _COLUMNS[name])
+    def _each(self, name: str, read: Callable[[Row], None]) -> None:
+        for _ in self.filling.rows(self.files[name], _COLUMNS[name], read):
+            pass
 
     def _admit(self, row: Row, groups: Mapping[int, str]) -> None:
         hadm = row.number("hadm_id")
@@ -141,15 +163,17 @@ class _Reader:
         return masked
 
     def _facts(self, name: str, read: Callable[[Row], Iterator[_Found]]) -> None:
-        for row in self._rows(name):
+        def keep(row: Row) -> None:
             hadm = row.number("hadm_id")
             if hadm not in self.known:
                 self.counts["strange"] += 1
-                continue
-            for item, text, kind in read(row):
+                return
+            for item, text, kind in list(read(row)):
                 self.known[hadm] += 1
                 values = (hadm, self.known[hadm], item, self._masked(hadm, text), kind.value)
                 self.database.execute("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", values)
+
+        self._each(name, keep)
 
     def _report(self, row: Row) -> Iterator[_Found]:
         if owner := _NOTE.fullmatch(row.text("note_id")):
@@ -204,13 +228,12 @@ def _groups(path: Path) -> dict[int, str]:
     return groups
 
 
-def _labels(mapping: Iterator[Row]) -> dict[str, str]:
-    """Number of a test → its name with its fluid; synonyms, which have no number of their own, are not needed."""
-    return {
-        _plain(row.text("itemid")): row.text("label") + (f" ({row.text('fluid').lower()})" if row.text("fluid") else "")
-        for row in mapping
-        if row.text("itemid")
-    }
+def _label(row: Row) -> dict[str, str]:
+    """Number of a test → its name with its fluid; nothing for synonyms, which have no number of their own."""
+    if not row.text("itemid"):
+        return {}
+    fluid = f" ({row.text('fluid').lower()})" if row.text("fluid") else ""
+    return {_plain(row.text("itemid")): row.text("label") + fluid}
 
 
 def _plain(number: str) -> str:

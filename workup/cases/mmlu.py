@@ -6,16 +6,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, Field, model_validator
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
-from workup.cases.questions import LETTERS, Dropped, File, Row, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    LETTERS,
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
 from workup.errors import CaseError
+
+EXAMPLE = "mmlu:data"
 
 SUBJECTS = ("anatomy", "clinical_knowledge", "college_biology", "college_medicine", "medical_genetics", "professional_medicine")
 _PART = re.compile(r"_(?:dev|val|test|train)$")
@@ -41,20 +56,20 @@ class _Row(BaseModel):
         return LETTERS[self.answer] if isinstance(self.answer, int) and 0 <= self.answer < 26 else str(self.answer)
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("mmlu", rest, seed)
+    request = asked("mmlu", rest, split)
     names = [f"{subject}_{part}.csv" for subject in SUBJECTS for part in ("test", "val", "dev")]
     patterns = [f"{folder}{name}" for name in names for folder in ("", "*/")]
     files = files_of(request.place, patterns)
-    return question_source(request, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."])
+    return question_source(request, errors, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."])
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _pieces(path: Path) -> Iterator[Piece | CaseError]:
     return csv_pieces(path) if path.suffix == ".csv" else pieces(path)
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     if file.path.suffix == ".csv":
         return [_from_csv(piece, file)]
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)

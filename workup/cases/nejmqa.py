@@ -13,11 +13,14 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from workup.case import Source
+from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
-from workup.cases.questions import Dropped, File, Row, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.rows import RowErrors
 from workup.errors import CaseError
+
+EXAMPLE = "nejmqa:general_surgery.csv"
 
 _MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
 _LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)
@@ -28,21 +31,21 @@ class _Row(BaseModel):
     answer: str
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("nejmqa", rest, seed)
+    request = asked("nejmqa", rest, split)
     files = files_of(request.place, ["*.csv", "*.jsonl", "*.json"])
     header = lru_cache(_header)
 
-    def read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    def read(piece: Piece, file: File) -> Rows:
         values = _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
         return [_case(checked(_Row, values, file=file.path, line=piece.line), file)]
 
     note = "NEJMQA: see its data card for the terms of use."
-    return question_source(request, files, _pieces, read, [note])
+    return question_source(request, errors, files, _pieces, read, [note])
 
 
-def _pieces(path: Path) -> Iterator[Piece]:
+def _pieces(path: Path) -> Iterator[Piece | CaseError]:
     if path.suffix != ".csv":
         return pieces(path)
     rows = csv_pieces(path)
@@ -51,7 +54,9 @@ def _pieces(path: Path) -> Iterator[Piece]:
 
 
 def _header(path: Path) -> list[str]:
-    first = next(csv_pieces(path))
+    first = next(csv_pieces(path), None)
+    if not isinstance(first, Piece):
+        raise first or CaseError("is empty; a header was expected.", file=path)
     names = csv_cells(first.text)
     if missing := {"question", "answer"} - set(names):
         problem = f"the header names no column '{min(missing)}', only {', '.join(names)[:80]}."

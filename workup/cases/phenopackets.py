@@ -13,16 +13,31 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from workup.case import Case, Fact, FixedSource, Kind, Source, Truth
-from workup.cases.files import ALL, Lazy, checked, existing, held_out, line_at, parse_object, read_object, scan, view_of
+from workup.case import Case, Fact, FixedSource, Kind, Truth
+from workup.cases.files import (
+    ALL,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    held_out,
+    line_at,
+    lines_of,
+    parse_object,
+    read_object,
+    view_of,
+)
 from workup.cases.findings import kind_of
 from workup.cases.leaks import WITHHELD, Mask, other_names
+from workup.cases.rows import Filled, RowErrors, sound
 from workup.errors import CaseError, UserError
+
+EXAMPLE = "phenopackets:~/phenopacket-store"
 
 _LEAST = 2  # terms present: one opens the encounter, another can be found
 _DURATION = re.compile(r"P(?:(\d{1,3})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T.{0,20})?")
@@ -35,7 +50,7 @@ class _Packet(BaseModel):
 
 class _Term(_Packet):
     id: str
-    label: str = Field(min_length=1)
+    label: Filled
 
 
 class _Age(_Packet):
@@ -82,7 +97,7 @@ class _MetaData(_Packet):
 
 
 class _Phenopacket(_Packet):
-    id: str = Field(min_length=1)
+    id: Filled
     subject: _Subject = _Subject()
     phenotypic_features: list[_Feature] = []
     interpretations: list[_Interpretation] = []
@@ -93,12 +108,12 @@ class _Phenopacket(_Packet):
 class _Short(BaseModel):
     """One line of the short form; terms are [id, label] pairs."""
 
-    id: str = Field(min_length=1)
+    id: Filled
     sex: str | None = None
     age: str | None = None
-    present: list[tuple[str, str]]
-    absent: list[tuple[str, str]] = []
-    diagnosis: tuple[str, str]
+    present: list[tuple[str, Filled]]
+    absent: list[tuple[str, Filled]] = []
+    diagnosis: tuple[str, Filled]
     pmid: list[str] = []
 
 
@@ -114,23 +129,40 @@ class _Patient(BaseModel):
     family: str
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER`, `FILE`, or either with `#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "phenopackets", [ALL])
     store = _Store(existing(place))
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
     counts: Counter[str] = Counter()
-    for position, patient in store.patients():
-        usable = patient.disease is not None and len(patient.present) >= _LEAST
-        counts.update(undiagnosed=patient.disease is None, sparse=patient.disease is not None and not usable)
-        if usable:
-            sides[view == ALL or held_out(seed, patient.family)].append(position)
-            withheld = _read(patient)[1]
+
+    def read(place: _Place) -> tuple[_Patient, int]:
+        """A patient, and how often the disease is named; 0 where no case can be made."""
+        patient = store.at(place)
+        errors.once(patient.id, file=place.file, line=place.line)
+        if not _usable(patient):
+            return patient, 0
+        case, withheld = _read(patient)
+        sound(case, file=place.file, line=place.line)
+        return patient, withheld
+
+    for found, (patient, withheld) in errors.read(store.places(), read):
+        counts.update(undiagnosed=patient.disease is None)
+        if _usable(patient):
+            sides[view == ALL or held_out(split, patient.family)].append(found.position)
             counts.update(cases=1, leaking=bool(withheld), absent=len(patient.absent))
+        elif patient.disease is not None:
+            counts.update(sparse=1)
     if not counts["cases"]:
-        raise UserError(f"{place} has no phenopacket with a diagnosis and at least {_LEAST} findings.")
+        least = f"{place} has no phenopacket with a diagnosis and at least {_LEAST} findings."
+        raise errors.nothing(UserError(least))
     train, test = (_lazy(store, side) for side in sides)
-    return FixedSource(f"phenopackets:{rest}", train, test, notes=_notes(counts))
+    name = f"phenopackets:{rest}"
+    return FixedSource(name, train, test, notes=_notes(counts), undivided=True)
+
+
+def _usable(patient: _Patient) -> bool:
+    return patient.disease is not None and len(patient.present) >= _LEAST
 
 
 def _notes(counts: Counter[str]) -> tuple[str, ...]:
@@ -145,6 +177,15 @@ def _notes(counts: Counter[str]) -> tuple[str, ...]:
     )
 
 
+class _Place(NamedTuple):
+    """Where a packet is: `position` is the number of its file, or the byte offset of its line, whose text is here."""
+
+    position: int
+    file: Path
+    line: int | None = None
+    text: str = ""
+
+
 class _Store:
     """Where packets are: one file each below a folder, or one line each of a file."""
 
@@ -155,24 +196,22 @@ class _Store:
             raise UserError(f"no .json file in or below {path}; unpack the release of the phenopacket store there.")
         self.names = _names(path, self.files)
 
-    def patients(self) -> Iterator[tuple[int, _Patient]]:
-        """Every patient with its position: the number of its file, or the byte offset of its line. Raises CaseError."""
-        seen: dict[bytes, str] = {}  # digest of an id → where it stands
-        for position, where, row, line in self._packets():
-            patient = self._read(row, where, line)
-            digest = blake2b(patient.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            here = where.name if line is None else f"line {line}"
-            if digest in seen:
-                raise CaseError(f"the id '{patient.id}' stands in {seen[digest]} too.", file=where, line=line, field="id")
-            seen[digest] = here
-            yield position, patient
-
-    def _packets(self) -> Iterator[tuple[int, Path, dict[str, Any], int | None]]:
+    def places(self) -> Iterator[_Place | CaseError]:
+        """Where every packet is; a line that cannot be read comes as its error. Raises CaseError."""
         for number, file in enumerate(self.files):
-            yield number, file, read_object(file), None
+            yield _Place(number, file)
         if not self.files:
-            for line in scan(self.path):
-                yield line.offset, self.path, parse_object(line.text, file=self.path, line=line.number), line.number
+            for line in lines_of(self.path):
+                if isinstance(line, Line):
+                    yield _Place(line.offset, self.path, line.number, line.text)
+                else:
+                    yield line
+
+    def at(self, place: _Place) -> _Patient:
+        """The patient there. Raises CaseError."""
+        file, line = place.file, place.line
+        row = read_object(file) if line is None else parse_object(place.text, file=file, line=line)
+        return self._read(row, file, line)
 
     def patient(self, position: int) -> _Patient:
         if self.files:

@@ -6,17 +6,19 @@ JSON lines with a `pmid` are read as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from workup.case import Case, Source
+from workup.case import Case, FixedSource
 from workup.cases.files import checked, existing, read_object
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, choice, files_of, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, Rows, asked, choice, files_of, question_source, row_of
+from workup.cases.rows import RowErrors
 from workup.errors import CaseError
+
+EXAMPLE = "pubmedqa:data/ori_pqal.json"
 
 _TRUTH = "test_ground_truth.json"
 _SPLITS = ("train_set.json", "dev_set.json", "test_set.json")  # what the authors' script writes
@@ -33,14 +35,14 @@ class _Row(BaseModel):
     pmid: str | int | None = None
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("pubmedqa", rest, seed)
+    request = asked("pubmedqa", rest, split)
     whole = (existing(request.place) / "ori_pqal.json").is_file()
     files = files_of(request.place, ["ori_pqal.json"] if whole else [*_SPLITS, "*.jsonl"])
     truth, where = _truth(request.place)
 
-    def read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+    def read(piece: Piece, file: File) -> Rows:
         row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line, within=piece.key)
         pmid = piece.key or str(row.pmid or "")
         if not pmid:
@@ -50,7 +52,7 @@ def open(rest: str, seed: int) -> Source:
         part = ("test" if pmid in truth else "train") if truth else ""
         return [_case(pmid, row, part)]
 
-    return question_source(request, files, pieces, read, ["PubMedQA, MIT licence (its authors' repository)."])
+    return question_source(request, errors, files, pieces, read, ["PubMedQA, MIT licence (its authors' repository)."])
 
 
 def _truth(place: str) -> tuple[dict[str, object], Path]:
@@ -62,7 +64,7 @@ def _truth(place: str) -> tuple[dict[str, object], Path]:
 
 def _case(pmid: str, row: _Row, part: str) -> Row | Dropped:
     if row.decision is None:
-        return Dropped("it has no final decision")
+        return Dropped("it has no final decision", meant=True)
     if not any(context.strip() for context in row.contexts) or not row.question.strip():
         return Dropped("it has no context or no question")
     options = {letter: decision for decision, letter in _LETTERS.items()}

@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypedDict
@@ -17,10 +18,11 @@ from unicodedata import normalize
 
 import numpy as np
 
-from workup.case import Case, FixedSource, Source, Truth
+from workup.case import Case, FixedSource, Truth
 from workup.cases.files import ALL, Lazy, existing, held_out, parse_object
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
+from workup.cases.rows import RowErrors, sound
 from workup.errors import CaseError, UserError, unknown
 
 SPLIT = "split"
@@ -63,12 +65,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A record that is no case, and why."""
+    """A record that is no case, and why.
+
+    `meant` where the set is so: answers that are not published, questions about images. Such
+    records are counted by their reason; any other is a row that is left out (`RowErrors`).
+    """
 
     reason: str
+    meant: bool = False
 
 
-Read = Callable[[Piece, File], Sequence[Row | Dropped]]
+Rows = Sequence[Row | Dropped | CaseError]
+Read = Callable[[Piece, File], Rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,10 @@ class Request:
     place: str
     view: str
     settings: frozenset[str]
-    seed: int
+    split: int
 
 
-def asked(scheme: str, rest: str, seed: int, settings: Sequence[str] = ()) -> Request:
+def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Request:
     """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart. Raises UserError for what is not known."""
     place, _, tail = rest.partition("#")
     words = [word for word in tail.split(",") if word]
@@ -93,7 +101,7 @@ def asked(scheme: str, rest: str, seed: int, settings: Sequence[str] = ()) -> Re
     if len(views) > 1 or len(set(words)) < len(words):
         raise UserError(f"'{scheme}:{rest}' asks for several views; one is possible, as in '{scheme}:{place}#{views[0]}'.")
     chosen = frozenset(word for word in words if word in settings)
-    return Request(f"{scheme}:{rest}", place, views[0] if views else "", chosen, seed)
+    return Request(f"{scheme}:{rest}", place, views[0] if views else "", chosen, split)
 
 
 def files_of(place: str, patterns: Sequence[str], roles: dict[str, str] | None = None) -> list[File]:
@@ -138,18 +146,18 @@ class _Index:
     digest: array[int] = field(default_factory=lambda: array("Q"))
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def add(self, piece: Piece, number: int, file: File, rows: Sequence[Row | Dropped], seed: int) -> None:
+    def add(self, piece: Piece, number: int, part: str, rows: Rows, split: int) -> None:
         for which, row in enumerate(rows):
-            if isinstance(row, Dropped):
-                self.dropped[row.reason] += 1
+            if not isinstance(row, Row):
+                self.dropped.update([row.reason] if isinstance(row, Dropped) and row.meant else [])
                 continue
-            part = row.part or file.part
+            own = row.part or part
             self.file.append(number)
             self.offset.append(piece.offset)
             self.length.append(piece.length)
             self.which.append(which)
-            self.part.append(PARTS.index(part) if part else -1)
-            self.held.append(held_out(seed, row.group or row.case.id))
+            self.part.append(PARTS.index(own) if own else -1)
+            self.held.append(held_out(split, row.group or row.case.id))
             self.masked.append(row.masked)
             self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
 
@@ -163,6 +171,11 @@ class _Index:
         train, test = _sides(view, part, held == 1)
         return kept[train], kept[test]
 
+    @property
+    def official(self) -> int | None:
+        """The part that the authors hold out, test before dev; None where there is neither."""
+        return _official(np.frombuffer(self.part, np.int8))
+
 
 def _sides(view: str, part: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which cases to train on and which to test on, as masks; see docs/datasets.md."""
@@ -171,31 +184,64 @@ def _sides(view: str, part: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, n
         return none, ~none
     if view in PARTS:
         return none, part == PARTS.index(view)
-    official = next((code for code in (PARTS.index("test"), PARTS.index("dev")) if (part == code).any()), None)
+    official = _official(part)
     if view == SPLIT or official is None:
         return ~held, held
     return part == PARTS.index("train"), part == official
 
 
+def _official(part: np.ndarray) -> int | None:
+    codes = (PARTS.index("test"), PARTS.index("dev"))
+    return next((code for code in codes if (part == code).any()), None)
+
+
 def question_source(
     request: Request,
+    errors: RowErrors,
     files: Sequence[File],
-    pieces: Callable[[Path], Iterator[Piece]],
+    pieces: Callable[[Path], Iterator[Piece | CaseError]],
     read: Read,
     notes: Sequence[str],
-) -> Source:
+) -> FixedSource:
     """The source over all records of `files`. Reads each once; keeps where they are. Raises UserError and CaseError."""
     index = _Index()
     for number, file in enumerate(files):
-        for piece in pieces(file.path):
-            index.add(piece, number, file, read(piece, file), request.seed)
+        checked = partial(_checked, read, file)
+        for piece, rows in errors.read(pieces(file.path), checked):
+            errors.rows += len(rows) - 1
+            for row in rows:
+                if isinstance(row, CaseError):
+                    errors.add(row)
+            index.add(piece, number, file.part, rows, request.split)
     train, test = index.sides(request.view)
     if not len(train) and not len(test):
         why = "; ".join(f"{reason} ({count:,})" for reason, count in index.dropped.most_common(2))
         what = f"no {request.view} part" if request.view in PARTS and index.digest else "no usable question"
-        raise UserError(f"{request.place} has {what}{': ' + why if why else ''}.")
+        raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
     told = (*_told(index, request, len(train) + len(test)), *notes)
-    return FixedSource(request.name, _cases(files, index, train, read), _cases(files, index, test, read), notes=told)
+    return FixedSource(
+        request.name,
+        _cases(files, index, train, read),
+        _cases(files, index, test, read),
+        notes=told,
+        undivided=request.view != SPLIT and index.official is None,
+    )
+
+
+def _checked(read: Read, file: File, piece: Piece) -> Rows:
+    """What a record comes to; rows that no case can be made of are errors with their place. Raises CaseError."""
+
+    def check(row: Row | Dropped | CaseError) -> Row | Dropped | CaseError:
+        if isinstance(row, Dropped) and not row.meant:
+            return CaseError(f"{row.reason}.", file=file.path, line=piece.line)
+        if isinstance(row, Row):
+            try:
+                sound(row.case, file=file.path, line=piece.line)
+            except CaseError as error:
+                return error
+        return row
+
+    return [check(row) for row in read(piece, file)]
 
 
 def _told(index: _Index, request: Request, used: int) -> Iterator[str]:

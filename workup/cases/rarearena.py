@@ -7,16 +7,18 @@ JSON lines. A patient of both tasks stays on one side of a split. Diagnoses that
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
-from workup.case import Case, Source, Truth
+from workup.case import Case, FixedSource, Truth
 from workup.cases.files import checked
 from workup.cases.leaks import Mask
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Answer, Dropped, File, Row, asked, files_of, question_source, row_of
+from workup.cases.questions import Answer, Dropped, File, Row, Rows, asked, files_of, question_source, row_of
+from workup.cases.rows import RowErrors
 from workup.text import same_name
+
+EXAMPLE = "rarearena:RareArena"
 
 _ROLES = {"benchmark": "test", "rds": "train", "rdc": "train"}  # the last word of a name that is here counts
 
@@ -30,14 +32,14 @@ class _Row(BaseModel):
     test_results: str | None = None
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("rarearena", rest, seed)
+    request = asked("rarearena", rest, split)
     files = files_of(request.place, ["RD[SC].json", "RD[SC]_benchmark.jsonl"], _ROLES)
-    return question_source(request, files, pieces, _read, ["RareArena, CC BY-NC-SA 4.0: not for commercial use."])
+    return question_source(request, errors, files, pieces, _read, ["RareArena, CC BY-NC-SA 4.0: not for commercial use."])
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     if not row.case_report.strip() or not row.diagnosis.strip():
         return [Dropped("it has no report or no diagnosis")]

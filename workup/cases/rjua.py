@@ -11,11 +11,14 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from workup.case import Case, Source
+from workup.case import Case, FixedSource
 from workup.cases.files import checked
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, asked, files_of, open_answer, parted, question_source, row_of
+from workup.cases.questions import Dropped, File, Row, Rows, asked, files_of, open_answer, parted, question_source, row_of
+from workup.cases.rows import RowErrors
+
+EXAMPLE = "rjua:RJUA_train.json"
 
 _BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
@@ -29,14 +32,14 @@ class _Row(BaseModel):
     advice: str = ""
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
-    request = asked("rjua", rest, seed)
+    request = asked("rjua", rest, split)
     files = files_of(request.place, ["RJUA_*.json", "*.jsonl"])
-    return question_source(request, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
+    return question_source(request, errors, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
 
 
-def _read(piece: Piece, file: File) -> Sequence[Row | Dropped]:
+def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
     if not names or not row.question.strip():

@@ -7,21 +7,23 @@ changes. Memory stays flat: one row at a time here, one case at a time when case
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import os
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from workup.cases.files import LINE_LIMIT
+from workup.cases.files import reading
+from workup.cases.pieces import Raw, csv_records, raw_lines
+from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError, unknown
 from workup.models.warm import cache
 
@@ -31,8 +33,13 @@ RESTRICTED = (
 )
 
 
+T = TypeVar("T")
 Values = Sequence[object] | Mapping[str, object]
 _DIGITS = 18  # of a whole number that SQLite can hold
+_ABOUT = """
+CREATE TABLE about (stamp TEXT, rows INTEGER);
+CREATE TABLE left_out (file TEXT, line INTEGER, field TEXT, problem TEXT);
+"""
 
 
 class Row(NamedTuple):
@@ -65,26 +72,29 @@ def member(folder: Path, file: str, release: str) -> Path:
     raise UserError(f"{folder} lacks {file} (or {file}.gz), a file of {release}.")
 
 
-def rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """The rows of a CSV file with a header, plain or gzipped, as a stream. Raises CaseError with line and field."""
-    wanted = tuple(columns)
-    with _opened(path) as file:
-        reader = csv.reader(_lines(file, path), strict=True)
-        header: list[str] | None = None
-        try:
-            for cells in reader:
-                if header is None:
-                    header = [name.strip() for name in cells]
-                    places = [_place(header, name, path) for name in wanted]
-                elif len(cells) == len(header):
-                    yield Row(path, reader.line_num, wanted, [cells[place] for place in places])
-                elif cells:
-                    problem = f"{len(cells)} cells under {len(header)} column names."
-                    raise CaseError(problem, file=path, line=reader.line_num)
-        except csv.Error as error:
-            raise CaseError(f"not a CSV row: {error}.", file=path, line=reader.line_num) from error
-        if header is None:
-            raise CaseError("is empty; a header was expected.", file=path)
+def rows(path: Path, columns: Sequence[str]) -> Iterator[Row | CaseError]:
+    """The rows of a CSV file with a header, plain or gzipped, as a stream; a row that is none comes as its error.
+
+    Raises CaseError for a file that cannot be read, is cut, or lacks a column.
+    """
+    wanted, places, width = tuple(columns), list[int](), 0
+    for record in csv_records(_lines(path), path):
+        if isinstance(record, CaseError):
+            if not width:
+                raise record
+            yield record
+            continue
+        line = record.lines[0].number
+        if not width:
+            header = [name.strip() for name in record.cells]
+            width, places = len(header), [_place(header, name, path) for name in wanted]
+        elif len(record.cells) == width:
+            yield Row(path, line, wanted, [record.cells[place] for place in places])
+        else:
+            problem = f"{len(record.cells)} cells under {width} column names."
+            yield CaseError(problem, file=path, line=line)
+    if not width:
+        raise CaseError("is empty; a header was expected.", file=path)
 
 
 def _place(header: Sequence[str], name: str, path: Path) -> int:
@@ -93,28 +103,21 @@ def _place(header: Sequence[str], name: str, path: Path) -> int:
     return header.index(name)
 
 
-def _opened(path: Path) -> IO[str]:
+def _lines(path: Path) -> Iterator[Raw]:
+    """Lines of bounded length, unpacked. Raises CaseError where the system or the archive fails."""
+    if path.suffix != ".gz":
+        with reading(path) as file:
+            yield from raw_lines(file.readline, path)
+        return
+    number = 0
     try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-        return path.open(encoding="utf-8-sig", newline="")
-    except OSError as error:
-        raise CaseError(f"cannot be read ({error.strerror}).", file=path) from error
-
-
-def _lines(file: IO[str], path: Path) -> Iterator[str]:
-    """Lines of bounded length; what cannot be unpacked or decoded becomes a CaseError at its line."""
-    number = 1
-    try:
-        while line := file.readline(LINE_LIMIT + 1):
-            if len(line) > LINE_LIMIT:
-                raise CaseError(f"this line is longer than {LINE_LIMIT:,} characters.", file=path, line=number)
-            yield line
-            number += 1
-    except UnicodeDecodeError as error:
-        raise CaseError("not UTF-8 on this line or soon after it.", file=path, line=number) from error
+        with gzip.open(path, "rb") as unpacked:
+            for line in raw_lines(unpacked.readline, path):
+                number = line.number
+                yield line
     except (EOFError, OSError, zlib.error) as error:
-        raise CaseError("not a whole gzip file; download it again.", file=path, line=number) from error
+        problem = "not a whole gzip file; download it again."
+        raise CaseError(problem, file=path, line=number + 1) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,33 +139,60 @@ class Index:
             raise UserError(f"the index {self.path} cannot be read ({error}); delete it, and it is made anew.") from error
 
 
-def load(database: sqlite3.Connection, statement: str, rows: Iterable[Row], values: Callable[[Row], Values]) -> None:
-    """Inserts a row each. Raises CaseError where a key, the first column, stands a second time."""
-    for row in rows:
-        try:
-            database.execute(statement, values(row))
-        except sqlite3.IntegrityError as error:
-            raise row.wrong("stands here a second time.", row.columns[0]) from error
+class Filling:
+    """What fills an index: its database, and the account of the rows that are left out of it."""
+
+    def __init__(self, database: sqlite3.Connection, errors: RowErrors) -> None:
+        self.database, self.errors = database, errors
+
+    def rows(self, path: Path, columns: Sequence[str], read: Callable[[Row], T]) -> Iterator[T]:
+        """What `read` makes of every row of a file; a row for which it raises CaseError is left out."""
+        yield from (made for _, made in self.errors.read(rows(path, columns), read))
+
+    def load(self, path: Path, columns: Sequence[str], statement: str, values: Callable[[Row], Values]) -> None:
+        """Inserts a row each; one whose key, the first column, stands a second time is left out."""
+
+        def insert(row: Row) -> None:
+            try:
+                self.database.execute(statement, values(row))
+            except sqlite3.IntegrityError as error:
+                raise row.wrong("stands here a second time.", row.columns[0]) from error
+
+        for _ in self.rows(path, columns, insert):
+            pass
 
 
-def indexed(name: str, files: Mapping[str, Path], schema: str, fill: Callable[[sqlite3.Connection], None]) -> Index:
+def indexed(
+    name: str,
+    files: Mapping[str, Path],
+    schema: str,
+    fill: Callable[[Filling], None],
+    errors: RowErrors,
+) -> Index:
     """The index of `files`, made by `schema` and `fill` unless one of the same files and schema exists.
 
-    Files count as unchanged while path, size and time of change are. Raises what `fill` raises, and UserError where the cache
-    cannot be written; then nothing is left behind.
+    Files count as unchanged while path, size and time of change are. The rows that were left out
+    stand in the index; `errors` is told of them whether it is new or not. Raises what `fill`
+    raises, and UserError where the cache cannot be written; then nothing is left behind.
     """
     stamp = _stamp(files, schema)
     folder = _private(cache() / "tables")
     place = hashlib.blake2b("\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10)
     path = folder / f"{name}-{place.hexdigest()}.sqlite"
     if not _current(path, stamp):
-        _build(path, stamp, schema, fill)
-    return Index(path)
+        _build(path, stamp, schema, fill, strict=errors.strict)
+    index = Index(path)
+    [(count,)] = index.select("SELECT rows FROM about")
+    errors.rows += int(str(count))
+    for file, line, field, problem in index.stream("SELECT file, line, field, problem FROM left_out ORDER BY rowid"):
+        number = None if line is None else int(str(line))
+        errors.add(CaseError(str(problem), file=file, line=number, field=str(field or "") or None))
+    return index
 
 
 def _stamp(files: Mapping[str, Path], schema: str) -> str:
     seen = [(name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for name, path in sorted(files.items())]
-    return hashlib.blake2b(repr((schema, seen)).encode()).hexdigest()
+    return hashlib.blake2b(repr((_ABOUT, schema, seen)).encode()).hexdigest()
 
 
 def _private(folder: Path) -> Path:
@@ -187,21 +217,27 @@ def _current(path: Path, stamp: str) -> bool:
         return False
 
 
-def _build(path: Path, stamp: str, schema: str, fill: Callable[[sqlite3.Connection], None]) -> None:
+def _build(path: Path, stamp: str, schema: str, fill: Callable[[Filling], None], *, strict: bool) -> None:
     """Fills a file beside (created for this user alone), then renames: the index is complete or absent."""
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
         with closing(sqlite3.connect(beside)) as database:
-            database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {schema} CREATE TABLE about (stamp TEXT);")
-            fill(database)
-            database.execute("INSERT INTO about VALUES (?)", (stamp,))
+            database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_ABOUT} {schema}")
+            errors = RowErrors(strict=strict, each=partial(_leave_out, database))
+            fill(Filling(database, errors))
+            database.execute("INSERT INTO about VALUES (?, ?)", (stamp, errors.rows))
             database.commit()
         Path(beside).replace(path)
     except (sqlite3.OperationalError, OSError) as error:
         raise _unwritable(path, error) from error
     finally:
         Path(beside).unlink(missing_ok=True)
+
+
+def _leave_out(database: sqlite3.Connection, error: CaseError) -> None:
+    values = (error.file, error.line, error.field, error.problem)
+    database.execute("INSERT INTO left_out VALUES (?, ?, ?, ?)", values)
 
 
 def words_of(rest: str, scheme: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:

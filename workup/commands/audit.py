@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from workup.commands.common import group
 from workup.errors import RolloutError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Measure how far to trust the models in supporting roles.")
+app = group("Measure how far to trust the models in supporting roles.")
 
 
 @app.callback()
@@ -30,7 +31,10 @@ def judge(
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
-    """Compare a model's verdicts with the exact judge's, on probes whose exact verdict is known."""
+    """Compare a model's verdicts with the exact judge's.
+
+    The probes are those whose exact verdict is known.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -39,7 +43,7 @@ def judge(
     from workup.models.config import Config
     from workup.models.desk import Desk
 
-    source = open_source(cases, seed=seed)
+    source = open_source(cases)
     desk = Desk(Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted)
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -70,7 +74,10 @@ def simulator(
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
-    """Measure a simulated patient's or record's relevance, factuality and leakage of the diagnosis."""
+    """Measure how far a simulated patient or record can be trusted.
+
+    Measured are relevance, factuality and leakage of the diagnosis.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -79,7 +86,7 @@ def simulator(
     from workup.models.config import Config
     from workup.models.desk import Desk
 
-    source = open_source(cases, seed=seed)
+    source = open_source(cases)
     name = f"audit simulator {patient} {model} {checker} {cases} {n} {seed}"
     desk = Desk(Config.find(config), name, restricted=source.restricted)
     try:
@@ -102,33 +109,43 @@ def simulator(
 
 @app.command()
 def names(
-    file: Annotated[Path, typer.Argument(help="a table with tabs or commas of names and their ICD-10 codes")],
+    file: Annotated[Path, typer.Argument(help="names and their ICD-10 codes: a table with tabs or commas, or JSON lines")],
     columns: Annotated[str, typer.Option(help="headings of names and codes, as in label,xref; else the first two")] = "",
+    by: Annotated[str, typer.Option(help="heading of a column by which the names are also told apart")] = "",
     release: Annotated[str, typer.Option(help="cm (ICD-10-CM) or who")] = "cm",
+    names: Annotated[str, typer.Option(help="a file of further names that may be used: FILE or FILE#NAMES,CODES")] = "",
     model: Annotated[
-        str | None, typer.Option(help="who codes what no dictionary knows: endpoint:NAME, a folder, a hub id")
+        str | None, typer.Option(help="who codes what is not found as it stands: endpoint:NAME, a folder, a hub id")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
 ) -> None:
-    """Measure how often names of diseases are mapped to the ICD-10 code that a curator gave them."""
+    """Measure how often disease names get the right ICD-10 code.
+
+    Right is the code that a curator gave them.
+    """
     from rich.console import Console
 
-    from workup.audits.naming import audit, pairs, table
+    from workup.audits.naming import agreement, audit, table, together
+    from workup.cases.files import existing
     from workup.models.config import Config
     from workup.models.desk import Desk
     from workup.signals.icd_distance import tree
-    from workup.signals.naming import Coder
+    from workup.signals.name_files import read, synonyms
+    from workup.signals.naming import Coder, known_names
 
     icd = tree(release)
-    right, left_out = pairs(file, icd, [name.strip() for name in columns.split(",") if name.strip()])
+    headings = [name.strip() for name in columns.split(",") if name.strip()]
+    right, left_out = together(read(existing(str(file)), icd, headings, by))
+    more = synonyms(names, icd, known_names(icd))
     desk = Desk(Config.find(config), f"audit names {file} {model}")
     try:
-        coder = Coder(icd, model=desk.open(model) if model else None)
+        coder = Coder(icd, model=desk.open(model) if model else None, more=more)
         mapped, failed = asyncio.run(audit(coder, right))
     finally:
         desk.close()
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(table(mapped, icd))
+    console.print(agreement(mapped, coder))
     console.print(f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the model")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workup.commands.common import group
 from workup.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
-app = typer.Typer(no_args_is_help=True, help="The kept answers of models in supporting roles, and the ledger of their costs.")
+app = group("The answers of models in supporting roles, and their costs.")
 Folder = Annotated[Path | None, typer.Option("--cache", help="the cache's folder [default: $WORKUP_CACHE or ~/.cache/workup]")]
 Role = Annotated[str | None, typer.Option(help="only answers in this role, for example judge")]
 Model = Annotated[str | None, typer.Option(help="only answers of this model, as `workup cache show` names it")]
@@ -32,7 +33,7 @@ Model = Annotated[str | None, typer.Option(help="only answers of this model, as 
 def show(
     key: Annotated[str | None, typer.Argument(help="the key of one answer, or how it begins")] = None, cache: Folder = None
 ) -> None:
-    """What is kept, by role and model; with a key, one request and its answer."""
+    """What is kept, by role and model; or one request and its answer."""
     from rich.console import Console
 
     with _opened(cache) as replies:
@@ -71,7 +72,7 @@ def export(
     model: Model = None,
     cache: Folder = None,
 ) -> None:
-    """Write the kept answers with their requests, to be taken in elsewhere: a replay set."""
+    """Write kept answers with their requests: a replay set."""
     from workup.models import upkeep
 
     with _opened(cache) as replies:
@@ -81,7 +82,7 @@ def export(
 
 @app.command("import")
 def take_in(file: Annotated[Path, typer.Argument(help="a file that `workup cache export` wrote")], cache: Folder = None) -> None:
-    """Add the answers of an exported file; those that are kept already stay."""
+    """Add the answers of an exported file to those that are kept."""
     from workup.models import upkeep
 
     with _opened(cache, new=True) as replies:
@@ -94,12 +95,14 @@ def costs(
     run: Annotated[str | None, typer.Option(help="by role and model, for this run folder, prepared file or name")] = None,
     cache: Folder = None,
 ) -> None:
-    """What the calls took: how many were sent, how many answered from the cache, tokens and money."""
+    """What calls took: how many were sent or cached, tokens, money."""
     from rich.console import Console
 
     with _opened(cache) as replies:
         if run is None:
-            rows = [(name, _total(replies.costs(name))) for name in replies.runs()]
+            names = replies.names()
+            runs = replies.runs()
+            rows = [(_shown(run, names), _total(replies.costs(run))) for run in runs]
         else:
             rows = [(f"{row.role} · {row.model}", row) for row in replies.costs(_run(run, replies))]
     Console(highlight=False).print(_costs("run" if run is None else "role · model", rows))
@@ -188,19 +191,38 @@ def _total(rows: Sequence[Cost]) -> Cost:
     return Cost("", "", **{name: sum(getattr(row, name) for row in rows) for name in numbers})
 
 
+def _shown(run: str, names: Mapping[str, str]) -> str:
+    """The folder or file that a run of the ledger is, else its name in the ledger; what lies below the working directory is
+    told from there.
+
+    A folder whose run was made anew has several names in the ledger, so these stand beside.
+    """
+    name = names.get(run, run)
+    path = Path(name)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        name = str(path.relative_to(Path.cwd()))
+    return f"{name} ({run})" if list(names.values()).count(names.get(run, "")) > 1 else name
+
+
 def _run(name: str, replies: Replies) -> str:
-    """The run's name in the ledger: as given, a run folder's account, or the full path of what was made."""
+    """The run's name in the ledger: as given, a run folder's account, or the path of what was made.
+
+    Of a folder that is gone, the last run that was there.
+    """
     from workup.runs import Run
     from workup.runs.folder import is_run
 
     known = replies.runs()
     account = str(Run.open(name).config.get("account", "")) if is_run(Path(name)) else ""
-    for candidate in (name, account, str(Path(name).resolve())):
+    path = str(Path(name).resolve())
+    gone = [run for run, folder in replies.names().items() if folder == path and not account]
+    for candidate in (name, account, path, *gone[-1:]):
         if candidate in known:
             return candidate
     if account:
         raise UserError(f"{name} has called no model; `workup cache costs` lists the runs that have")
-    raise unknown("run in the ledger", name, known, more="`workup cache costs` lists all")
+    shown = [_shown(run, replies.names()) for run in known]
+    raise unknown("run in the ledger", name, shown, more="`workup cache costs` lists all")
 
 
 def _seconds(text: str) -> float:

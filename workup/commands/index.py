@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workup.commands.common import group
 from workup.errors import UserError
 
 if TYPE_CHECKING:
     from workup.retrieval.index import Told
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Build, search and check indexes of documents.")
+app = group("Build, search and check indexes of documents.")
 LIBRARY = "an index folder, clinic:SUBSET, http://HOST:PORT, qdrant:ADDRESS#COLLECTION, opensearch:ADDRESS#INDEX; fused by ' + '"
 Library = Annotated[str, typer.Argument(help=LIBRARY)]
 Kind = Annotated[str, typer.Option("--kind", help="bm25, dense, sparse or hybrid [default: hybrid where there are several]")]
@@ -60,8 +62,18 @@ def build(
         raise UserError(f"{option}{reason[0].lower()}{reason[1:]}") from error
     with _progress() as told:
         made = build_index(corpora, out, settings, told)
-    empty = f" ({made['empty']:,} empty documents left out)" if made["empty"] else ""
-    print(f"{out}: {made['passages']:,} passages{empty}")
+    print(f"{out}: {made['passages']:,} passages{_besides(made)}")
+
+
+def _besides(made: Mapping[str, int]) -> str:
+    """What became of documents that are not passages as they stand."""
+    notes = (
+        f"{made['empty']:,} empty documents left out" if made["empty"] else "",
+        f"{made['repeated']:,} repeated documents left out" if made["repeated"] else "",
+        f"{made['numbered']:,} documents whose id another had are called ID~2, ID~3, …" if made["numbered"] else "",
+    )
+    said = "; ".join(filter(None, notes))
+    return f" ({said})" if said else ""
 
 
 @contextmanager
@@ -104,13 +116,25 @@ def search(
 
     from workup.retrieval import open_retriever
 
-    found = asyncio.run(open_retriever(library, kind=kind, seed=seed).search(query, k))
+    opened = open_retriever(library, kind=kind, seed=seed, patient=False)
+    _say_who_is_asked(library)
+    found = asyncio.run(opened.search(query, k))
     console = Console(highlight=False)
     for rank, passage in enumerate(found, 1):
         console.print(Text.assemble((f"{rank}. {passage.title or passage.id}", "bold"), f"  {passage.id}  {passage.score:.3f}"))
         console.print(Text(f"{passage.text}\n"))
     if not found:
         console.print("nothing found")
+
+
+def _say_who_is_asked(library: str) -> None:
+    """Names the servers that are about to be asked and how long each is waited for, on standard error."""
+    from workup.retrieval import JOINED
+    from workup.retrieval.calls import DEADLINE
+
+    for one in map(str.strip, library.split(JOINED)):
+        if one.startswith(("http:", "https:", "opensearch:")):
+            print(f"asking {one}, for {DEADLINE:g} s at most", file=sys.stderr, flush=True)
 
 
 @app.command()
@@ -134,19 +158,21 @@ def evaluate(
     kind: Annotated[list[str] | None, typer.Option(help="bm25, dense, sparse, hybrid; several are compared")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many queries")] = None,
 ) -> None:
-    """Measure how well a library answers judged queries: nDCG@10, Recall@5, MRR, with intervals over the queries."""
+    """Measure nDCG@10, Recall@5 and MRR on judged queries."""
     from rich.console import Console
     from rich.table import Table
 
-    from workup.retrieval import local
+    from workup.retrieval import finder
     from workup.retrieval.quality import measure, read
-    from workup.statistics import interval
+    from workup.statistics import SHARE, interval
 
     judged = read(queries)[:limit]
     table = Table("", "measure", "mean", "95 % interval", "queries")
     for one in kind or [""]:
-        for name, values in measure(local(library, kind=one).find, judged).items():
-            found = interval(values, range(len(values)))
+        find = finder(library, kind=one, patient=False)
+        _say_who_is_asked(library)
+        for name, values in measure(find, judged).items():
+            found = interval(values, range(len(values)), bounds=SHARE)
             table.add_row(
                 one or Path(library).name, name, f"{found.mean:.3f}", f"{found.low:.3f} to {found.high:.3f}", str(found.n)
             )
@@ -158,7 +184,10 @@ def push(
     folder: Annotated[Path, typer.Argument(help="a finished index folder")],
     target: Annotated[str, typer.Argument(help="qdrant:ADDRESS#COLLECTION (needs a dense index) or opensearch:ADDRESS#INDEX")],
 ) -> None:
-    """Send an index's passages to Qdrant or OpenSearch; typed again after an interruption, it goes on."""
+    """Send an index's passages to Qdrant or OpenSearch.
+
+    Typed again after an interruption, it goes on.
+    """
     from workup.retrieval.elsewhere import push as send
 
     with _progress() as told:

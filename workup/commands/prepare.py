@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from workup.prepare.report import Report
     from workup.prepare.work import Job, Progress
 
+UNASKED = 10_000  # more cases than this are prepared only if their number is given
+
 
 def prepare(
     step: Annotated[str | None, typer.Argument(help="what to do; without it, all steps are listed with their settings")] = None,
@@ -28,10 +30,14 @@ def prepare(
     concurrency: Annotated[int, typer.Option(min=1, help="cases in flight")] = 16,
     budget: Annotated[float | None, typer.Option(min=0, help="money that this file may cost, in the prices' currency")] = None,
     split: Annotated[str, typer.Option(help="train, test or all")] = "all",
-    seed: Annotated[int, typer.Option(min=0, help="of the source's split")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="which fifth the source holds out")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")] = False,
     replay: Annotated[bool, typer.Option("--replay", help="answers from the cache alone; fail where there is none")] = False,
 ) -> None:
-    """Prepare cases with a model: facts, criticality, open questions and more. The same command goes on where it stopped."""
+    """Prepare cases with a model: facts, criticality and more.
+
+    The same command goes on where it stopped.
+    """
     from workup.prepare import load
     from workup.prepare.inputs import open_input
     from workup.prepare.work import Job
@@ -44,8 +50,14 @@ def prepare(
     if cases is None or out is None:
         raise UserError(f"say what to read and what to write: workup prepare {step} --cases SOURCE --out FILE.jsonl")
     settings = build(loaded.settings, read(words or ()))
-    opened = open_input(cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports)
+    opened = open_input(cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict)
+    if limit is None and len(opened) > UNASKED:
+        raise UserError(
+            f"{cases} has {len(opened):,} cases: say how many to prepare, as in --limit 100 "
+            f"(--limit {len(opened)} is all of them)"
+        )
     _run(Job(step, opened, out, model, settings, concurrency), config, budget, replay)
+    print(*opened.source.notes, sep="\n", file=sys.stderr)
 
 
 def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> None:

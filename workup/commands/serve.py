@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Serve a library over HTTP.")
+from workup.commands.common import group
+
+app = group("Serve a library over HTTP.")
 
 
 @app.callback()
@@ -21,11 +23,19 @@ def retrieval(
     host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: anybody there may then search")] = "127.0.0.1",
     kind: Annotated[str, typer.Option(help="bm25, dense, sparse or hybrid [default: hybrid where there are several]")] = "",
     topk: Annotated[int, typer.Option(min=1, help="passages per query for a request that does not say")] = 3,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="what else clients may call it; addresses and this machine's name always do"),
+    ] = None,
     requests: Annotated[int, typer.Option(min=1, help="requests at once; more are told to come back")] = 256,
 ) -> None:
-    """Serve a library's passages as Search-R1's /retrieve does; /healthz, /readyz and /metrics tell how it is."""
+    """Serve a library's passages as Search-R1's /retrieve does.
+
+    /healthz, /readyz and /metrics tell how it is.
+    """
     from workup.retrieval import local
     from workup.retrieval.server import Limits
     from workup.retrieval.server import serve as listen
 
-    listen(lambda: local(library, kind=kind), host, port, Limits(default_topk=topk, requests=requests))
+    limits = Limits(default_topk=topk, requests=requests)
+    listen(lambda: local(library, kind=kind), host, port, limits, name or ())

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workup.commands.common import group
 from workup.errors import UserError
 
 if TYPE_CHECKING:
     from workup.studies.study import Study
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Study policies: sweeps and probes, each with a page.")
+app = group("Study policies: sweeps and probes, each with a page.")
 
 POLICIES = "run or model folders, hub ids, endpoint:NAME or anchors; then settings, as for `workup evaluate`"
 Policies = Annotated[list[str], typer.Argument(metavar="POLICY... [KEY=VALUE]...", help=POLICIES)]
 Cases = Annotated[str, typer.Option(help="the source whose test cases are played")]
 Number = Annotated[int, typer.Option("--n", "-n", min=1, help="test cases, evenly spaced")]
-Seed = Annotated[int, typer.Option(help="of the source's split and of all draws")]
+Seed = Annotated[int, typer.Option(help="of all draws")]
 Out = Annotated[Path | None, typer.Option("--out", help="the study's folder [default: studies/NAME-CASES]")]
 ORDERS = "orders of the facts at most"
 
@@ -41,7 +42,7 @@ def information(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """Accuracy and questions against how much is told at the outset (PM-17)."""
+    """Accuracy by the share told at the outset (PM-17)."""
     from workup import live
     from workup.studies import information
 
@@ -60,7 +61,10 @@ def simulators(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """The same policy before the embedded, default, checked and persona patient (PM-18)."""
+    """One policy before different simulated patients (PM-18).
+
+    They are the embedded, the default, the checked and the persona patient.
+    """
     from workup import live
     from workup.studies import simulators
 
@@ -82,7 +86,10 @@ def questions(
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
     out: Out = None,
 ) -> None:
-    """Five marks from 1 to 5 for the questions, by judges who do not know whose they are (PM-19)."""
+    """Five marks for the questions, by blinded judges (PM-19).
+
+    Each mark is from 1 to 5; the judges do not know whose questions they read.
+    """
     import asyncio
 
     from workup.models.config import Config
@@ -135,7 +142,10 @@ def noise(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """Foreign facts among the case's own: which ranking puts the own ones first (PM-20)."""
+    """Which ranking of facts puts foreign ones last (PM-20).
+
+    Foreign facts are mixed with those of the case.
+    """
     from workup.signals.shapley import Plan
     from workup.studies import noise
     from workup.studies.arms import labels, settings_of
@@ -162,7 +172,10 @@ def cost(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """Time of Shapley values against tolerance, number of facts and model size (PM-21)."""
+    """How long Shapley values take (PM-21).
+
+    Their time by tolerance, number of facts and size of the model.
+    """
     from workup.studies import cost
     from workup.studies.arms import labels, settings_of
 
@@ -221,7 +234,7 @@ def _publish(found: Study, folder: Path) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(found.table())
+    found.show(console)
     for note in found.notes():
         console.print(note, markup=False)
     page = found.write(folder, shlex.join(["workup", *sys.argv[1:]]))

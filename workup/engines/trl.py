@@ -18,6 +18,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
+from workup.engines.damage import refuse_damaged
 from workup.engines.trl_policy import PolicyTrainer
 from workup.engines.trl_preference import PreferenceTrainer
 from workup.engines.trl_scoring import scoring
@@ -201,11 +202,16 @@ class TrlEngine:
         base = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
         with scoring(base):
             trainer = make(folder, done)
-            if done >= total:
-                trainer._load_from_checkpoint(str(found[-1]))
-            else:
-                with _libraries_frozen():
-                    trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+            try:
+                if done >= total:
+                    trainer._load_from_checkpoint(str(found[-1]))
+                else:
+                    with _libraries_frozen():
+                        trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
+            except Exception:
+                if found and trainer.state.global_step <= done:  # it may be what was loaded
+                    refuse_damaged(found[-1])
+                raise
         self.stopped = self._stopping and trainer.state.global_step < total and done < total
         self.checkpoint = checkpoints(folder)[-1]
         self._settle()

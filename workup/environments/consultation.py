@@ -14,6 +14,7 @@ from workup.case import Case, Evidence, Fact, Item, Kind, Source, evidence_of
 from workup.cases.leaks import WITHHELD
 from workup.environments.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
+from workup.judges.entailment import EntailmentJudge
 from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.text import blocks, neutralise, normalise, tagged
@@ -83,17 +84,26 @@ class Consultation:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("simulator",)
+        return ("simulator", "checker")
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """With a "simulator", what the record lacks is answered by that model (CR-2)."""
-        from workup.environments.records import SimulatedRecord  # it wraps a consultation
+        """With a "simulator", what the record lacks is answered by that model (CR-2).
 
-        return SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
+        With a "checker", what an answer reveals is what that model finds in it as well (CR-5).
+        """
+        from workup.environments.discovery import Discovery  # they wrap a consultation
+        from workup.environments.records import SimulatedRecord
+
+        world = SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
+        return Discovery(world, EntailmentJudge(models["checker"])) if "checker" in models else world
 
     @property
     def asks(self) -> bool:
         return True
+
+    @property
+    def searches(self) -> bool:
+        return False
 
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
@@ -118,6 +128,9 @@ class Consultation:
 
     def write(self, kind: str, content: str) -> str:
         return tagged(kind, content)
+
+    def conclude(self, case: Case) -> str:
+        return CONCLUDE
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         return self.reply(case, action)

@@ -1,4 +1,8 @@
-"""One gathers, another concludes: hybrid pipelines and oracle context (CRAFT 4.1, CR-11)."""
+"""One gathers, another concludes: hybrid pipelines and oracle context (CRAFT 4.1, CR-11).
+
+Whoever concludes is shown the encounter in its own environment's words, and is read by the same
+environment's grammar.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from workup.case import Case
-from workup.environments.consultation import CONCLUDE, DIAGNOSE, Consultation
+from workup.environments.consultation import DIAGNOSE, Consultation
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.ports import Doctor, Sampling
-from workup.text import tagged
+from workup.ports import Doctor, Environment, Sampling
+
+WHOLE_RECORD = Action("ask", ("whole record",))
 
 
 class Diagnoser(Protocol):
@@ -21,33 +26,45 @@ class Diagnoser(Protocol):
 
 @dataclass(frozen=True)
 class TranscriptDiagnoser:
-    """Shows the transcript as messages, asks `doctor` to conclude, and takes its one answer."""
+    """Shows the transcript as messages, asks `doctor` to conclude, and takes its one answer.
+
+    `environment` is the one that the episode was played in.
+    """
 
     doctor: Doctor
-    environment: Consultation
+    environment: Environment
     sampling: Sampling = field(default_factory=Sampling)
 
     async def diagnose(self, episode: Episode) -> str:
         # As messages, not as past turns: the token ids of whoever gathered mean nothing to another model.
-        act = await self.doctor.act(episode.case, _transcript(episode), (), self.sampling)
+        shown = _transcript(episode, self.environment.conclude(episode.case))
+        act = await self.doctor.act(episode.case, shown, (), self.sampling)
         action = self.environment.read(act.completion.text)
         return action.content[0] if action.kind == DIAGNOSE and not act.completion.truncated else ""
 
 
-async def conclude(episode: Episode, diagnoser: Diagnoser) -> Episode:
-    """`episode` with its diagnosis, if it had one, replaced by the diagnoser's; without one it is OUT_OF_TURNS."""
+async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
+    """`episode`, played in `environment`, with the diagnoser's diagnosis in place of its own.
+
+    Where the diagnoser names none the episode is OUT_OF_TURNS.
+    """
     gathered = replace(episode, turns=_gathered(episode), ending=Ending.OUT_OF_TURNS)
     name = await diagnoser.diagnose(gathered)
     if not name:
         return gathered
-    last = Turn((), Completion(tagged(DIAGNOSE, name)), Action(DIAGNOSE, (name,)), Observation(done=True))
+    said, action = Completion(environment.write(DIAGNOSE, name)), Action(DIAGNOSE, (name,))
+    last = Turn((), said, action, Observation(done=True))
     return replace(gathered, turns=(*gathered.turns, last), ending=Ending.DIAGNOSED)
 
 
-def whole_record(case: Case, environment: Consultation) -> Episode:
-    """An episode that ends, undiagnosed, after one turn that revealed every fact: the oracle context for `conclude`."""
-    request = Action("ask", ("whole record",))
-    turn = Turn((), Completion(tagged(request.kind, *request.content)), request, environment.record(case))
+def whole_record(case: Case, environment: Environment, record: Consultation) -> Episode:
+    """An episode in `environment` that ends, undiagnosed, after one turn that revealed every fact.
+
+    It is the oracle context for `conclude`; `record` says what the facts sound like.
+    """
+    (request,) = WHOLE_RECORD.content
+    said = Completion(environment.write(WHOLE_RECORD.kind, request))
+    turn = Turn((), said, WHOLE_RECORD, record.record(case))
     return Episode(case, environment.open(case), (turn,), Ending.OUT_OF_TURNS)
 
 
@@ -55,9 +72,11 @@ def _gathered(episode: Episode) -> tuple[Turn, ...]:
     return tuple(turn for turn in episode.turns if turn.action.kind != DIAGNOSE)
 
 
-def _transcript(episode: Episode) -> Sequence[Message]:
+def _transcript(episode: Episode, closing: str) -> Sequence[Message]:
+    """What was said, with `closing` at its end, where the environment has not said it already."""
     messages = list(episode.opening)
     for turn in _gathered(episode):
         messages += [Message("assistant", turn.completion.text), *turn.observation.messages]
     last = messages.pop()
-    return [*messages, replace(last, content=f"{last.content}\n{CONCLUDE}")]
+    said = last.content if last.content.endswith(closing) else f"{last.content}\n{closing}"
+    return [*messages, replace(last, content=said)]

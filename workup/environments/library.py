@@ -141,6 +141,10 @@ class Library:
     def asks(self) -> bool:
         return False
 
+    @property
+    def searches(self) -> bool:
+        return True
+
     def known(self, case: Case) -> Evidence:
         """All findings of the kinds that are told are known: those that are not mentioned are normal."""
         normal: Evidence = {item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds}
@@ -165,6 +169,9 @@ class Library:
     def write(self, kind: str, content: str) -> str:
         """Whatever is no diagnosis is searched for."""
         return tagged(DIAGNOSIS if kind == DIAGNOSE else SEARCH, content)
+
+    def conclude(self, case: Case) -> str:
+        return CONCLUDE
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the library cannot be reached."""
@@ -219,10 +226,11 @@ class Library:
         return neutralise("\n".join(filter(None, (passage.title, text))))
 
     async def _search(self, queries: Sequence[str]) -> tuple[Passage, ...]:
-        """Every passage once, though several queries may find it."""
+        """Every passage once, though several queries may find it; other people's ids may repeat."""
         each = 1 if self.shape.subqueries else self.shape.passages
         found = await asyncio.gather(*(self.retriever.search(query, each) for query in queries))
-        return tuple({passage.id: passage for passages in found for passage in passages}.values())
+        once = {(one.id, one.title, one.text): one for passages in found for one in passages}
+        return tuple(once.values())
 
 
 def evidence(turn: Turn) -> str:

@@ -15,7 +15,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from workup.case import Case, Evidence, Fact, FixedSource, Kind, Source, evidence_of
+from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of, with_cases
 from workup.cases.files import Lazy
 from workup.environments.consultation import DIAGNOSE, MALFORMED, Consultation
 from workup.environments.lexical import chinese
@@ -147,6 +147,10 @@ class Questioning:
     def asks(self) -> bool:
         return True
 
+    @property
+    def searches(self) -> bool:
+        return False
+
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
 
@@ -171,6 +175,9 @@ class Questioning:
 
     def write(self, kind: str, content: str) -> str:
         return f"{ENGLISH.answering} {content}{_CLOSING} {END}" if kind == DIAGNOSE else f"{_ASKING} {content} {END}"
+
+    def conclude(self, case: Case) -> str:
+        return _wording(case).conclude
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the patient gives up."""
@@ -236,17 +243,8 @@ def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
     def told(cases: Sequence[Case]) -> Sequence[Case]:
         return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
 
-    return FixedSource(
-        source.name,
-        told(source.train),
-        told(source.test),
-        source.items,
-        source.diagnoses,
-        source.phrases,
-        source.knowledge,
-        (*source.notes, f"{share:.0%} of each case's facts are told at the outset."),
-        source.restricted,
-    )
+    note = f"{share:.0%} of each case's facts are told at the outset."
+    return with_cases(source, told(source.train), told(source.test), note)
 
 
 def _joined(facts: Sequence[Fact]) -> str:

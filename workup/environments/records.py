@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case, Evidence, Fact
+from workup.case import Case, Fact
 from workup.cases.leaks import WITHHELD
+from workup.environments.around import Around
 from workup.environments.consultation import DIAGNOSE, UNREADABLE, Consultation
 from workup.environments.patients import SECTIONS, answered_before, listed, told
 from workup.episode import Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered
 from workup.models.structured import ask
-from workup.ports import Environment, Model, Request
+from workup.ports import Model, Request
 from workup.text import normalise
 
 _LONGEST_RECORD = 20_000  # characters
@@ -39,7 +40,7 @@ class _Result(BaseModel):
     result: str = Field(min_length=1, max_length=_LONGEST_RESULT)
 
 
-class SimulatedRecord:
+class SimulatedRecord(Around):
     """An `Environment`: the consultation, whose every recorded result it passes on, with a model for the rest.
 
     The model is asked where the consultation reveals no fact. Its results carry no evidence; they name no diagnosis (checked,
@@ -49,42 +50,8 @@ class SimulatedRecord:
     """
 
     def __init__(self, record: Consultation, model: Model) -> None:
+        super().__init__(record)
         self.record, self._model = record, model
-
-    @property
-    def max_turns(self) -> int:
-        return self.record.max_turns
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        return self.record.stop
-
-    @property
-    def phrases(self) -> tuple[str, ...]:
-        return self.record.phrases
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return self.record.roles
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        return self.record.staffed(models)
-
-    @property
-    def asks(self) -> bool:
-        return self.record.asks
-
-    def known(self, case: Case) -> Evidence:
-        return self.record.known(case)
-
-    def open(self, case: Case) -> tuple[Message, ...]:
-        return self.record.open(case)
-
-    def read(self, text: str) -> Action:
-        return self.record.read(text)
-
-    def write(self, kind: str, content: str) -> str:
-        return self.record.write(kind, content)
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the model gives no usable result."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from workup.case import Case, Item, Source
 from workup.environments.consultation import DIAGNOSE, Consultation
+from workup.environments.discovery import Discovery
 from workup.environments.questioning import Questioning
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
@@ -50,12 +51,14 @@ class Teaching:
         U{0 … |F|} of the findings. In the questioning environment the embedded patient answers, whoever is to answer later.
         Raises UserError for a source without items and for an environment other than these two.
         """
-        if not isinstance(environment, Consultation | Questioning) or not source.items:
+        # A checker changes no answer: what the policy reads is the same without it.
+        world = environment.world if isinstance(environment, Discovery) else environment
+        if not isinstance(world, Consultation | Questioning) or not source.items:
             raise UserError(
                 f"no demonstrations can be made from '{source.name}': it needs a consultation or questions to a patient, and a "
                 "source that lists its items; leave out the warm start and begin with a policy that can converse"
             )
-        built_in = environment.built_in if isinstance(environment, Questioning) else environment
+        built_in = world.built_in if isinstance(world, Questioning) else world
         rng = np.random.default_rng([seed, index])
         case = source.train[int(rng.integers(len(source.train)))]
         diagnosis = built_in.write(DIAGNOSE, case.truth.diagnosis)

@@ -8,7 +8,7 @@ from string import ascii_uppercase
 
 from workup.case import Case
 from workup.ports import Judge
-from workup.text import normalise
+from workup.text import asserts, normalise
 
 _LONGEST = 4_000  # characters of an answer that are looked at
 _LETTERED = re.compile(r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL)
@@ -16,44 +16,53 @@ _PREFIX = re.compile(r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（
 _CUTS = tuple(map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+")))
 
 
+Key = tuple[str, bool]  # a text's normal form, and whether it asserts: "B12?" is not the option "B12"
+
+
 def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
     """The texts of the chosen options in the order of `options`; empty if any part of the answer names none.
 
-    An option is named by its text (normalised), by its letter, or by both where they agree: "C", "(c)", "C. Ceftriaxone". A
-    set is a list of such names ("A, C", "B和D") or capital letters without anything between ("BD"). Linear in the answer.
+    An option is named by its text (as `workup.text.same_name` compares), by its letter, or by both where
+    they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D") or capital
+    letters without anything between ("BD"). Naming an option twice is naming it: "AA" and "A, A" are "A".
+    Linear in the answer.
     """
-    places = _places(
-        answer[:_LONGEST], {normalise(option): place for place, option in reversed(list(enumerate(options)))}, len(options)
-    )
+    texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
+    places = _places(answer[:_LONGEST], texts, len(options))
     return tuple(options[place] for place in sorted(places))
 
 
-def _places(answer: str, texts: dict[str, int], count: int) -> frozenset[int]:
+def _key(text: str) -> Key:
+    return normalise(text), asserts(text)
+
+
+def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
     whole = _one(answer, texts, count)
     if whole is not None:
         return frozenset({whole})
     plain = _PREFIX.sub("", answer).strip()
-    if plain and plain.isascii() and plain.isalpha() and plain.isupper() and len(set(plain)) == len(plain) <= count:
-        letters = [ascii_uppercase.index(letter) for letter in plain]
-        return frozenset(letters) if max(letters) < count else frozenset()
+    if plain.isascii() and plain.isalpha() and plain.isupper():
+        letters = frozenset(map(ascii_uppercase.index, plain))
+        return letters if max(letters) < count else frozenset()
     for cut in _CUTS:
-        parts = [part for part in cut.split(plain) if part and part.strip()]
-        found = [_one(part, texts, count) for part in parts] if 1 < len(parts) <= count else []
+        parts = [part.strip() for part in cut.split(plain) if part.strip()]
+        names = dict.fromkeys(parts)
+        found = [_one(name, texts, count) for name in names] if len(parts) > 1 and len(names) <= count else []
         if found and None not in found:
             return frozenset(place for place in found if place is not None)
     return frozenset()
 
 
-def _one(name: str, texts: dict[str, int], count: int) -> int | None:
+def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
     """The place of the one option that `name` names; None where letter and text name different ones."""
-    by_text = texts.get(normalise(name))
+    by_text = texts.get(_key(name))
     lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
     if lettered is None:
         return by_text
     place = ascii_uppercase.find(normalise(lettered[1]).upper())
-    text = normalise(lettered[2] or "")
-    if text:
+    if normalise(lettered[2] or ""):
         # First of all by what stands behind the letter: normalising takes "A." for an article.
+        text = _key(lettered[2])
         return by_text if text not in texts else place if texts[text] == place else None
     return place if 0 <= place < count else None
 

@@ -36,6 +36,11 @@ class Account:
         """What the run has taken so far, by role and model."""
         return self.replies.costs(self.run)
 
+    def spent(self) -> float:
+        """The money that the run has been charged so far, by all its sessions and processes."""
+        with self._lock:
+            return self._read()
+
     async def reserve(self, amount: float) -> None:
         """Sets `amount` aside; `release` gives it back. Raises BudgetError when the budget does not allow it."""
         if self.budget is None or not amount:

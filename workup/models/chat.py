@@ -10,6 +10,7 @@ from typing import Any, Self
 from jinja2 import TemplateError
 
 from workup.errors import RolloutError, UserError
+from workup.models import hub
 from workup.models.local import LocalPolicy, load
 from workup.models.structured import in_words
 from workup.ports import Reply, Request, Sampling
@@ -44,7 +45,8 @@ class LocalChat:
         model, tokenizer = load(spec)
         if (folder := Path(spec)).is_dir():
             return cls(model, tokenizer, f"{folder.resolve().name}@{digest(folder)}")
-        return cls(model, tokenizer, f"{spec}@{getattr(model.config, '_commit_hash', None) or 'unknown'}")
+        commit = Path(hub.cached(spec) or "unknown").name  # the cache has a folder for each commit
+        return cls(model, tokenizer, f"{spec}@{commit}")
 
     async def complete(self, request: Request) -> Reply:
         """Raises RolloutError where the prompt does not fit the context, or the chat template refuses the messages."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from workup.errors import UserError, unknown
+from workup.mapping import leaves, load
 from workup.models.endpoint import EndpointSettings
 
 T = TypeVar("T", bound=BaseModel)
 NAME = "workup.yaml"
-LARGEST = 1_000_000  # bytes
 # The prefixes that providers give their keys; a digit must follow, so that names such as hf-internal-testing pass.
 _KEY = re.compile(
     r"(?<![\w-])(?:(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|ghp|r8|csk)[-_](?=[\w-]*\d)[\w-]{12,}|AIza[\w-]{30,}|Bearer\s+\S{8,})"
@@ -64,48 +62,19 @@ def places() -> tuple[Path, Path]:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, exactly as written: interpolations are refused, so that no variable's value is pasted."""
-    try:
-        if file.stat().st_size > LARGEST:
-            raise UserError(f"{file}: larger than {LARGEST} bytes")
-        plain = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except (OmegaConfBaseException, OSError, ValueError) as error:
-        raise UserError(f"{file}: {str(error).splitlines()[0][:200]}") from None
-    except UserError:
-        raise
-    except Exception as error:  # YAML's own errors have no common public base here
-        raise UserError(f"{file}: not readable as YAML ({type(error).__name__}{_line(error)})") from None
-    if not isinstance(plain, dict):
-        raise UserError(f"{file}: holds no mapping of settings")
-    values = {str(key): value for key, value in plain.items()}
+    """The mapping in a YAML file, exactly as written. Raises UserError, also where it holds a key."""
+    values = load(file)
     refuse_secrets(values, file)
     return values
 
 
-def _line(error: Exception) -> str:
-    """Where it is, without quoting it: the line may hold a key."""
-    mark = getattr(error, "problem_mark", None)
-    return f" in line {mark.line + 1}" if mark else ""
-
-
 def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
-    """Raises UserError where a key is written down or would be pasted in; the text does not quote it."""
-    for where, value in _leaves(values):
+    """Raises UserError where a key is written down; the text does not quote it."""
+    for where, value in leaves(values):
         named = _KEY.search(where[-1])
         place, name = f"{file}, field '{'.'.join(where[:-1] if named else where)}'", where[-1].lower()
         if named or name in _SECRETS or (isinstance(value, str) and _KEY.search(value)):
             raise UserError(f"{place}: keys are not written down; put api_key_env: NAME_OF_THE_VARIABLE that holds it")
-        if isinstance(value, str) and "${" in value:
-            raise UserError(f"{place}: ${{…}} is not filled in here; write the value, and for a key api_key_env: NAME")
-
-
-def _leaves(values: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    pairs = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list) else ()
-    for key, value in pairs:
-        yield (*where, str(key)), value
-        yield from _leaves(value, (*where, str(key)))
 
 
 def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:

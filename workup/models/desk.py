@@ -14,6 +14,7 @@ from workup.models.account import Account
 from workup.models.cached import Cached
 from workup.models.config import Config
 from workup.models.endpoint import ENDPOINT, Endpoint
+from workup.models.hub import weights
 from workup.models.replies import FILE, Replies, clear_errors
 from workup.models.warm import cache as users_cache
 from workup.ports import Model
@@ -40,20 +41,38 @@ class Desk:
         self.replay, self.fresh = replay, fresh
         self.folder = cache or users_cache() / ("restricted" if restricted else "")
         self._models: dict[str, Cached] = {}
+        self._name = ""
 
     def open(self, spec: str) -> Model:
         """`endpoint:NAME`, a model folder or a hub id.
 
-        Raises UserError where there is no such model, and for an endpoint that may not see restricted text.
+        Raises UserError where there is no such model, and for an endpoint that may not see restricted
+        text or whose key is missing; with `replay` no key is needed.
         """
         if spec not in self._models:
             self._models[spec] = self._endpoint(spec.removeprefix(ENDPOINT)) if spec.startswith(ENDPOINT) else self._local(spec)
         return self._models[spec]
 
+    def named(self, folder: Path) -> None:
+        """Tells the ledger which folder the run is, so that its costs are listed under that name.
+
+        Nothing is made for a run that opens no model.
+        """
+        self._name = str(folder.resolve())
+        if "_account" in self.__dict__:
+            self._account.replies.name(self.run, self._name)
+
     def costs(self) -> list[dict[str, Any]]:
         """What the run has taken so far, earlier sessions included: one row for each role and model, ready for JSON."""
         kept = (self.folder / FILE).exists()
         return [asdict(row) for row in self._account.costs()] if kept else []
+
+    @property
+    def spent(self) -> float | None:
+        """The money that the run has cost so far, earlier sessions included; None where no opened model has a price."""
+        prices = [model.price for model in self._models.values()]
+        priced = any(price.input or price.output for price in prices)
+        return self._account.spent() if priced else None
 
     @property
     def notes(self) -> list[str]:
@@ -69,7 +88,10 @@ class Desk:
     def _account(self) -> Account:
         if self.restricted:
             _private(self.folder)
-        return Account(Replies(self.folder / FILE), self.run, self.config.budget)
+        replies = Replies(self.folder / FILE)
+        if self._name:
+            replies.name(self.run, self._name)
+        return Account(replies, self.run, self.config.budget)
 
     def _endpoint(self, name: str) -> Cached:
         settings = self.config.endpoint(name)
@@ -78,10 +100,14 @@ class Desk:
                 f"the cases are restricted: their text may not go to endpoint '{name}' ({settings.base_url}); if your data-use "
                 "agreement allows it, say `trusted: true` there, else name a model folder"
             )
-        return Cached(Endpoint(settings), self._account, settings.price, replay=self.replay, fresh=self.fresh)
+        endpoint = Endpoint(settings)
+        if not self.replay:
+            endpoint.key()  # one that is missing is told before anything is made
+        return Cached(endpoint, self._account, settings.price, replay=self.replay, fresh=self.fresh)
 
     def _local(self, spec: str) -> Cached:
-        from workup.models.chat import LocalChat  # torch and transformers
+        weights(spec)  # a mistake is told without the wait for torch and transformers
+        from workup.models.chat import LocalChat
 
         return Cached(LocalChat.load(spec), self._account, replay=self.replay, fresh=self.fresh)
 

@@ -9,7 +9,6 @@ import math
 import os
 import random
 import re
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from urllib.parse import urlsplit
 
 import anyio
 from aiolimiter import AsyncLimiter
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from workup.errors import RolloutError, UserError
+from workup.models.keys import learn, without_keys
 from workup.models.structured import in_words
 from workup.ports import Reply, Request
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 OURS = {"model", "messages", "stream", "n", "response_format"}  # of the request's body: decided here, not by `parameters`
 LONGEST_BACKOFF = 30.0  # seconds
+LIMITS = "max_tokens", "max_completion_tokens"  # what the limit on an answer's length is called
+UNLIMITED = 2**15  # tokens that are read where `parameters` removes the limit
+TOKEN, AROUND = 128, 4096  # characters of the longest token, and of what may stand around an answer
+MOST = 10**9  # tokens of one call: more is no count
 # A retry is no warning: with this, stamina's message reaches whoever configured logging, and nobody's terminal else.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
@@ -43,8 +47,8 @@ class Price(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    input: float = Field(0.0, ge=0)
-    output: float = Field(0.0, ge=0)
+    input: float = Field(0.0, ge=0, description="money per million tokens of prompts")
+    output: float = Field(0.0, ge=0, description="money per million tokens of answers")
 
 
 class EndpointSettings(BaseModel):
@@ -110,15 +114,26 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int = Field(0, ge=0)
-    completion_tokens: int = Field(0, ge=0)
+    model_config = ConfigDict(strict=True)
+
+    prompt_tokens: int = Field(0, ge=0, le=MOST)
+    completion_tokens: int = Field(0, ge=0, le=MOST)
 
 
 class _Answer(BaseModel):
     """What we read of a chat completion; checked here, since the SDK lets any JSON pass."""
 
     choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage | None = None
+    usage: Any = None
+
+    def used(self) -> _Usage | str:
+        """The tokens that it took; where it does not say so in whole numbers, what it does instead."""
+        if self.usage is None:
+            return "does not say how many tokens it used"
+        try:
+            return _Usage.model_validate(self.usage)
+        except ValidationError:
+            return "says a number of tokens that cannot be"
 
 
 @dataclass(frozen=True)
@@ -142,8 +157,10 @@ class Endpoint:
         self.settings = settings
         self.notes: list[str] = []
         self._structured = settings.structured
+        if settings.api_key_env:
+            learn(os.environ.get(settings.api_key_env, "").strip())
         self._lines: dict[asyncio.AbstractEventLoop, tuple[_Line, AsyncGenerator[_Line, None]]] = {}
-        self._paused_until = 0.0  # time.monotonic(): the endpoint asked for silence until then
+        self._paused_until = -math.inf  # by the loop's clock; the endpoint asked for silence
 
     @property
     def name(self) -> str:
@@ -186,7 +203,7 @@ class Endpoint:
         """Whether to try again: True after our own backoff, or after this many seconds; not if that outlasts the deadline."""
         if asked is None:
             return True
-        self._paused_until = max(self._paused_until, time.monotonic() + asked)
+        self._paused_until = max(self._paused_until, anyio.current_time() + asked)
         wait = asked + random.uniform(0, self.settings.backoff)  # not all at once
         return wait if wait < clock.deadline - anyio.current_time() else False
 
@@ -196,7 +213,7 @@ class Endpoint:
         left = min(clock.deadline - anyio.current_time(), self.settings.deadline)
         clock.deadline = math.inf
         async with line.room:
-            while (pause := self._paused_until - time.monotonic()) > 0:
+            while (pause := self._paused_until - anyio.current_time()) > 0:
                 if pause > left:
                     raise RolloutError(f"{self.name}: asks for {pause:.0f} s of silence, longer than the deadline allows")
                 await anyio.sleep(pause)
@@ -222,33 +239,46 @@ class Endpoint:
         """One HTTP request. The error is returned: raised in here, it would drag the SDK's along, and with it the key."""
         from openai import OpenAIError
 
+        from workup.models import wire
         from workup.models.faults import explain
 
         body = self._body(request)
+        wire.allowed.set(wire.most(self._tokens(request)))
         try:
             with anyio.fail_after(self.settings.timeout):
                 raw = await line.client.chat.completions.with_raw_response.create(
                     model=body.pop("model"), messages=body.pop("messages"), extra_body=body
                 )
             return _Answer.model_validate_json(raw.content)
-        except (OpenAIError, TimeoutError, ValueError) as error:
+        except (OpenAIError, TimeoutError, ValueError, wire.Unread) as error:
             return explain(error, line.party)
 
     def _reply(self, answer: _Answer, request: Request) -> Reply:
         """Raises Passing for an answer without text; RolloutError where more attempts would end the same way."""
         from workup.models.faults import Passing
 
-        choice, usage = answer.choices[0], answer.usage
-        if usage is None:
-            self._note(f"{self.name} does not say how many tokens it used: the ledger counts none")
-        text, truncated = choice.message.content or "", choice.finish_reason == "length"
+        choice, usage = answer.choices[0], answer.used()
+        if isinstance(usage, str):
+            self._note(f"{self.name} {usage}: the ledger counts none")
+        text = without_keys(choice.message.content or "")
+        truncated = choice.finish_reason == "length"
         if truncated and not text.strip():
             raise RolloutError(f"{self.name}: all {request.max_tokens} tokens were spent before the answer began")
+        if len(text) > AROUND + TOKEN * (tokens := self._tokens(request)):
+            raise RolloutError(f"{self.name}: {len(text):,} characters are no answer of {tokens:,} tokens; it ignores the limit")
         if not text.strip():
-            said = choice.message.refusal or ("content filter" if choice.finish_reason == "content_filter" else "")
+            refused = without_keys(choice.message.refusal or "")
+            said = refused or ("content filter" if choice.finish_reason == "content_filter" else "")
             raise Passing(f"it refused: {said[:200]}" if said else "an empty answer")
-        read, written = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        return Reply(text, read, written, truncated)
+        if isinstance(usage, str):
+            return Reply(text, truncated=truncated)
+        return Reply(text, usage.prompt_tokens, usage.completion_tokens, truncated)
+
+    def _tokens(self, request: Request) -> int:
+        """The tokens that the answer may have, as the endpoint is told."""
+        told = {self.settings.max_tokens_name: request.max_tokens, **self.settings.parameters}
+        limits = [limit for name in LIMITS if isinstance(limit := told.get(name), int)]
+        return max(limits, default=UNLIMITED)
 
     def _body(self, request: Request) -> dict[str, Any]:
         limits = self.settings
@@ -294,10 +324,16 @@ class Endpoint:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
 
         from workup.models.faults import Party
+        from workup.models.wire import bound
 
-        limits, key = self.settings, self._key()
+        limits, key = self.settings, self.key()
         # No redirects: the text of a case goes to the address in the settings, and nowhere else. Timeouts are ours.
-        http = DefaultAsyncHttpxClient(follow_redirects=False, timeout=None)
+        http = DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            timeout=None,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [bound]},
+        )
         client = AsyncOpenAI(base_url=limits.base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
         party = Party(self.name, limits.base_url, limits.model, limits.api_key_env, limits.timeout, key)
         rate = AsyncLimiter(1, 60 / limits.requests_per_minute) if limits.requests_per_minute else None
@@ -306,8 +342,11 @@ class Endpoint:
         finally:
             await client.close()
 
-    def _key(self) -> str:
-        """The key, or "" where none is configured."""
+    def key(self) -> str:
+        """The key, or "" where none is configured.
+
+        Raises UserError where its environment variable is not set, or holds what cannot be a key.
+        """
         variable = self.settings.api_key_env
         if variable is None:
             return ""
@@ -315,6 +354,7 @@ class Endpoint:
             raise UserError(f"the environment variable {variable} is not set; {self.settings.base_url} takes its key from there")
         if not key.isascii() or not key.isprintable() or " " in key:
             raise UserError(f"the environment variable {variable} holds no key: it has spaces, control or non-ASCII characters")
+        learn(key)
         return key
 
 

@@ -16,6 +16,8 @@ from openai import APIConnectionError, APIStatusError, APITimeoutError
 from pydantic import ValidationError
 
 from workup.errors import RolloutError, UserError
+from workup.models.keys import without_keys
+from workup.models.wire import Unread
 
 PASSING = {408, 409, 425, 429}  # and every 5xx
 _FORMAT = re.compile(r"response_format|json_schema|json_object|structured.output|guided|grammar", re.IGNORECASE)
@@ -59,6 +61,9 @@ def explain(error: Exception, party: Party) -> Exception:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return Passing(f"an answer that is no chat completion ({f'{where}: ' if where else ''}{first['msg'][:80].lower()})")
+    for one in (error, error.__cause__):  # some versions of the SDK wrap what our hook raises
+        if isinstance(one, Unread):
+            return RolloutError(f"{party.name}: {one}")
     if isinstance(error, APIConnectionError):
         # The name only: some of these texts quote the header with the key.
         return Passing(f"the connection failed ({type(error.__cause__ or error).__name__})")
@@ -90,8 +95,7 @@ def _reason(error: APIStatusError, key: str) -> str:
 
 
 def _clean(text: str, key: str) -> str:
-    if key:
-        text = text.replace(key, "…")
+    text = without_keys(text.replace(key, "…") if key else text)
     text = " ".join("".join(c if c.isprintable() else " " for c in text[: 10 * _SHOWN]).split())
     return text[:_SHOWN]
 

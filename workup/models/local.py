@@ -24,6 +24,7 @@ from transformers.utils import logging as hf_logging
 
 from workup.episode import Completion, Message
 from workup.errors import UserError
+from workup.models.hub import opened
 from workup.ports import Sampling
 
 hf_logging.disable_progress_bar()  # a run has its own view
@@ -46,13 +47,13 @@ def load(path: str | Path, *, dtype: str = "float32", device: str | None = None)
     Raises UserError when there is nothing of the kind.
     """
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(where)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no policy at '{path}': {reason} (a model folder, a run folder, a hub id or 'tiny')") from error
-    return model.eval(), tokenizer
+
+    def make(place: str) -> tuple[Any, Any]:
+        tokenizer = AutoTokenizer.from_pretrained(place)
+        model = AutoModelForCausalLM.from_pretrained(place, dtype=getattr(torch, dtype))
+        return model.to(where).eval(), tokenizer
+
+    return opened(str(path), make)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here

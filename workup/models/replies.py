@@ -30,6 +30,7 @@ FORMAT = 1
 PATIENCE = 30.0  # seconds to wait for another process that writes
 UNWRITTEN = 1_000  # hits that a killed process may leave uncounted
 DAY = 86_400.0
+_NAMES = "CREATE TABLE IF NOT EXISTS names (run TEXT PRIMARY KEY, name TEXT)"
 # Requests are ten times as long as replies and are never looked up: apart, more of what is looked up stays in memory.
 _SCHEMA = """
 CREATE TABLE replies (
@@ -43,9 +44,10 @@ CREATE TABLE charges (
 CREATE INDEX charges_of_run ON charges (run);
 CREATE TABLE hits (run TEXT, role TEXT, model TEXT, count INTEGER, PRIMARY KEY (run, role, model));
 """
+_ROOM = "free some space there, shrink the cache with `workup cache prune`, or set WORKUP_CACHE to a folder on another disk"
 _HINTS = {
-    "SQLITE_FULL": "the disk is full; free some space, or shrink the cache with `workup cache prune`",
-    "SQLITE_IOERR": "the disk failed or is full",
+    "SQLITE_FULL": f"the disk is full; {_ROOM}",
+    "SQLITE_IOERR": f"the disk failed or is full; {_ROOM}",
     "SQLITE_READONLY": "it is read-only; set WORKUP_CACHE to a writable folder",
     "SQLITE_CANTOPEN": "it cannot be opened; set WORKUP_CACHE to a writable folder",
     "SQLITE_BUSY": "another process has been writing to it for too long; wait for it to end",
@@ -202,6 +204,16 @@ class Replies:
         paid = self.query("SELECT run FROM charges GROUP BY run ORDER BY min(id)")
         return list(dict.fromkeys(run for (run,) in [*paid, *self.query("SELECT DISTINCT run FROM hits")]))
 
+    def name(self, run: str, name: str) -> None:
+        """Say what people call `run`: the full path of its folder."""
+        with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (run, name))
+
+    def names(self) -> dict[str, str]:
+        """What people call the runs, by the runs' names in the ledger; not all of them have one."""
+        rows = self.query("SELECT run, name FROM names ORDER BY rowid")
+        return {str(run): str(name) for run, name in rows}
+
     def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a SELECT."""
         with clear_errors(self.path), self._reading:
@@ -265,13 +277,14 @@ def clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot use {path}: {error.strerror or error} (set WORKUP_CACHE to a writable folder)") from error
+        reason = error.strerror or error
+        raise UserError(f"cannot use the cache {path}: {reason} (set WORKUP_CACHE to a writable folder)") from error
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "")
         hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
         if hint is None:
             raise
-        raise UserError(f"cannot use {path}: {hint}") from error
+        raise UserError(f"cannot use the cache {path}: {hint}") from error
 
 
 def _write_one(connection: sqlite3.Connection, now: float, request: Asked, reply: Reply, charge: Charge) -> Reply:
@@ -317,12 +330,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version > FORMAT:
         raise UserError(f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); update workup")
     if version == FORMAT:
+        connection.execute(_NAMES)  # files of before have no such table
         return
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # what is pruned is given back while others use the file
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     if _version(connection) == 0:  # nobody was faster
-        for statement in _SCHEMA.split(";"):
+        for statement in (*_SCHEMA.split(";"), _NAMES):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
     connection.execute("COMMIT")

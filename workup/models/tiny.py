@@ -32,8 +32,8 @@ class TinySettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     width: int = Field(64, ge=8, le=4096, description="hidden size")
-    layers: int = Field(2, ge=1, le=64)
-    heads: int = Field(4, ge=1, le=64)
+    layers: int = Field(2, ge=1, le=64, description="how many")
+    heads: int = Field(4, ge=1, le=64, description="attention heads of a layer")
     context: int = Field(1024, ge=64, le=131_072, description="longest transcript in tokens")
 
 

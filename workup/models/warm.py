@@ -31,11 +31,29 @@ class Store:
         """Whether this warm start has been made before."""
         return any(_complete(path) for path in (self.folder, self.shared))
 
-    def load_into(self, model: Any) -> None:
-        """Puts the kept weights into `model`: the run's own copy where there is one, so that it goes on from what it had."""
+    def load_into(self, model: Any) -> str:
+        """Puts the kept weights into `model`; returns why they do not fit, or "" if they did.
+
+        The run's own copy comes first, so that it goes on from what it had. Weights that do not fit
+        may leave the model half loaded.
+        """
+        from safetensors import SafetensorError
         from safetensors.torch import load_model
 
-        load_model(model, str((self.folder if _complete(self.folder) else self.shared) / WEIGHTS))
+        why = "there are none"
+        for folder in filter(_complete, (self.folder, self.shared)):
+            try:
+                load_model(model, str(folder / WEIGHTS))
+            except (RuntimeError, SafetensorError, OSError) as error:
+                why = f"{folder}: {' '.join(str(error).split())[:200]}"
+            else:
+                return ""
+        return why
+
+    def discard(self) -> None:
+        """Forgets weights that do not fit, so that those of `save` take their place."""
+        for folder in (self.folder, self.shared):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def adopt(self) -> None:
         """Gives the run its own copy."""

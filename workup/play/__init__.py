@@ -58,7 +58,7 @@ def play(
     try:
         yours = round_.run(person, case)
     except (EOFError, KeyboardInterrupt) as left:
-        again = f"--case {index}" + (f" --seed {seed}" if seed else "")  # the seed also decides a source's split
+        again = f"--case {index}, and the rest of the command as it was"
         console.print(Text(f"\nYou left. The same patient again: {again}", style="dim"))
         if isinstance(left, KeyboardInterrupt):
             raise

@@ -8,13 +8,24 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from workup.case import Case, FixedSource, Source, Truth
 from workup.cases import jsonl, open_source
-from workup.cases.files import DOCUMENT_LIMIT, Lazy, checked, existing, line_at, parse_object, scan
+from workup.cases.files import (
+    DOCUMENT_LIMIT,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    line_at,
+    lines_of,
+    parse_object,
+    reading,
+)
 from workup.cases.jsonl import ProvenanceLine
-from workup.errors import UserError, unknown
+from workup.cases.rows import Filled, RowErrors
+from workup.errors import CaseError, UserError, unknown
 
 SPLITS = ("all", "train", "test")
 
@@ -41,24 +52,34 @@ class ReportLine(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: str = Field(min_length=1)
-    text: str = Field(min_length=1)
+    id: Filled
+    text: Filled
     restricted: bool = False
 
 
-def open_input(spec: str, *, split: str = "all", limit: int | None = None, seed: int = 0, reports: bool = False) -> Input:
+def open_input(
+    spec: str,
+    *,
+    split: str = "all",
+    limit: int | None = None,
+    seed: int = 0,
+    reports: bool = False,
+    strict: bool = False,
+) -> Input:
     """Opens `SCHEME:REST` or a jsonl file of cases; with `reports` also a jsonl file of reports or a folder of texts.
 
-    Raises UserError and CaseError.
+    Rows that are no cases, and texts that are no reports, are left out; with `strict` the first is
+    an error. Raises UserError and CaseError.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     if reports and (place := Path(spec).expanduser()).exists():
-        source = _folder(spec, place) if place.is_dir() else _lines(spec, place)
+        errors = RowErrors(strict=strict)
+        source = _folder(spec, place, errors) if place.is_dir() else _lines(spec, place, errors)
         if split != "all":
             raise UserError("raw reports have no split: leave --split out")
         return Input(source, [source.test], limit=limit)
-    source = open_source(_spec(spec, split), seed=seed)
+    source = open_source(_spec(spec, split), split=seed, strict=strict)
     sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[split]
     return Input(source, sides, _histories(source.name), limit)
 
@@ -75,38 +96,57 @@ def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:
     return jsonl.provenances(Path(rest.partition("#")[0]).expanduser()) if scheme == "jsonl" else {}
 
 
-def _folder(name: str, folder: Path) -> Source:
+def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise UserError(f"{folder} holds no .txt file; a folder of reports has one text file per report.")
+    sound = [file for file, _ in errors.read(files, _text)]
+    if not sound:
+        raise errors.nothing(UserError(f"{folder} holds no report."))
 
     def make(i: int) -> Case:
-        return _report(files[i].stem, _text(files[i]))
+        return _report(sound[i].stem, _text(sound[i]))
 
-    return FixedSource(name, (), Lazy(len(files), make))
+    return FixedSource(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
 
 
 def _text(path: Path) -> str:
+    """A report. Raises CaseError."""
+    with reading(path) as file:
+        raw = file.read(DOCUMENT_LIMIT)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            return file.read(DOCUMENT_LIMIT)
-    except (UnicodeDecodeError, OSError) as error:
-        raise UserError(f"{path} cannot be read as UTF-8 text.") from error
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1} is not UTF-8 (save the file as UTF-8)."
+        raise CaseError(problem, file=path) from error
+    if not text.strip():
+        raise CaseError("is blank.", file=path)
+    return text
 
 
-def _lines(name: str, path: Path) -> Source:
+def _lines(name: str, path: Path, errors: RowErrors) -> Source:
     offsets = array("Q")
     restricted = False
-    for line in scan(path):
-        row = checked(ReportLine, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
-        restricted |= row.restricted
+
+    def read(line: Line) -> ReportLine:
+        nonlocal restricted
+        value = parse_object(line.text, file=path, line=line.number)
+        restricted |= value.get("restricted") is True  # even where the line is no report
+        row = checked(ReportLine, value, file=path, line=line.number)
+        errors.once(row.id, file=path, line=line.number)
+        return row
+
+    for line, _ in errors.read(lines_of(path), read):
         offsets.append(line.offset)
+    if not offsets:
+        raise errors.nothing(UserError(f"{path} holds no report."))
 
     def make(i: int) -> Case:
         row = checked(ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)
         return _report(row.id, row.text)
 
-    return FixedSource(name, (), Lazy(len(offsets), make), restricted=restricted)
+    notes = errors.notes(name, listed=False)
+    return FixedSource(name, (), Lazy(len(offsets), make), notes=notes, restricted=restricted)
 
 
 def _report(id: str, text: str) -> Case:

@@ -1,4 +1,6 @@
-"""Several runs beside each other: one table, paired differences to the first run, curves overlaid."""
+"""Several runs beside each other: one table, differences to the first run, what success goes with,
+curves, transcripts.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from workup.errors import UserError
-from workup.report import curves, dynamics, tables
+from workup.report import curves, dynamics, leaves, outcomes, regression, tables, transcripts
 from workup.report.curves import Curve
-from workup.report.page import render, title
+from workup.report.page import category_caption, title
+from workup.report.regression import Regression
+from workup.report.rendering import render
+from workup.report.sheets import Sheet
 from workup.report.tables import CHANGED, HEADINGS, ON_REQUEST, Change, Ends
+from workup.report.transcripts import Player
 from workup.runs import Run
 from workup.runs.files import write_whole
-from workup.runs.summary import describe
-from workup.runs.words import ANCHORS, COLUMNS, DASH
+from workup.runs.summary import describe, seed_of
+from workup.runs.words import ANCHORS, COLUMNS, DASH, plus_minus
+
+REGRESSION = "what success goes with (logistic regression)"
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the compared runs; `doctor` is who is compared, `changes` its paired differences to the first run."""
+    """One of the compared runs; `doctor` is who is compared, `changes` its paired differences to
+    the first run.
+    """
 
     label: str
     run: Run
@@ -38,26 +45,40 @@ class Side:
         return self.label if self.doctor == "trained" else f"{self.label}: {self.doctor}"
 
 
-def compare(runs: Sequence[Run], html: Path | None = None, console: Console | None = None) -> None:
-    """Print the comparison of `runs` (differences to the first), and write it as one offline page to `html` if given.
+def compare(
+    runs: Sequence[Run],
+    html: Path | None = None,
+    console: Console | None = None,
+    *,
+    transcripts: bool = False,
+) -> None:
+    """Print the comparison of `runs` (differences to the first), and write it as an offline page to
+    `html` if given.
 
-    Of each run the trained policy is compared, or where there is none whoever was evaluated last. Raises UserError for a run
-    in which no one was evaluated.
+    The page has all transcripts in a folder of its name beside it; those of restricted cases only
+    if `transcripts` asks for them. Of each run the trained policy is compared, or where there is
+    none whoever was evaluated last. Raises UserError for a run in which no one was evaluated, and
+    for one that is named twice.
     """
     sides = _sides(runs)
     console = console or Console(highlight=False)
-    console.print(_results(sides))
+    found = regression.regress({side.row: side.run.outcomes(side.doctor) for side in sides})
+    _results(sides).show(console)
     for side in sides[1:]:
-        console.print(_differences(side, sides[0]))
+        _show_differences(console, side, sides[0])
+    _show_regression(console, found)
     trained = [curve for curve in map(_curve, sides) if curve.lines]
     if trained:
-        console.print(_dynamics(trained))
+        _dynamics(trained).show(console)
     if html is not None:
-        write_whole(html, render("compare.html", **_content(sides)))
+        _write(html, sides, found, asked=transcripts)
         console.print(f"page  {html}", soft_wrap=True, markup=False)
 
 
 def _sides(runs: Sequence[Run]) -> list[Side]:
+    folders = [run.path.resolve() for run in runs]
+    if twice := next((run for run, folder in zip(runs, folders, strict=True) if folders.count(folder) > 1), None):
+        raise UserError(f"{twice.path} is named twice; name different runs")
     names = [run.name for run in runs]
     labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
     doctors = [_doctor(run) for run in runs]
@@ -84,53 +105,106 @@ def _doctor(run: Run) -> str:
 
 
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
-    """The compared doctors, and the first run's anchors."""
+    """What the runs began with, the compared doctors, and the first run's anchors."""
     first = sides[0].run
     anchors = {doctor: describe(first, doctor) for doctor in first.doctors() if doctor in ANCHORS}
-    shown, rows = tables.headline({**{side.row: side.entry for side in sides}, **anchors}, Ends(None, None))
+    ends = {side.row: side.entry for side in sides}
+    shown, rows = tables.headline(
+        {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors}, Ends(None, None)
+    )
     return [HEADINGS[metric] for metric in shown], rows
 
 
-def _results(sides: Sequence[Side]) -> Table:
+def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
+    """The policies that runs began with, by row: one row where all of them had the same."""
+    found = {side.label: describe(side.run, doctor) for side in sides if doctor in side.run.doctors() and side.doctor != doctor}
+    entries = list(found.values())
+    if len(found) == len(sides) and all(entry == entries[0] for entry in entries):
+        return {doctor: entries[0]}
+    return {f"{label}: {doctor}": entry for label, entry in found.items()}
+
+
+def _results(sides: Sequence[Side]) -> Sheet:
     headings, rows = _rows(sides)
-    shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]  # what fits a terminal
-    sizes = ", ".join(f"{row.name} {row.size}" for row in rows if row.role != "anchor")
-    table = Table(box=SIMPLE_HEAD, caption=escape(sizes), caption_justify="left")
-    table.add_column("", overflow="fold")
-    for place in shown:
-        table.add_column(headings[place], justify="right", no_wrap=True)
-    for row in rows:
-        style = "dim" if row.role == "anchor" else ""
-        table.add_row(escape(row.name), *(row.cells[place].text for place in shown), style=style)
-    return table
+    shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]
+    sizes = dict.fromkeys(row.size for row in rows if row.role != "anchor")
+    told = [f"{row.name}: {row.size}" for row in rows if row.role != "anchor"]
+    return Sheet(
+        ["", *(headings[place] for place in shown)],
+        [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
+        caption=f"{next(iter(sizes))} each" if len(sizes) == 1 else "; ".join(told),
+        styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
+    )
 
 
-def _differences(side: Side, first: Side) -> Table | str:
+def _show_differences(console: Console, side: Side, first: Side) -> None:
     if not side.changes:
-        return f"{side.row} and {first.row} were evaluated on different cases: no paired difference.\n"
+        both = f"{side.row} and {first.row} were evaluated on different cases"
+        console.print(f"{both}: no paired difference.\n", markup=False)
+        return
+    rows = [(HEADINGS[each.metric], each.by, each.interval, "clear" if each.sure else "unclear") for each in side.changes]
     title = f"{side.row} − {first.row}, paired over {side.changes[0].cases:,} cases"
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    for heading in ("", "difference", "95 % interval", ""):
-        table.add_column(heading, justify="right" if heading else "left")
-    for change in side.changes:
-        table.add_row(HEADINGS[change.metric], change.by, change.interval, "clear" if change.sure else "unclear")
-    return table
+    Sheet(("", "difference", "95 % interval", ""), rows, title).show(console)
+
+
+def _show_regression(console: Console, found: Regression) -> None:
+    notes = "; ".join(found.notes)
+    if found.problem:
+        console.print(f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False)
+        return
+    caption = f"{found.rests_on}, standard errors clustered by case{f'; {notes}' if notes else ''}"
+    headings = ("", "coefficient (error)", "p", "CRAFT, Table 2", "p")
+    Sheet(headings, regression.rows(found), REGRESSION, caption).show(console)
 
 
 def _curve(side: Side) -> Curve:
     return Curve(side.label, curves.reinforced(list(side.run.metrics())))
 
 
-def _dynamics(trained: Sequence[Curve]) -> Table:
+def _dynamics(trained: Sequence[Curve]) -> Sheet:
     """How the runs trained, by `dynamics.COMPARED`; columns that none of them has are left out."""
     rows = {curve.label: dynamics.compared(curve) for curve in trained}
     shown = [place for place in range(len(dynamics.COMPARED)) if any(row[place] != DASH for row in rows.values())]
-    table = Table(title="training, late stage: the last 30 % of the steps", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("", *(dynamics.COMPARED[place] for place in shown)):
-        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
-    for label, row in rows.items():
-        table.add_row(escape(label), *(row[place] for place in shown))
-    return table
+    return Sheet(
+        ["", *(dynamics.COMPARED[place] for place in shown)],
+        [[label, *(row[place] for place in shown)] for label, row in rows.items()],
+        "training, late stage: the last 30 % of the steps",
+    )
+
+
+def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool) -> None:
+    restricted = any(side.run.config.get("restricted") for side in sides)
+    players = [] if restricted and not asked else [Player(side.row, side.run, side.doctor) for side in sides]
+    content = _content(sides) | {"regression": found, "effects": regression.rows(found)} | _encounters(players)
+    folder = html.with_name(f"{html.stem}-transcripts")
+    more = leaves.write(folder, players, content["title"], html.name, private=restricted)
+    page = render("compare.html", **content, folder=folder.name, leaves=more, withheld=not players)
+    write_whole(html, page, private=restricted)
+
+
+def _encounters(players: Sequence[Player]) -> dict[str, Any]:
+    chosen = transcripts.groups([each.run.outcomes(each.doctor) for each in players], between=" · ")
+    meetings = list(transcripts.shown(players, chosen))
+    return {"groups": chosen, "meetings": meetings, **transcripts.legend(meetings)}
+
+
+def _figures(sides: Sequence[Side]) -> dict[str, Any]:
+    """Accuracy by category, and against what was found (CRAFT's Figs. 2 and 3), of every run; as
+    landmarks the first run's anchors, and its policy before training.
+    """
+    first, rows = sides[0], {side.row: side.entry for side in sides}
+    found = tables.by_category({side.row: side.run.outcomes(side.doctor) for side in sides}, seed_of(first.run))
+    start = Ends.of(first.run.doctors()).before
+    before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
+    marks = {doctor: describe(first.run, doctor) for doctor in first.run.doctors() if doctor in ANCHORS}
+    looks = outcomes.looks([*rows, *before, *marks], before=next(iter(before), None))
+    return {
+        "scatter": outcomes.against_accuracy(tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])),
+        "category_figure": outcomes.by_category(found, looks),
+        "category_caption": category_caption(found),
+        "categories": found,
+        "plus_minus": plus_minus,
+    }
 
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
@@ -149,5 +223,6 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "dynamic_headings": dynamics.COMPARED,
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
         "untrained": [curve.label for curve in drawn if not curve.lines],
+        **_figures(sides),
         "windows": {curve.label: curve.window for curve in drawn if curve.lines},
     }

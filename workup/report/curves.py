@@ -1,4 +1,6 @@
-"""Figures over training: learning curves with the anchors drawn in, where the reward came from, and the optimiser's health."""
+"""Figures over training: learning curves with the anchors drawn in, where the reward came from, and
+the optimiser's health.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from workup.report.plotting import COLOURS, SERIES, Floats, figure, new, smooth, thin
+from workup.report.plotting import (
+    COLOURS,
+    SERIES,
+    Drawing,
+    Floats,
+    Key,
+    figure,
+    panel,
+    series,
+    series_key,
+    smooth,
+    thin,
+    tidy,
+)
 from workup.runs.words import ANCHORS
 from workup.statistics import Estimate
 
@@ -31,6 +45,7 @@ HEALTH = {
     "entropy": "Entropy (nats)",
     "tokens_per_second": "Tokens per second",
 }
+HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
 SHORT = {"random doctor": "random", "told information": "told", "greedy information": "greedy", "full information": "full"}
 DASHES = {
     "random doctor": (0, (1, 2)),
@@ -79,113 +94,113 @@ Levels = Mapping[str, Mapping[str, Estimate]]  # doctor → metric → estimate
 
 
 @figure
-def learning(curve: Curve, levels: Levels, ends: Levels) -> Figure | None:
-    """One panel per metric: every step thin, their mean thick, the anchors as labelled lines, and the held-out
-    evaluations before and after training (`ends`, in that order) as points with their intervals."""
+def learning(curve: Curve, levels: Levels, ends: Levels) -> Drawing | None:
+    """One panel per metric: every step thin, their mean thick, the anchors as labelled lines, and
+    the held-out evaluations before and after training (`ends`, in that order) as points with their
+    intervals.
+    """
     shown = [metric for metric in PANELS if any(value is not None for value in curve.values(metric))]
-    if not shown:
-        return None
-    rows = math.ceil(len(shown) / 3)
-    made, axes = new("Learning curves with the anchors as horizontal lines", rows, 3, 2.35 * rows)
-    for ax, metric in zip(axes, shown, strict=False):
-        ax.set_title(PANELS[metric])
-        _curve(ax, curve, metric, COLOURS["after"], faint=True)
-        _borders(ax, curve)
+    panels = []
+    for metric in shown:
+        ax = panel(PANELS[metric], HEIGHT)
+        _curve(ax, curve, metric, faint=True, color=COLOURS["after"])
         name = "return" if metric == "reward" else metric
         _evaluations(ax, [end.get(name) for end in ends.values()], len(curve.lines))
         _anchors(ax, {doctor: levels[doctor][name].mean for doctor in levels if name in levels[doctor]})
-    _tidy(axes, len(shown), "step")
-    return made
+        _steps(ax, curve)
+        panels.append(ax)
+    return Drawing("Learning curves with the anchors as horizontal lines", panels) if panels else None
 
 
 @figure
-def overlaid(curves: Sequence[Curve]) -> Figure | None:
+def overlaid(curves: Sequence[Curve]) -> Drawing | None:
     """The smoothed curves of several runs, one panel per metric."""
     shown = [metric for metric in PANELS if any(any(v is not None for v in curve.values(metric)) for curve in curves)]
-    if not shown:
-        return None
-    rows = math.ceil(len(shown) / 3)
-    made, axes = new("Learning curves of the compared runs", rows, 3, 2.35 * rows)
-    for ax, metric in zip(axes, shown, strict=False):
-        ax.set_title(PANELS[metric])
+    panels = []
+    for metric in shown:
+        ax = panel(PANELS[metric], HEIGHT)
         for number, curve in enumerate(curves):
-            _curve(ax, curve, metric, SERIES[number % len(SERIES)], faint=False)
-    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    _tidy(axes, len(shown), "step")
-    return made
+            _curve(ax, curve, metric, faint=False, **series(number))
+        _steps(ax)
+        panels.append(ax)
+    keys = [series_key(curve.label, number) for number, curve in enumerate(curves)]
+    return Drawing("Learning curves of the compared runs", panels, keys) if panels else None
 
 
 @figure
-def health(lines: Sequence[Mapping[str, Any]]) -> Figure | None:
+def health(lines: Sequence[Mapping[str, Any]]) -> Drawing | None:
     """Loss by stage, and KL, entropy and speed where they were logged."""
     stages = list(dict.fromkeys(line["stage"] for line in lines))
-    found = [
-        (f"{title} · {stage}", Curve(stage, [line for line in lines if line["stage"] == stage]), metric)
-        for stage in stages
-        for metric, title in HEALTH.items()
-    ]
-    shown = [panel for panel in found if any(value is not None for value in panel[1].values(panel[2]))]
-    if not shown:
-        return None
-    rows = math.ceil(len(shown) / 3)
-    made, axes = new("Loss, KL, entropy and speed over training", rows, 3, 2.0 * rows)
-    for ax, (title, curve, metric) in zip(axes, shown, strict=False):
-        ax.set_title(title)
-        _curve(ax, curve, metric, COLOURS["before"], faint=True)
-    _tidy(axes, len(shown), "step")
-    return made
+    panels = []
+    for stage in stages:
+        curve = Curve(stage, [line for line in lines if line["stage"] == stage])
+        for metric in (name for name in HEALTH if any(value is not None for value in curve.values(name))):
+            ax = panel(f"{HEALTH[metric]} · {stage}", HEIGHT)
+            _curve(ax, curve, metric, faint=True, color=COLOURS["before"])
+            _steps(ax)
+            panels.append(ax)
+    return Drawing("Loss, KL, entropy and speed over training", panels) if panels else None
 
 
 @figure
-def parts(curve: Curve, additive: bool) -> Figure | None:
+def parts(curve: Curve, additive: bool) -> Drawing | None:
     """The reward's parts over training: stacked where they add up to it, else as lines beside it."""
     names = list(dict.fromkeys(name for line in curve.lines for name in line.get("parts") or {}))
     if not names:
         return None
-    made, (ax,) = new("Where the reward came from, over training", 1, 1, 2.6)
-    series = [smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window) for name in names]
+    ax = panel("", 2.6, WIDE)
+    values = [smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window) for name in names]
     index = thin(len(curve.lines))
-    _stack(ax, names, series, index) if additive else _lines(ax, names, series, index)
+    keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
     total = smooth(curve.values("reward"), curve.window)
-    ax.plot(index + 1, total[index], color=COLOURS["ink"], linewidth=1.8, label="reward")
+    ax.plot(index + 1, total[index], color=COLOURS["ink"], linewidth=1.8)
     ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), reverse=True)
-    _tidy([ax], 1, "step")
-    return made
+    _steps(ax)
+    return Drawing("Where the reward came from, over training", [ax], [Key("reward", COLOURS["ink"], "━━"), *keys])
 
 
-def _stack(ax: Axes, names: Sequence[str], series: Sequence[Floats], index: Any) -> None:
+def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
     """Positive parts pile up from zero, negative ones hang below it."""
+    keys = []
     for sign in (1, -1):
         base = np.zeros(len(index))
-        for number, (name, values) in enumerate(zip(names, series, strict=True)):
-            if (np.nanmean(values) < 0) == (sign < 0):
-                top = base + np.nan_to_num(values[index])
-                label = f"− {name}" if sign < 0 else name
-                ax.fill_between(index + 1, base, top, color=SERIES[number % 6], alpha=0.75, linewidth=0, label=label)
+        for number, (name, column) in enumerate(zip(names, values, strict=True)):
+            if (np.nanmean(column) < 0) == (sign < 0):
+                top = base + np.nan_to_num(column[index])
+                colour = SERIES[number % len(SERIES)]
+                ax.fill_between(index + 1, base, top, color=colour, alpha=0.75, linewidth=0)
+                keys.append(Key(f"− {name}" if sign < 0 else name, colour, "■"))
                 base = top
+    return keys
 
 
-def _lines(ax: Axes, names: Sequence[str], series: Sequence[Floats], index: Any) -> None:
-    for number, (name, values) in enumerate(zip(names, series, strict=True)):
-        ax.plot(index + 1, values[index], color=SERIES[number % 6], label=name)
+def _lines(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
+    for number, column in enumerate(values):
+        ax.plot(index + 1, column[index], **series(number))
+    return [series_key(name, number) for number, name in enumerate(names)]
 
 
-def _curve(ax: Axes, curve: Curve, metric: str, colour: str, *, faint: bool) -> None:
+def _curve(ax: Axes, curve: Curve, metric: str, *, faint: bool, **look: Any) -> None:
     values = curve.values(metric)
     if all(value is None for value in values):
         return
     index = thin(len(values))
     if faint and curve.window > 1:
         raw = np.array([np.nan if value is None else value for value in values])
-        ax.plot(index + 1, raw[index], color=colour, alpha=0.25, linewidth=0.7)
-    ax.plot(index + 1, smooth(values, curve.window)[index], color=colour, linewidth=1.8, label=curve.label)
+        ax.plot(index + 1, raw[index], alpha=0.25, linewidth=0.7, **look)
+    ax.plot(index + 1, smooth(values, curve.window)[index], linewidth=1.8, **look)
 
 
-def _borders(ax: Axes, curve: Curve) -> None:
-    for steps, name in curve.borders:
+def _steps(ax: Axes, curve: Curve | None = None) -> None:
+    """The axis of the steps, with the borders of the stages of `curve`, whose names stand at their
+    top.
+    """
+    tidy(ax)
+    ax.set_xlabel("step")
+    for steps, name in curve.borders if curve else ():
         ax.axvline(steps + 0.5, color=COLOURS["muted"], linewidth=0.6)
-        ax.annotate(name, (steps + 0.5, 1), xycoords=("data", "axes fraction"), fontsize=6.5, color=COLOURS["muted"])
+        style: dict[str, Any] = {"fontsize": 6.5, "color": COLOURS["muted"], "va": "top", "rotation": 90}
+        ax.annotate(name, (steps + 0.5, 0.98), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
 
 
 def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
@@ -199,7 +214,9 @@ def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
 
 
 def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
-    """A line per anchor, with its name to the right of the panel; names that would touch are moved apart."""
+    """A line per anchor, with its name to the right of the panel; names that would touch are moved
+    apart.
+    """
     known = sorted((mean, doctor) for doctor, mean in means.items() if doctor in ANCHORS and math.isfinite(mean))
     for mean, doctor in known:
         ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=DASHES[doctor])
@@ -211,19 +228,10 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Sorted `places`, moved as little as possible (least squares) so that neighbours lie at least `gap` apart."""
+    """Sorted `places`, moved as little as possible (least squares) so that neighbours lie at least
+    `gap` apart.
+    """
     if len(places) < 2:
         return list(places)
     steps = gap * np.arange(len(places))
     return list(isotonic_regression(np.asarray(places) - steps).x + steps)
-
-
-def _tidy(axes: Sequence[Axes], used: int, label: str) -> None:
-    for ax in axes[used:]:
-        ax.remove()
-    for ax in axes[max(0, used - 3) : used]:
-        ax.set_xlabel(label)
-    for ax in axes[:used]:
-        ax.margins(x=0.03)
-        ax.locator_params(axis="y", nbins=5)
-        ax.locator_params(axis="x", nbins=5, integer=True)

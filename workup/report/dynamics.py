@@ -1,4 +1,5 @@
-"""How a training run went, in figures: trends, late-stage volatility and what moved together (C-MIG CM-17, Tables 2 and 8 to 11).
+"""How a training run went, in figures: trends, late-stage volatility and what moved together (C-MIG
+CM-17, Tables 2 and 8 to 11).
 
 All of it is worked out from metrics.jsonl: one value per step of the stages that a reward drove.
 """
@@ -12,10 +13,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from workup.report.curves import Curve
-from workup.report.plotting import COLOURS, Floats, figure, new, smooth, thin
+from workup.report.curves import HEIGHT, Curve
+from workup.report.plotting import COLOURS, Drawing, Floats, figure, panel, smooth, thin, tidy
 from workup.runs.words import DASH
 
 LATE = 0.3
@@ -38,11 +38,13 @@ PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One metric over training: its mean, the least-squares line over the steps, and its late stage.
+    """One metric over training: its mean, the least-squares line over the steps, and its late
+    stage.
 
-    `slope` is per step; `r2` is the share of the variance that the line explains, within [0, 1]; `std` is the sample
-    standard deviation of the late stage (its volatility), `cv` its population standard deviation over its absolute mean.
-    NaN is what too few steps, a constant or a mean of 0 leave undefined.
+    `slope` is per step; `r2` is the share of the variance that the line explains, within [0, 1];
+    `std` is the sample standard deviation of the late stage (its volatility), `cv` its population
+    standard deviation over its absolute mean. NaN is what too few steps, a constant or a mean of 0
+    leave undefined.
     """
 
     name: str
@@ -58,7 +60,9 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Pearson's r of two metrics over the steps that have both, as logged and smoothed over `window` steps."""
+    """Pearson's r of two metrics over the steps that have both, as logged and smoothed over
+    `window` steps.
+    """
 
     one: str
     other: str
@@ -87,7 +91,9 @@ def trend(name: str, values: Sequence[float | None]) -> Trend:
 
 
 def together(one: str, other: str, values: Sequence[float | None], others: Sequence[float | None], window: int) -> Together:
-    """How two metrics move together; smoothing over `window` steps takes the noise of single batches out of both."""
+    """How two metrics move together; smoothing over `window` steps takes the noise of single
+    batches out of both.
+    """
     pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
     a, b = np.array(pairs, dtype=float).reshape(-1, 2).T
     smoothed = pearson(*(smooth(column.tolist(), window) for column in (a, b))) if pairs else math.nan
@@ -98,15 +104,19 @@ def pearson(x: Floats, y: Floats) -> float:
     """r ∈ [−1, 1]; NaN for fewer than two steps or a constant."""
     if len(x) < 2 or not np.ptp(x) or not np.ptp(y):
         return math.nan
-    return float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
+    from scipy.stats import pearsonr  # takes half a second to load
+
+    return float(pearsonr(x, y).statistic)
 
 
 def line(x: Floats, y: Floats) -> tuple[float, float]:
     """(slope, R²) of the least-squares line; NaN for fewer than two steps, R² also for a constant."""
     if len(x) < 2:
         return math.nan, math.nan
-    slope = float(np.cov(x, y)[0, 1] / x.var(ddof=1)) if np.ptp(y) else 0.0
-    return slope, pearson(x, y) ** 2
+    from scipy.stats import linregress
+
+    found = linregress(x, y)
+    return float(found.slope), float(found.rvalue) ** 2 if np.ptp(y) else math.nan
 
 
 def late(values: Floats) -> Floats:
@@ -115,7 +125,9 @@ def late(values: Floats) -> Floats:
 
 
 def trends(curve: Curve) -> list[Trend]:
-    """Every metric of `ROWS` that was logged, and every part of the reward; without those that never were anything but 0."""
+    """Every metric of `ROWS` that was logged, and every part of the reward; without those that
+    never were anything but 0.
+    """
     found = {name: values(curve, name) for name in ROWS} | dict(parts(curve))
     return [trend(name, column) for name, column in found.items() if any(column)]
 
@@ -149,9 +161,11 @@ def heading(name: str) -> str:
 
 
 def cells(found: Trend) -> list[str]:
-    """For a table: mean, slope per 100 steps, R², and of the late stage mean, standard deviation and CV.
+    """For a table: mean, slope per 100 steps, R², and of the late stage mean, standard deviation
+    and CV.
 
-    The deviation is the sample's; that of the gradient norm the population's, as in the paper's figures.
+    The deviation is the sample's; that of the gradient norm the population's, as in the paper's
+    figures.
     """
     std = found.population_std if found.name == "grad_norm" else found.std
     return [plain(value) for value in (found.mean, 100 * found.slope, found.r2, found.late_mean, std, found.cv)]
@@ -161,7 +175,9 @@ COMPARED = ("r", "r smoothed", "entropy slope", "entropy R²", "σ accuracy", "�
 
 
 def compared(curve: Curve) -> list[str]:
-    """One run's row beside others', by `COMPARED`: r is that of accuracy with the first of `PAIRS` that was logged."""
+    """One run's row beside others', by `COMPARED`: r is that of accuracy with the first of `PAIRS`
+    that was logged.
+    """
     by_name = {found.name: found for found in trends(curve)}
     pair = next(iter(correlations(curve)), None)
     entropy, norm, length = (by_name.get(name) for name in ("entropy", "grad_norm", "length"))
@@ -180,18 +196,20 @@ def plain(value: float) -> str:
 
 
 @figure
-def drawn(curve: Curve) -> Figure | None:
-    """Entropy, gradient norm, response length and Doc_Hit over training: smoothed, with the line of their trend, and the late
-    stage shaded."""
-    shown = [name for name in PLOTTED if sum(value is not None for value in values(curve, name)) > 1]
-    if not shown:
-        return None
-    made, axes = new("Training dynamics", 1, len(shown), 2.4)
-    for ax, name in zip(axes, shown, strict=True):
-        ax.set_title(heading(name)[:1].upper() + heading(name)[1:])
-        ax.set_xlabel("step")
-        _draw(ax, values(curve, name), curve.window)
-    return made
+def drawn(curve: Curve) -> Drawing | None:
+    """Entropy, gradient norm, response length and Doc_Hit over training: smoothed, with the line of
+    their trend, and the late stage shaded.
+    """
+    panels = []
+    for name in PLOTTED:
+        column = values(curve, name)
+        if sum(value is not None for value in column) > 1:
+            ax = panel(heading(name)[:1].upper() + heading(name)[1:], HEIGHT)
+            _draw(ax, column, curve.window)
+            tidy(ax)
+            ax.set_xlabel("step")
+            panels.append(ax)
+    return Drawing("Training dynamics", panels) if panels else None
 
 
 def _draw(ax: Axes, column: Sequence[float | None], window: int) -> None:

@@ -3,68 +3,133 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from rich.cells import cell_len, set_cell_size
 
-from workup.report.curves import SHORT, Curve, apart
-from workup.report.plotting import COLOURS, Floats, figure, new, smooth, thin
+from workup.report.curves import WIDE, Curve
+from workup.report.plotting import (
+    COLOURS,
+    Drawing,
+    Key,
+    figure,
+    panel,
+    points,
+    points_key,
+    smooth,
+    thin,
+    tidy,
+)
+from workup.report.tables import Categories
+from workup.runs.words import ANCHORS
 from workup.statistics import Estimate
 
+Look = tuple[dict[str, Any], Key]  # for matplotlib, and for the legend
+Looks = Mapping[str, Look]  # by doctor
 MOST = 25  # categories drawn
+LONGEST = 30  # columns of a terminal that a category's name may take; a Chinese character takes two
+LANDMARKS = (
+    ("X", "✖"),
+    ("*", "★"),
+    ("P", "✚"),
+    ("p", "⬟"),
+)  # of the anchors: matplotlib's name, and how a key writes it
+SHARES = {
+    "coverage": "share of the findings found",
+    "noise": "noise share of these",
+    "critical": "critical share of these",
+}
 
 
 @figure
-def by_category(names: Sequence[str], doctors: Mapping[str, Sequence[Estimate]]) -> Figure | None:
-    """A row per category (at most 25): each doctor's accuracy with its interval; the first doctor hollow."""
-    if not names:
+def by_category(found: Categories, looks: Looks) -> Drawing | None:
+    """A row per category (the 25 commonest): each doctor's accuracy with its interval, the doctors
+    below each other.
+    """
+    groups = list(found.groups.items())[:MOST]
+    if not groups:
         return None
-    names = names[:MOST]
-    made, (ax,) = new("Accuracy by disease category", 1, 1, 0.7 + 0.3 * len(names))
-    rows = np.arange(len(names), dtype=float)
+    doctors = found.accuracies
+    ax = panel("", 0.45 + len(groups) * (0.14 + 0.13 * len(doctors)), WIDE)
     for number, (doctor, estimates) in enumerate(doctors.items()):
-        first = number == 0 and len(doctors) > 1
-        _row_points(ax, rows + 0.14 * (1 if first else -1) * (len(doctors) > 1), estimates[:MOST], doctor, hollow=first)
-    ax.set_yticks(rows, [f"{name}  (n = {next(iter(doctors.values()))[row].n})" for row, name in enumerate(names)])
-    ax.set_ylim(len(names) - 0.5, -0.5)
+        shift = 0.7 * ((number + 0.5) / len(doctors) - 0.5)
+        _row_points(ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0])
+    ax.set_yticks(range(len(groups)), [f"{_short(name)} ({size:,})" for name, size in groups])
+    ax.set_ylim(len(groups) - 0.5, -0.5)
     ax.set_xlim(-0.02, 1.02)
     ax.grid(visible=True, axis="x")
     ax.grid(visible=False, axis="y")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     ax.set_xlabel("accuracy")
-    return made
+    return Drawing("Accuracy by disease category", [ax], [looks[doctor][1] for doctor in doctors])
 
 
-def _row_points(ax: Axes, rows: Floats, estimates: Sequence[Estimate], doctor: str, *, hollow: bool) -> None:
-    colour = COLOURS["before" if hollow else "after"]
+def _short(name: str) -> str:
+    return name if cell_len(name) <= LONGEST else set_cell_size(name, LONGEST - 1).rstrip() + "…"
+
+
+def _row_points(ax: Axes, rows: Sequence[float], estimates: Sequence[Estimate], look: Mapping[str, Any]) -> None:
     means = np.array([estimate.mean for estimate in estimates])
     ends = np.array([(estimate.mean - estimate.low, estimate.high - estimate.mean) for estimate in estimates]).T
-    face = COLOURS["paper"] if hollow else colour
-    marker: dict[str, Any] = {"fmt": "o", "markersize": 5, "markerfacecolor": face, "color": colour}
-    ax.errorbar(means, rows, xerr=np.clip(np.nan_to_num(ends), 0, None), label=doctor, linewidth=1.2, **marker)
+    ax.errorbar(
+        means,
+        rows,
+        xerr=np.clip(np.nan_to_num(ends), 0, None),
+        linestyle="",
+        linewidth=1.1,
+        markersize=4.5,
+        **look,
+    )
 
 
 @figure
-def against_accuracy(doctors: Mapping[str, Mapping[str, Estimate]], curve: Curve) -> Figure | None:
-    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2): every doctor a point, training a path."""
-    titles = {"coverage": "share of the findings found", "noise": "noise share of these", "critical": "critical share of these"}
-    if not any(_known(metrics, "accuracy", name) for metrics in doctors.values() for name in titles):
-        return None
-    made, axes = new("Accuracy against coverage, noise and critical share", 1, 3, 2.9, sharey=True)
-    for ax, (name, title) in zip(axes, titles.items(), strict=True):
-        _path(ax, curve, name)
+def against_accuracy(doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks, curve: Curve) -> Drawing | None:
+    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2): every doctor a point with
+    its intervals, and the training of `curve` a path.
+    """
+    panels: list[Axes] = []
+    drawn: set[str] = set()
+    for name, title in SHARES.items():
         known = {doctor: metrics for doctor, metrics in doctors.items() if _known(metrics, "accuracy", name)}
+        drawn |= known.keys()
+        ax = panel(f"Accuracy against {name}", 2.5)
+        _path(ax, curve, name)
         for doctor, metrics in known.items():
-            _point(ax, metrics[name], metrics["accuracy"], doctor)
+            _point(ax, metrics[name], metrics["accuracy"], looks[doctor][0])
         ax.set_xlabel(title)
+        ax.set_ylabel("accuracy")
         ax.grid(visible=True, axis="both")
-        ax.margins(0.16, 0.1)
-        _label(ax, {doctor: (metrics[name].mean, metrics["accuracy"].mean) for doctor, metrics in known.items()})
-    axes[0].set_ylabel("accuracy")
-    return made
+        tidy(ax)
+        ax.margins(0.08, 0.1)
+        panels.append(ax)
+    low, high = (end(ax.get_ylim()[side] for ax in panels) for side, end in enumerate((min, max)))
+    for ax in panels:
+        ax.set_ylim(low, high)
+    keys = [looks[doctor][1] for doctor in doctors if doctor in drawn]
+    return Drawing("Accuracy against coverage, noise and critical share", panels, keys) if drawn else None
+
+
+def looks(doctors: Sequence[str], before: str | None = None, after: str | None = None) -> Looks:
+    """How each doctor's points look, the same in every figure of a page: the policy before training
+    hollow, anchors grey.
+    """
+    numbers = count(1 if after in doctors else 0)  # the first colour is that of `after`
+    return {doctor: _look(doctor, {before: "before", after: "after"}.get(doctor, ""), numbers) for doctor in doctors}
+
+
+def _look(doctor: str, role: str, numbers: Iterator[int]) -> Look:
+    if not role and doctor not in ANCHORS:
+        number = next(numbers)
+        return points(number), points_key(doctor, number)
+    if role:
+        marker, symbol, colour = "o", "○" if role == "before" else "●", COLOURS[role]
+    else:
+        (marker, symbol), colour = LANDMARKS[ANCHORS.index(doctor)], COLOURS["muted"]
+    face = {"markerfacecolor": COLOURS["paper"]} if role == "before" else {}
+    return {"color": colour, "marker": marker, **face}, Key(doctor, colour, symbol)
 
 
 def _known(metrics: Mapping[str, Estimate], *names: str) -> bool:
@@ -78,18 +143,6 @@ def _path(ax: Axes, curve: Curve, name: str) -> None:
         ax.plot(other, accuracy, color=COLOURS["after"], alpha=0.35, linewidth=2.5)
 
 
-def _point(ax: Axes, x: Estimate, y: Estimate, doctor: str) -> None:
-    colour = {"trained": COLOURS["after"], "warm start": COLOURS["before"], "untrained": COLOURS["before"]}
+def _point(ax: Axes, x: Estimate, y: Estimate, look: Mapping[str, Any]) -> None:
     xerr, yerr = (np.nan_to_num([[value.mean - value.low], [value.high - value.mean]]) for value in (x, y))
-    marker: dict[str, Any] = {"fmt": "o", "markersize": 4.5, "color": colour.get(doctor, COLOURS["muted"])}
-    ax.errorbar([x.mean], [y.mean], xerr=xerr, yerr=yerr, linewidth=0.9, **marker)
-
-
-def _label(ax: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Every point's name to its upper right, names moved apart where they would touch."""
-    ranked = sorted(points.items(), key=lambda pair: pair[1][1])
-    low, high = ax.get_ylim()
-    heights = apart([y for _, (_, y) in ranked], 0.07 * (high - low))
-    for (doctor, (x, _)), height in zip(ranked, heights, strict=True):
-        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": COLOURS["ink"]}
-        ax.annotate(SHORT.get(doctor, doctor), (x, height), (5, 4), **place)
+    ax.errorbar([x.mean], [y.mean], xerr=xerr, yerr=yerr, linewidth=0.9, markersize=5.5, **look)

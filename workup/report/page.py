@@ -1,58 +1,41 @@
-"""report.html: one run on one page that opens offline, made from the run folder alone."""
+"""report.html: one run on one page that opens offline, made from the run folder alone; all
+transcripts on pages beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from workup.episode import Ending
-from workup.report import curves, dynamics, outcomes, tables, transcripts
+from workup.report import curves, dynamics, leaves, outcomes, tables, transcripts
 from workup.report.curves import Curve
+from workup.report.rendering import render
 from workup.report.tables import Ends, Entries
+from workup.report.transcripts import Player
 from workup.runs import Run
 from workup.runs.files import write_whole
-from workup.runs.transcript import NAMES
-from workup.runs.words import ANCHORS, adds_up, duration
+from workup.runs.summary import seed_of
+from workup.runs.words import ANCHORS, adds_up, duration, in_order
 from workup.statistics import RESAMPLES
 
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
 
 
 def build(run: Run, *, transcripts: bool = False) -> Path:
-    """Write `run`'s report.html and return its path. Raises UserError when the disk refuses.
+    """Write `run`'s report.html, with all transcripts in `transcripts/` beside it, and return the
+    path of the report.
 
-    Transcripts of restricted cases are left out unless `transcripts` asks for them.
+    Transcripts of restricted cases are left out, and pages that hold them are removed, unless
+    `transcripts` asks for them. Raises UserError when the disk refuses.
     """
-    withheld = bool(run.config.get("restricted")) and not transcripts
-    write_whole(run.report, render("report.html", **_content(run, withheld)))
+    restricted = bool(run.config.get("restricted"))
+    withheld = restricted and not transcripts
+    everyone = [] if withheld else [Player(doctor, run, doctor) for doctor in in_order(run.doctors())]
+    more = leaves.write(run.transcripts, everyone, title(run), run.report.name, private=restricted)
+    write_whole(run.report, render("report.html", **_content(run, withheld), leaves=more), private=restricted)
     return run.report
-
-
-def render(template: str, **content: Any) -> str:
-    """A page from one of our templates; all text is escaped."""
-    return _templates().get_template(template).render(style=_style(), **content)
-
-
-@cache
-def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("workup.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-@cache
-def _style() -> Markup:
-    return Markup(resources.files("workup.report").joinpath("templates/style.css").read_text(encoding="utf-8"))
 
 
 def _content(run: Run, withheld: bool) -> dict[str, Any]:
@@ -80,6 +63,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "parts": tables.reward_parts(run, ends) if ends.names else [],
         **_evaluations(run, entries, ends, lines),
         **_transcripts(run, ends, withheld),
+        "calls": tables.calls(run.summary.get("calls") or ()),
         "config": list(flat(run.config)),
         "versions": [(name, value) for name, value in run.versions.items() if value is not None],
         "files": list(_files(run)),
@@ -107,6 +91,7 @@ def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, 
         if scoring := [line for line in lines if line.get("scoring_seconds")]:
             taken, whole = (sum(line[name] for line in scoring) for name in ("scoring_seconds", "seconds"))
             yield "Scoring for the reward", f"{100 * taken / whole:.1f} % of the time of its steps"
+    yield from (("Note", note) for note in config.get("notes") or ())
     if versions.get("started"):
         yield "Started", str(versions["started"]).replace("T", " ").replace("+00:00", " UTC")
     if versions.get("processor"):
@@ -157,21 +142,26 @@ def _parts_caption(curve: Curve, additive: bool) -> str:
 
 
 def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kind, names, accuracies = tables.by_category(run, ends.names)
-    heading = {"category": "disease category"}.get(kind, kind)
+    found = tables.by_category({name: run.outcomes(name) for name in ends.names}, seed_of(run))
     rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
-    drawn = f"the {outcomes.MOST} commonest of {len(names)}" if len(names) > outcomes.MOST else f"all {len(names)}"
-    instead = " (the cases name no category)" if kind == "diagnosis" else ""
+    looks = outcomes.looks(list(entries), ends.before, ends.after)
     return {
         "endings": rows,
         "endings_seen": [ending for ending in Ending if any(ending == part[0] for row in rows for part in row.parts)],
         "ending_class": ENDING_CLASS,
-        "category_figure": outcomes.by_category(names, accuracies),
-        "category_heading": heading,
-        "category_caption": f"By {kind}{instead}, {drawn}, commonest first; n: judged episodes; lines: 95\u00a0% intervals.",
-        "scatter": outcomes.against_accuracy(tables.levels_of(entries), curve),
+        "category_figure": outcomes.by_category(found, looks),
+        "category_heading": "disease category" if found.kind == "category" else found.kind,
+        "category_caption": category_caption(found),
+        "scatter": outcomes.against_accuracy(tables.levels_of(entries), looks, curve),
         "scatter_caption": _scatter_caption(curve),
     }
+
+
+def category_caption(found: tables.Categories) -> str:
+    count = len(found.groups)
+    drawn = f"the {outcomes.MOST} commonest of {count}" if count > outcomes.MOST else f"all {count}"
+    instead = " (the cases name no category)" if found.kind == "diagnosis" else ""
+    return f"By {found.kind}{instead}, {drawn}, commonest first, with the number of cases; lines: 95\u00a0% intervals."
 
 
 def _scatter_caption(curve: Curve) -> str:
@@ -181,12 +171,10 @@ def _scatter_caption(curve: Curve) -> str:
 
 
 def _transcripts(run: Run, ends: Ends, withheld: bool) -> dict[str, Any]:
-    sides = [] if withheld else [run.outcomes(name) for name in ends.names]
-    chosen = transcripts.groups(sides[0], sides[-1], single=len(sides) == 1) if sides else []
-    pairs = list(transcripts.pairs(run, ends, chosen))
-    weights = {fact.weight for pair in pairs for fact in pair.record.episode.case.truth.facts}
-    legend = [(weight, name) for weight, name in NAMES.items() if weight is not None or None in weights]
-    return {"groups": chosen, "pairs": pairs, "legend": legend, "scored": None not in weights, "withheld": withheld}
+    players = [] if withheld else [Player(doctor, run, doctor) for doctor in ends.names]
+    chosen = transcripts.groups([run.outcomes(player.doctor) for player in players])
+    meetings = list(transcripts.shown(players, chosen))
+    return {"groups": chosen, "meetings": meetings, "withheld": withheld, **transcripts.legend(meetings)}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -201,7 +189,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _files(run: Run) -> Iterator[tuple[str, str]]:
     """What lies beside the report; SQLite's passing -wal and -shm files are part of the database."""
     for path in sorted(run.path.iterdir()):
-        if not path.name.startswith(".") and path != run.report and not path.name.endswith(("-wal", "-shm")):
+        ours = path in (run.report, run.transcripts)
+        if not ours and not path.name.startswith(".") and not path.name.endswith(("-wal", "-shm")):
             inside = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
             yield path.name + ("/" if path.is_dir() else ""), _size(sum(file.stat().st_size for file in inside))
 

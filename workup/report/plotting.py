@@ -1,4 +1,9 @@
-"""matplotlib figures as inline SVG that takes its colours and fonts from the page, so that it follows light and dark."""
+"""matplotlib figures as inline SVG that takes its colours and fonts from the page, so that it
+follows light and dark.
+
+A drawing is one SVG per panel, so that the page can put panels side by side or below each other, as
+its width allows.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ import functools
 import hashlib
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup, escape
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -24,9 +32,26 @@ P = ParamSpec("P")
 NAMES = ("ink", "muted", "grid", "paper", "before", "after", "s1", "s2", "s3", "s4", "s5", "s6")
 COLOURS = {name: f"#{number:02x}{number:02x}{number:02x}" for number, name in enumerate(NAMES, start=1)}
 SERIES = [COLOURS[f"s{number}"] for number in range(1, 7)]
+MARKERS = dict(zip("osD^vP", "●■◆▲▼✚", strict=True))  # matplotlib's name → how a key on the page writes it
+DASHES = dict(zip(("-", "--", ":"), ("━━", "╍╍", "┉┉"), strict=True))  # line style → the same
 _PAGE = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+GROWTH = 1.65  # pixels on the page for a point of a figure, at most
+FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Microsoft YaHei",
+    "SimHei",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Arial Unicode MS",
+)
+"""Fonts with the Chinese, Japanese and Korean characters that matplotlib's own font lacks."""
+
 STYLE: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # ships with matplotlib; the page's own font replaces it
     "font.size": 8.5,
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -41,6 +66,8 @@ STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
+    "axes.formatter.limits": (-4, 6),
+    "axes.formatter.useoffset": False,
     "grid.color": COLOURS["grid"],
     "grid.linewidth": 0.6,
     "xtick.color": COLOURS["grid"],
@@ -59,48 +86,142 @@ STYLE: dict[str, Any] = {
 }
 
 
-def figure(draw: Callable[P, Figure | None]) -> Callable[P, Markup]:
-    """Make a function that draws a Figure return its SVG; an empty string where it returns None (nothing to draw)."""
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One line of a drawing's legend: a symbol in a colour of `COLOURS`, and what it stands for."""
+
+    name: str
+    colour: str
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Panels that belong together; `label` is read aloud, with the panel's title."""
+
+    label: str
+    panels: Sequence[Axes]
+    keys: Sequence[Key] = ()
+
+
+def panel(title: str, height: float, width: float = 3.3) -> Axes:
+    """A panel of its own, in inches before the page scales it. 3.3 is a third of the page, or a
+    telephone's width.
+    """
+    made = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06))
+    ax = made.subplots()
+    ax.set_title(title)
+    return ax
+
+
+def series(number: int) -> dict[str, Any]:
+    """The look of the curve numbered `number`: the colours in turn, then the same colours dashed
+    and dotted.
+    """
+    turn = number // len(SERIES) % len(DASHES)
+    return {"color": SERIES[number % len(SERIES)], "linestyle": list(DASHES)[turn]}
+
+
+def series_key(name: str, number: int) -> Key:
+    look = series(number)
+    return Key(name, look["color"], DASHES[look["linestyle"]])
+
+
+def points(number: int) -> dict[str, Any]:
+    """The look of the points numbered `number`: no two of the first thirty-six are alike."""
+    turn = (number + number // len(SERIES)) % len(MARKERS)
+    return {"color": SERIES[number % len(SERIES)], "marker": list(MARKERS)[turn]}
+
+
+def points_key(name: str, number: int) -> Key:
+    look = points(number)
+    return Key(name, look["color"], MARKERS[look["marker"]])
+
+
+def tidy(ax: Axes, ticks: int = 5) -> None:
+    """So few ticks that their labels stay apart in a narrow panel."""
+    ax.margins(x=0.03)
+    ax.locator_params(axis="y", nbins=ticks)
+    ax.locator_params(axis="x", nbins=ticks, integer=True)
+
+
+def figure(draw: Callable[P, Drawing | None]) -> Callable[P, Markup]:
+    """Make a function that returns a drawing return its HTML; an empty string where it returns None
+    (nothing to draw).
+    """
 
     @functools.wraps(draw)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Markup:
-        with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, "svg.hashsalt": draw.__name__}):
+        style = {
+            **mpl.rcParamsDefault,
+            **STYLE,
+            "font.family": families(),
+            "svg.hashsalt": draw.__name__,
+        }
+        with mpl.rc_context(style), warnings.catch_warnings():
+            # matplotlib only measures the text; the letters are the browser's, which has its fonts.
+            warnings.filterwarnings("ignore", message=r"(Glyph \d+|Matplotlib currently does not support)")
             made = draw(*args, **kwargs)
-            return Markup() if made is None else _svg(made)
+            return Markup() if made is None else _html(made, draw.__name__)
 
     return wrapper
 
 
-def _svg(made: Figure) -> Markup:
+@functools.cache
+def families() -> list[str]:
+    """matplotlib's own font, and the first installed one that has what it lacks."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return ["DejaVu Sans", *[name for name in FALLBACKS if name in installed][:1]]
+
+
+def _html(made: Drawing, name: str) -> Markup:
+    svgs = [_svg(ax, made.label, f"{name} {number}") for number, ax in enumerate(made.panels)]
+    keys = [
+        Markup('<span class="key"><b style="color:{}">{}</b>{}</span>').format(_PAGE[key.colour], key.symbol, key.name)
+        for key in made.keys
+    ]
+    told = Markup('<p class="keys">{}</p>').format(Markup().join(keys)) if keys else Markup()
+    return Markup('<div class="panels">{}</div>{}').format(Markup().join(svgs), told)
+
+
+def _svg(ax: Axes, label: str, name: str) -> Markup:
     buffer = io.StringIO()
-    made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    drawn = ax.get_figure(root=True)
+    assert drawn is not None
+    untold = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    drawn.savefig(buffer, format="svg", metadata=untold)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), text)
-    text = re.sub(r"font: ([^;\"]*?px) 'DejaVu Sans'[^;\"]*", r"font: \1 var(--sans)", text)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1)
-    label = escape(made.get_label() or "")
-    return Markup(_own_ids(text).replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+    # By its version matplotlib writes "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
+    text = re.sub(r"(font(?:-family)?: [^;'\"]*)'DejaVu Sans'[^;\"]*", r"\1var(--sans)", text)
+    # Without width and height it keeps its shape at any width. It stops growing where its letters
+    # have the size of the page's.
+    width = float(re.findall(r'<svg[^>]*? width="([\d.]+)pt"', text)[0])
+    text = re.sub(
+        r'(<svg[^>]*?) width="[^"]*"',
+        r"\1",
+        re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1),
+        count=1,
+    )
+    title = ax.get_title(loc="left")
+    told = escape(f"{label}: {title}" if title else label)
+    head = f'<svg role="img" aria-label="{told}" style="max-width:{width * GROWTH:.0f}px"'
+    return Markup(_own_ids(text, name).replace("<svg", head, 1))
 
 
-def _own_ids(svg: str) -> str:
+def _own_ids(svg: str, name: str) -> str:
     """Ids that no other figure on the page has."""
-    prefix = "f" + hashlib.blake2b(svg.encode(), digest_size=4).hexdigest()
+    prefix = "f" + hashlib.blake2b((name + svg).encode(), digest_size=4).hexdigest()
     svg = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', svg)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
 
 
-def new(label: str, rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure as wide as the page (10 inches before scaling) and its axes in reading order; `label` is read aloud."""
-    made = Figure(figsize=(10, height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.08))
-    made.set_label(label)
-    axes = made.subplots(rows, columns, squeeze=False, **options)
-    return made, list(axes.ravel())
-
-
 def smooth(values: Sequence[float | None], window: int) -> Floats:
-    """The mean of the defined values within a centred window, which narrows at the ends; NaN where there is none."""
+    """The mean of the defined values within a centred window, which narrows at the ends; NaN where
+    there is none.
+    """
     data = np.array([np.nan if value is None else value for value in values], dtype=float)
     known = np.isfinite(data)
     kernel = np.ones(window)
@@ -112,5 +233,7 @@ def smooth(values: Sequence[float | None], window: int) -> Floats:
 
 
 def thin(count: int, most: int = 400) -> NDArray[np.int64]:
-    """Indices of at most `most` of `count` points, evenly spread, the first and the last among them."""
+    """Indices of at most `most` of `count` points, evenly spread, the first and the last among
+    them.
+    """
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))

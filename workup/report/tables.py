@@ -28,6 +28,7 @@ HEADINGS = {
     "truth_unmapped": "truth unmapped",
     "emb": "Emb",
     "doc_hit": "Doc_Hit",
+    "hit_if_searched": "hit if searched",
     "bleu": "BLEU-4",
     "rouge1": "ROUGE-1",
     "rouge1_recall": "ROUGE-1 recall",
@@ -38,7 +39,7 @@ HEADINGS = {
     "macro_action": "both, macro",
 }
 CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
-# Measured only where somebody asked for it.
+# Measured only where somebody asked for it, or where documents can be searched.
 ON_REQUEST = tuple(name for name in HEADINGS if name not in (*CHANGED, "coverage", "return"))
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
@@ -53,7 +54,8 @@ class Ends:
     @classmethod
     def of(cls, doctors: Sequence[str]) -> Ends:
         """ "trained" against "warm start" or "untrained"; without it the evaluated policy, which stands before its hybrid
-        pipelines, or else the last stage of the training."""
+        pipelines, or else the last stage of the training.
+        """
         others = [doctor for doctor in doctors if doctor not in ANCHORS]
         named = [doctor for doctor in others if doctor not in DOCTORS]
         after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
@@ -66,8 +68,9 @@ class Ends:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, how many values it rests on where some were undefined, and where its interval lies on a bar from 0 to the
-    column's largest value (in percent; None: no bar)."""
+    """A figure, how many values it rests on where some were undefined, and where its interval lies
+    on a bar from 0 to the column's largest value (in percent; None: no bar).
+    """
 
     text: str
     note: str = ""
@@ -162,7 +165,9 @@ def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
 
 
 def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str]) -> list[Change]:
-    """Ours − theirs for every metric over their common cases; metrics with fewer than two such cases are left out."""
+    """Ours − theirs for every metric over their common cases; metrics with fewer than two such
+    cases are left out.
+    """
     seed = seed_of(ours[0])
     sides = [run.outcomes(doctor) for run, doctor in (ours, theirs)]
     common = {outcome.case_id for outcome in sides[0]} & {outcome.case_id for outcome in sides[1]}
@@ -173,7 +178,8 @@ def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str])
 
 def _change(metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int) -> Change:
     before, after = (number(metric, estimate(side, metric, seed).mean) for side in (theirs, ours))
-    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}"
+    told = not math.isnan(gap.low)
+    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}" if told else DASH
     return Change(metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0)
 
 
@@ -191,7 +197,9 @@ class Part:
 
 
 def reward_parts(run: Run, ends: Ends) -> list[Part]:
-    """The mean of every part over all scored episodes (0 where an episode lacks it), and of the return."""
+    """The mean of every part over all scored episodes (0 where an episode lacks it), and of the
+    return.
+    """
     sides = [[outcome for outcome in run.outcomes(name) if outcome.total is not None] for name in ends.names]
     if not all(sides):
         return []
@@ -203,6 +211,29 @@ def reward_parts(run: Run, ends: Ends) -> list[Part]:
 def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
     found = interval([outcome.parts.get(name, 0.0) for outcome in side], [outcome.case_id for outcome in side], seed=seed)
     return plus_minus("return", found)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What models were asked in supporting roles, and what that took: rows of role, model and
+    figures, the last of several their sum; the headings name role and model together.
+    """
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+COUNTS = {"calls": "calls", "hits": "from cache", "prompt_tokens": "tokens read", "completion_tokens": "tokens written"}
+
+
+def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
+    """Of the rows of `calls` in summary.json; None where nothing was asked."""
+    if not rows:
+        return None
+    sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
+    every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
+    told = [(row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}") for row in every]
+    return Calls(("role and model", *COUNTS.values(), "cost"), told)
 
 
 @dataclass(frozen=True)
@@ -226,17 +257,28 @@ def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
     return [(ending, counts[ending], round(100 * counts[ending] / total, 1)) for ending in Ending if ending in counts]
 
 
-def by_category(run: Run, names: Sequence[str]) -> tuple[str, list[str], dict[str, list[Estimate]]]:
-    """("category" or "diagnosis", groups by falling number of cases, doctor → accuracy per group).
+@dataclass(frozen=True)
+class Categories:
+    """Accuracy by group of cases: `kind` is "category", or "diagnosis" where the cases name no
+    category.
 
-    Diagnoses stand in where the cases name no category.
+    `groups` has the number of cases of each group, the largest group first; `accuracies` of each
+    label one estimate per group.
     """
-    outcomes = {name: run.outcomes(name) for name in names}
-    everyone = [outcome for side in outcomes.values() for outcome in side]
+
+    kind: str
+    groups: Mapping[str, int]
+    accuracies: Mapping[str, list[Estimate]]
+
+
+def by_category(sides: Mapping[str, Sequence[Outcome]], seed: int) -> Categories:
+    """Of the outcomes of each label."""
+    everyone = [outcome for side in sides.values() for outcome in side]
     kind = "category" if any(outcome.category for outcome in everyone) else "diagnosis"
-    counts = Counter({(getattr(outcome, kind), outcome.case_id) for outcome in everyone})
-    groups = [group for group, _ in Counter(group for group, _ in counts).most_common()]
-    return kind, groups, {name: _accuracies(side, kind, groups, seed_of(run)) for name, side in outcomes.items()}
+    cases = {(getattr(outcome, kind), outcome.case_id) for outcome in everyone}
+    counts = Counter(group for group, _ in sorted(cases))
+    groups = dict(counts.most_common())
+    return Categories(kind, groups, {label: _accuracies(side, kind, list(groups), seed) for label, side in sides.items()})
 
 
 def _accuracies(side: Sequence[Outcome], kind: str, groups: Sequence[str], seed: int) -> list[Estimate]:

@@ -1,26 +1,41 @@
-"""A dozen cases, each played by two doctors, side by side."""
+"""Encounters with the same patients, side by side: a dozen on the page, and all of them on further
+pages beside it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from heapq import merge
+from itertools import groupby, zip_longest
+from typing import Any
 
-from workup.case import Fact
+from workup.case import Case, Fact
 from workup.episode import Turn
-from workup.report.tables import Ends
 from workup.runs import Outcome, Record, Run
-from workup.runs.transcript import facts_by_id, missed_critical
+from workup.runs.transcript import NAMES, facts_by_id, missed_critical
 from workup.runs.words import equation
 
 MOST = 12
+CASES, CHARACTERS = 20, 400_000  # on one of the further pages, at most
 VERDICTS = {True: "right", False: "wrong", None: "not judged"}
 
 
 @dataclass(frozen=True)
+class Player:
+    """Someone whose last evaluation is shown; `label` is the name for the reader."""
+
+    label: str
+    run: Run
+    doctor: str
+
+
+@dataclass(frozen=True)
 class Line:
-    """One turn: what was done (`label` and `content`, or the raw text where that says more), the reply, what it revealed."""
+    """One turn: what was done (`label` and `content`, or the raw text where that says more), the
+    reply, what it revealed.
+    """
 
     number: int
     label: str
@@ -45,14 +60,24 @@ class Side:
     lines: list[Line]
     missed: list[Fact]
 
+    @property
+    def size(self) -> int:
+        """How many characters the reader gets to see, roughly."""
+        found = sum(len(fact.text) for line in self.lines for fact in line.found)
+        return found + sum(len(line.content) + len(line.reply) for line in self.lines)
+
 
 @dataclass(frozen=True)
-class Pair:
-    """One case with everyone who played it; `group` says how it was chosen."""
+class Meeting:
+    """One case with everyone who played it; `group` says how they fared."""
 
-    record: Record
+    case: Case
     sides: list[Side]
     group: str
+
+    @property
+    def size(self) -> int:
+        return len(self.case.presentation) + sum(side.size for side in self.sides)
 
 
 @dataclass(frozen=True)
@@ -64,42 +89,93 @@ class Group:
     cases: list[str]
 
 
-def groups(before: Sequence[Outcome], after: Sequence[Outcome], *, single: bool = False, most: int = MOST) -> list[Group]:
-    """The common cases by verdict before and after (first samples), and which of them to show; `single`: by one verdict.
+def groups(sides: Sequence[Sequence[Outcome]], *, between: str = " → ", most: int = MOST) -> list[Group]:
+    """The cases that all `sides` were judged on, by their verdicts (first samples), and which of
+    the cases to show.
 
-    The groups take turns, and within a group the cases stand in the order of their ids: nothing is picked by hand.
+    Groups in which the sides disagree come first. The groups take turns, and within a group the
+    cases stand in the order of their ids: nothing is picked by hand.
     """
-    first, last = ({o.case_id: o.correct for o in reversed(side) if o.correct is not None} for side in (before, after))
-    found: dict[str, list[str]] = defaultdict(list)
-    for case in sorted(first.keys() & last.keys()):
-        verdict = VERDICTS[last[case]]
-        found[verdict if single else f"{VERDICTS[first[case]]} → {verdict}"].append(case)
-    order = sorted(found, key=lambda name: (name.endswith("wrong"), name.startswith("right")))
-    turns = [case for row in zip_longest(*(found[name] for name in order)) for case in row if case is not None]
+    verdicts = [{each.case_id: each.correct for each in reversed(side) if each.correct is not None} for side in sides]
+    common = set.intersection(*(set(side) for side in verdicts)) if verdicts else set()
+    found: dict[tuple[bool, ...], list[str]] = defaultdict(list)
+    for case in sorted(common):
+        found[tuple(bool(side[case]) for side in verdicts)].append(case)
+    order = sorted(found, key=lambda each: (len(set(each)) == 1, not each[-1], each))
+    turns = [case for row in zip_longest(*(found[each] for each in order)) for case in row if case is not None]
     chosen = set(turns[:most])
-    return [Group(name, len(found[name]), [case for case in found[name] if case in chosen]) for name in order]
+    names = {each: between.join(VERDICTS[verdict] for verdict in each) for each in order}
+    return [Group(names[each], len(found[each]), [case for case in found[each] if case in chosen]) for each in order]
 
 
-def pairs(run: Run, ends: Ends, chosen: Sequence[Group]) -> Iterator[Pair]:
-    """The chosen cases with their transcripts."""
+def shown(players: Sequence[Player], chosen: Sequence[Group]) -> Iterator[Meeting]:
+    """The chosen cases, with each player's first judged episode."""
     for group in chosen:
         for case in group.cases:
-            records = [_record(run, doctor, case) for doctor in ends.names]
-            yield Pair(records[0], [side(record) for record in records], group.name)
+            records = [_judged(player, case) for player in players]
+            sides = [side(record, player.label) for player, record in zip(players, records, strict=True)]
+            yield Meeting(records[0].episode.case, sides, group.name)
 
 
-def _record(run: Run, doctor: str, case: str) -> Record:
-    """The doctor's first judged episode of the case in its last evaluation."""
-    found = [record for record in run.episodes(phase="eval", doctor=doctor, case=case) if record.correct is not None]
-    last = max(record.step for record in found)
-    return next(record for record in found if record.step == last)
+def _judged(player: Player, case: str) -> Record:
+    found = player.run.evaluated(player.doctor, case=case)
+    return next(record for record in found if record.correct is not None)
 
 
-def side(record: Record) -> Side:
+def everything(players: Sequence[Player]) -> Iterator[Meeting]:
+    """Every case that someone played, in the order of the ids, with all episodes of all players:
+    one case in memory at a time.
+
+    What two runs call by the same id and is not the same patient stands apart.
+    """
+    played = merge(*(_played(player, place) for place, player in enumerate(players)), key=lambda each: each[:2])
+    for _, together in groupby(played, key=lambda each: each[0]):
+        patients: dict[str, list[tuple[int, Record]]] = defaultdict(list)
+        for _, place, record in together:
+            patients[record.episode.case.presentation].append((place, record))
+        for episodes in patients.values():
+            yield _meeting(players, episodes)
+
+
+def _played(player: Player, place: int) -> Iterator[tuple[str, int, Record]]:
+    for record in player.run.evaluated(player.doctor):
+        yield record.episode.case.id, place, record
+
+
+def _meeting(players: Sequence[Player], episodes: Sequence[tuple[int, Record]]) -> Meeting:
+    several = {place for place, record in episodes if record.sample}
+    sides = [
+        side(
+            record,
+            f"{players[place].label}, episode {record.sample + 1}" if place in several else players[place].label,
+        )
+        for place, record in episodes
+    ]
+    right = sum(each.verdict == VERDICTS[True] for each in sides)
+    return Meeting(episodes[0][1].episode.case, sides, f"{right} of {len(sides)} right")
+
+
+def in_pages(meetings: Iterator[Meeting]) -> Iterator[list[Meeting]]:
+    """The meetings in pages of at most `CASES` cases and about `CHARACTERS` characters; a page has
+    one case at least.
+    """
+    page: list[Meeting] = []
+    size = 0
+    for meeting in meetings:
+        if page and (len(page) == CASES or size + meeting.size > CHARACTERS):
+            yield page
+            page, size = [], 0
+        page.append(meeting)
+        size += meeting.size
+    if page:
+        yield page
+
+
+def side(record: Record, label: str) -> Side:
     episode = record.episode
     reward = equation(record.score.total, record.score.parts).removeprefix("reward ") if record.score else ""
     return Side(
-        record.doctor,
+        label,
         VERDICTS[record.correct],
         ", ".join(episode.answer),
         episode.ending.value,
@@ -129,6 +205,13 @@ def _reply(turn: Turn, found: Sequence[Fact]) -> str:
     """What the doctor read, unless the findings that are shown anyway say just that."""
     reply = "\n".join(message.content for message in turn.observation.messages)
     return "" if found and reply.split() == " ".join(fact.text for fact in found).split() else reply
+
+
+def legend(meetings: Sequence[Meeting]) -> dict[str, Any]:
+    """For a page: what the weights are called, and whether every finding has one."""
+    weights = {fact.weight for meeting in meetings for fact in meeting.case.truth.facts}
+    names = [(weight, name) for weight, name in NAMES.items() if weight is not None or None in weights]
+    return {"legend": names, "scored": None not in weights}
 
 
 def _said(turn: Turn) -> tuple[str, str]:

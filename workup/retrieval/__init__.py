@@ -19,25 +19,33 @@ FORMS = "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLEC
 JOINED = " + "
 
 
-def open_retriever(spec: str, *, kind: str = "", seed: int = 0) -> Together:
-    """The library that `spec` names (see FORMS), several joined by " + " fused by rank. Raises UserError for what does not exist.
-
-    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid"); `seed` is that of a
-    built-in library's documents. A server need not be up yet: searches wait for it.
-    """
+def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Together:
+    """The library that `spec` names, as `finder` has it, for searches that come one by one."""
     from workup.retrieval.batching import Together
+
+    return Together(finder(spec, kind=kind, seed=seed, patient=patient))
+
+
+def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:
+    """The library that `spec` names (see FORMS); several joined by " + " are fused by rank.
+
+    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid"); `seed`
+    is that of a built-in library's documents. With `patient`, a server need not be up yet: searches
+    wait for it. Without, a search at an http:// or OpenSearch address that cannot be reached is a
+    UserError at once. Raises UserError for what does not exist.
+    """
     from workup.retrieval.fusion import fused
 
-    finds = [_find(one.strip(), kind, seed) for one in spec.split(JOINED)]
-    return Together(finds[0] if len(finds) == 1 else fused(finds))
+    finds = [_find(one.strip(), kind, seed, patient) for one in spec.split(JOINED)]
+    return finds[0] if len(finds) == 1 else fused(finds)
 
 
-def _find(spec: str, kind: str, seed: int) -> Find:
+def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
     scheme, _, rest = spec.partition(":")
     if scheme in ("http", "https"):
         from workup.retrieval.remote import Remote
 
-        return Remote(spec).find
+        return Remote(spec, patient=patient).find
     if scheme == "qdrant":
         from workup.retrieval.qdrant import Qdrant
 
@@ -45,7 +53,7 @@ def _find(spec: str, kind: str, seed: int) -> Find:
     if scheme == "opensearch":
         from workup.retrieval.opensearch import OpenSearch
 
-        return OpenSearch.open(rest).find
+        return OpenSearch.open(rest, patient=patient).find
     return local(spec, kind=kind, seed=seed).find
 
 

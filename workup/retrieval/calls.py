@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import logging
 import os
 import re
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import stamina
 
 from workup.errors import RolloutError, UserError
+from workup.models.keys import learn, without_keys
+
+if TYPE_CHECKING:
+    from httpx2 import Client, Response
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Statuses after which the same call may succeed."""
 
 LARGEST = 256 * 2**20
-"""Bytes of an answer that are read."""
+"""Bytes of an answer; one that is longer is refused."""
+
+REASON = 2**16
+"""Bytes of a refusal that are read."""
+
+DEADLINE = 300.0
+"""Seconds that a call waits for the server, at most."""
 
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
@@ -36,13 +44,16 @@ class _Passing(Exception):
 class Caller:
     """Calls to one address; a call waits for the server up to `deadline` seconds, `timeout` at a time.
 
-    `key_env` names an environment variable with user:password, sent only when it is set.
+    `key_env` names an environment variable with user:password, sent only when it is set. With `patient`,
+    a server that cannot be reached is waited for, as one that is being started again; without, it is a
+    UserError at once.
     """
 
     url: str
-    deadline: float = 300.0
+    deadline: float = DEADLINE
     timeout: float = 60.0
     key_env: str = ""
+    patient: bool = True
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -52,7 +63,10 @@ class Caller:
             raise UserError(f"the address of {parts.hostname} holds a user or password; only environment variables may")
 
     def call(self, path: str, body: bytes | None = None, *, method: str = "POST", kind: str = "application/json") -> Any:
-        """The answer to a request. Raises RolloutError after the deadline, and at once for what retrying cannot mend."""
+        """The answer to a request. Raises RolloutError after the deadline, and at once for what retrying cannot mend.
+
+        Raises UserError at once where the server cannot be reached and the caller is not patient.
+        """
         waits = stamina.retry_context(
             on=_Passing, attempts=None, timeout=self.deadline, wait_initial=0.2, wait_max=10.0, wait_jitter=0.5
         )
@@ -65,23 +79,57 @@ class Caller:
         raise AssertionError("stamina ends with an answer or an error")
 
     def _once(self, path: str, body: bytes | None, method: str, kind: str) -> Any:
-        request = urllib.request.Request(self.url.rstrip("/") + path, body, {"Content-Type": kind, **self._key()}, method=method)
+        from httpx2 import ConnectError, HTTPError
+
+        headers = {"Content-Type": kind, **self._key()}
+        place = self.url.rstrip("/") + path
         try:
-            with self._opener().open(request, timeout=self.timeout) as answer:
-                return json.loads(answer.read(LARGEST))
-        except urllib.error.HTTPError as error:
-            said = error.read(500).decode("utf-8", "replace")
-            if error.code in PASSING:
-                raise _Passing(f"status {error.code}: {said}") from error
-            raise RolloutError(f"the library at {self.url} refused {path}: status {error.code}: {said}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            with self._client.stream(method, place, content=body, headers=headers) as answer:
+                read = self._read(answer)
+        except HTTPError as error:
+            if isinstance(error, ConnectError) and not self.patient:
+                raise UserError(
+                    f"no library can be reached at {self.url}: {error}; correct the address, or start a server "
+                    "there with `workup serve retrieval FOLDER --port PORT`"
+                ) from error
             raise _Passing(str(error) or type(error).__name__) from error
+        said = without_keys(read[:500].decode("utf-8", "replace"))
+        if answer.status_code in PASSING:
+            raise _Passing(f"status {answer.status_code}: {said}")
+        if not answer.is_success:
+            status = f"status {answer.status_code}"
+            raise RolloutError(f"the library at {self.url} refused {path}: {status}: {said}")
+        try:
+            return json.loads(without_keys(read.decode("utf-8", "replace")))
+        except (ValueError, RecursionError) as error:
+            raise _Passing(str(error)) from error
+
+    def _read(self, answer: Response) -> bytes:
+        """The answer as it was sent; RolloutError for one that is too long or compressed."""
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise RolloutError(f"the library at {self.url} compresses its answers although asked not to")
+        read = bytearray()
+        for chunk in answer.iter_raw():
+            read += chunk
+            if len(read) > (LARGEST if answer.is_success else REASON):
+                break
+        if len(read) > LARGEST:
+            raise RolloutError(f"the library at {self.url} sends more than {LARGEST // 2**20} MiB")
+        return bytes(read)
+
+    @cached_property
+    def _client(self) -> Client:
+        """Keeps connections between calls. A proxy is for the world outside, never for this machine."""
+        from httpx2 import Client
+
+        outside = urlsplit(self.url).hostname not in LOCAL
+        plain = {"Accept-Encoding": "identity"}
+        return Client(timeout=self.timeout, trust_env=outside, headers=plain)
 
     def _key(self) -> dict[str, str]:
         key = os.environ.get(self.key_env) if self.key_env else None
-        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"} if key else {}
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        """A proxy is for the world outside, never for this machine."""
-        proxies: dict[str, str] | None = {} if urlsplit(self.url).hostname in LOCAL else None
-        return urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        if not key:
+            return {}
+        learn(key)
+        learn(key.partition(":")[2])
+        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from workup.errors import UserError
 from workup.extras import wanted
+from workup.models.hub import opened
 from workup.ports import Passage
 from workup.retrieval.bm25 import Ranking, indexed
 
@@ -62,10 +63,9 @@ class Encoder:
 def loaded(kind: str, name: str) -> Any:
     """A model of sentence-transformers ("SentenceTransformer", "SparseEncoder") from a folder or the hub. Raises UserError."""
     made = getattr(wanted("sentence_transformers"), kind)
-    try:
-        return made(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"no encoder '{name}': {str(error).splitlines()[0]}; name a model folder or a hub id") from error
+    # The library takes a bare name for one of its own models.
+    full = name if "/" in name or Path(name).expanduser().exists() else f"sentence-transformers/{name}"
+    return opened(full, made, forms="a folder of an encoder or a hub id")
 
 
 def build(

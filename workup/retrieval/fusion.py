@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -30,7 +31,12 @@ def reciprocal_rank(rankings: Sequence[Sequence[Key]], k: int) -> list[tuple[Key
 
 
 def fused(finds: Sequence[Find]) -> Find:
-    """Several libraries of the same passages as one: a passage is the same where its id is."""
+    """Several libraries as one.
+
+    Two libraries hold the same passage where id, title and text agree, and only then are their
+    ranks added. Every passage is called "ID@DIGEST", with 8 hexadecimal digits of what it says: the
+    name is the same whichever library finds it, and another text under the same id has another.
+    """
 
     def find(queries: Sequence[str], k: int) -> list[list[Passage]]:
         found = [one(queries, max(k, DEPTH)) for one in finds]
@@ -40,6 +46,20 @@ def fused(finds: Sequence[Find]) -> Find:
 
 
 def _join(rankings: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
-    known = {passage.id: passage for ranking in rankings for passage in ranking}
-    order = reciprocal_rank([[passage.id for passage in ranking] for ranking in rankings], k)
-    return [replace(known[name], score=score) for name, score in order]
+    known = {_said(passage): passage for ranking in rankings for passage in ranking}
+    order = reciprocal_rank([[_said(passage) for passage in ranking] for ranking in rankings], k)
+    return [replace(known[said], id=_name(known[said]), score=score) for said, score in order]
+
+
+def _said(passage: Passage) -> tuple[str, str, str]:
+    return passage.id, passage.title, passage.text
+
+
+def _name(passage: Passage) -> str:
+    return f"{passage.id}@{digest(passage)}"
+
+
+def digest(passage: Passage) -> str:
+    """Title and text of a passage in 8 hexadecimal digits."""
+    said = f"{passage.title}\0{passage.text}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=4).hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,10 @@ from workup.errors import UserError, unknown
 from workup.ports import Passage
 from workup.retrieval import bm25, corpus, dense, sparse, store
 from workup.retrieval.fusion import DEPTH, reciprocal_rank
+from workup.retrieval.names import Names
 
 MANIFEST, PLAN = "manifest.json", "building.json"
-FORMAT = 1
+FORMAT = 2  # of 1 the ids could repeat
 HYBRID = "hybrid"
 
 Told = Callable[[str, int, int], None]
@@ -76,19 +78,23 @@ def build(
             for kind in settings.kinds:
                 _build_kind(out, kind, settings, told)
             return _finish(out, settings, counts, files)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {out}: {error.strerror or error}; mend that and type the command again: it goes on"
-        ) from error
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write {out}: {reason}; mend that and type the command again: it goes on") from error
 
 
 def _store(out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told) -> dict[str, int]:
     """Writes the passages. A corpus that is refused before there is anything to go on with leaves no half-built index."""
     try:
-        return store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
+        counts = store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
+        if not counts["passages"]:
+            what = f"{files[0]}{f' and {len(files) - 1} more' if files[1:] else ''}"
+            empty = counts["empty"]
+            raise UserError(f"{what}: no passage to index; {empty:,} of {empty:,} documents are empty")
+        return counts
     except UserError:
         if not store.noted(out):
-            for name in (store.LINES, store.PLACES, store.JOURNAL, PLAN):
+            for name in (store.LINES, store.PLACES, *store.JOURNALS, PLAN):
                 (out / name).unlink(missing_ok=True)
         raise
 
@@ -106,7 +112,11 @@ def _alone(out: Path) -> Iterator[None]:
 
 def _plan(out: Path, files: Sequence[Path], settings: IndexSettings) -> None:
     """Notes what is being built, before anything of it exists."""
-    plan = {"settings": settings.model_dump(mode="json"), "corpora": [[str(file), file.stat().st_size] for file in files]}
+    plan = {
+        "format": FORMAT,
+        "settings": settings.model_dump(mode="json"),
+        "corpora": [[str(file), file.stat().st_size] for file in files],
+    }
     if (out / MANIFEST).exists():
         raise UserError(f"{out} holds a finished index; choose another --out, or delete it")
     if (out / PLAN).exists():
@@ -137,7 +147,8 @@ def _build_kind(out: Path, kind: str, settings: IndexSettings, told: Told) -> No
 
 
 def _finish(out: Path, settings: IndexSettings, counts: Mapping[str, int], files: Sequence[Path]) -> dict[str, Any]:
-    (out / store.JOURNAL).unlink()
+    for name in store.JOURNALS:
+        (out / name).unlink()
     manifest = {
         "format": FORMAT,
         "settings": settings.model_dump(mode="json"),
@@ -213,6 +224,8 @@ class Index:
         Compares the files' sizes with the manifest; `damages` compares their contents. Raises UserError.
         """
         read = manifest(folder)
+        if not read["passages"]:
+            raise UserError(f"{folder} holds no passage: it would find nothing; build the index anew")
         for name, entry in read["files"].items():
             if problem := _wrong_size(folder / name, entry["bytes"]):
                 raise UserError(f"{folder / name}: {problem}; restore it, or build the index anew")
@@ -226,7 +239,9 @@ class Index:
     @classmethod
     def of(cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english") -> Index:
         """An index of `documents` by their words in memory, without a file."""
-        passages = [passage for document in documents for passage in store.cut(document, tokens)]
+        names = Names()
+        passages = [passage for document in documents for passage in store.cut(document, tokens, names)]
+        names.close()
         built = bm25.build(None, lambda start: passages[start:], language)
         return cls(passages, {"bm25": bm25.Bm25(built, language)})
 

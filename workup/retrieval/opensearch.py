@@ -11,7 +11,7 @@ from workup.errors import RolloutError, UserError
 from workup.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.bm25 import K1, B, indexed
-from workup.retrieval.calls import Caller
+from workup.retrieval.calls import DEADLINE, Caller
 
 KEY = "WORKUP_OPENSEARCH_KEY"
 """The environment variable with user:password."""
@@ -30,12 +30,12 @@ class OpenSearch:
         self._caller, self._name = caller, name
 
     @classmethod
-    def open(cls, address: str, deadline: float = 300.0) -> OpenSearch:
-        """`address` is URL#INDEX; WORKUP_OPENSEARCH_KEY may hold user:password."""
+    def open(cls, address: str, deadline: float = DEADLINE, *, patient: bool = True) -> OpenSearch:
+        """`address` is URL#INDEX; WORKUP_OPENSEARCH_KEY may hold user:password. `patient` is as for `Caller`."""
         url, _, name = address.partition("#")
         if not name or not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
             raise UserError(f"opensearch:{url} lacks the name of an index; type opensearch:https://HOST:9200#NAME, in lower case")
-        return cls(Caller(url, deadline, key_env=KEY), name)
+        return cls(Caller(url, deadline, key_env=KEY, patient=patient), name)
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The best `k` passages for each query. Raises RolloutError."""

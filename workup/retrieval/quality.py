@@ -16,6 +16,8 @@ from workup.retrieval import words
 DEPTH = 100
 """Passages that are asked for per query: enough for 10 documents when several passages are of one."""
 
+_PIECE = re.compile(r"(?:#\d+)?(?:@[0-9a-f]{8})?$")
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -44,8 +46,8 @@ def _judged(line: str, file: Path, number: int) -> Judged:
 
 
 def document(passage: str) -> str:
-    """The document that a passage is of, by its id."""
-    return re.sub(r"#\d+$", "", passage)
+    """The document that a passage is of, by its id; in joined libraries "@" and a digest end it."""
+    return _PIECE.sub("", passage)
 
 
 def ranked(found: Iterable[Passage]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workup.errors import RolloutError
 from workup.ports import Passage
-from workup.retrieval.calls import Caller
+from workup.retrieval.calls import DEADLINE, Caller
+from workup.retrieval.fusion import digest
 
 
 def contents(passage: Passage) -> str:
@@ -17,10 +19,14 @@ def contents(passage: Passage) -> str:
 
 
 class Remote:
-    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to `deadline` seconds for it."""
+    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to `deadline` seconds for it.
 
-    def __init__(self, url: str, deadline: float = 300.0, timeout: float = 60.0) -> None:
-        self._caller = Caller(url.rstrip("/").removesuffix("/retrieve"), deadline, timeout)
+    `patient` is as for `Caller`.
+    """
+
+    def __init__(self, url: str, deadline: float = DEADLINE, timeout: float = 60.0, *, patient: bool = True) -> None:
+        place = url.rstrip("/").removesuffix("/retrieve")
+        self._caller = Caller(place, deadline, timeout, patient=patient)
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The best `k` passages for each query. Raises RolloutError when the server stays away or answers something else."""
@@ -41,4 +47,6 @@ def _passage(hit: Mapping[str, Any]) -> Passage:
     if text is None:
         first, _, text = str(document["contents"]).partition("\n")
         title = first.strip('"') if title is None else title
-    return Passage(str(document.get("id", "")), str(text), str(title or ""), float(hit["score"]))
+    found = Passage(str(document.get("id") or ""), str(text), str(title or ""), float(hit["score"]))
+    # Without ids, two passages would pass for one.
+    return found if found.id else replace(found, id=f"@{digest(found)}")

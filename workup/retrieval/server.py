@@ -2,25 +2,31 @@
 
 POST /retrieve {"queries": […], "topk": 3, "return_scores": true} → {"result": [[{"document": {"id", "contents"}, "score"}]]};
 GET /healthz says that it lives, /readyz that the index is open, /metrics counts in Prometheus' text form.
+Only requests that call the server by an address or a name of its own are answered: a page in somebody's
+browser, which calls it by another, learns nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from workup.errors import UserError, WorkupError
 from workup.extras import wanted
 from workup.ports import Passage
+from workup.retrieval import words
 from workup.retrieval.batching import Together
 from workup.retrieval.index import Index
 from workup.retrieval.remote import contents
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn import Server
 
 LIVES = "/healthz", "/readyz", "/metrics"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -37,22 +45,36 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask, and how much is answered at once; more is refused with status 413, 422 or 503."""
+    """What one client may ask, and how much is answered at once; more is refused (408, 413, 422, 503).
+
+    `head` and `body` are the seconds that these parts of a request may take to arrive; at most
+    `waiting` connections may be open without a whole request. `sent` bounds the bytes of all bodies
+    that are arriving.
+    """
 
     queries: int = 512
     topk: int = 100
     bytes: int = 8 * 2**20
     requests: int = 256
     default_topk: int = 3
+    head: float = 10.0
+    body: float = 30.0
+    waiting: int = 512
+    sent: int = 256 * 2**20
+
+
+def _query(value: Any) -> Any:
+    """A string as it is searched: half a surrogate pair in it is no reason to refuse its batch."""
+    return words.query(value) if isinstance(value, str) else value
 
 
 class Asked(BaseModel):
-    """The body of a request to /retrieve."""
+    """The body of a request to /retrieve; a `topk` of 0 or none takes the server's own."""
 
     model_config = ConfigDict(extra="ignore")
 
-    queries: list[str]
-    topk: int | None = Field(None, ge=1)
+    queries: Annotated[list[Annotated[str, BeforeValidator(_query)]], FailFast()]
+    topk: int | None = Field(None, ge=0)
     return_scores: bool = False
 
 
@@ -66,6 +88,7 @@ class Figures:
     passages: int = 0
     seconds: float = 0.0
     inside: int = 0
+    arriving: int = 0
 
     def text(self) -> str:
         """Prometheus' text form."""
@@ -74,6 +97,8 @@ class Figures:
         lines += [f'workup_retrieval_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.statuses.items())]
         lines += ["# TYPE workup_retrieval_queries_total counter", f"workup_retrieval_queries_total {self.queries}"]
         lines += ["# TYPE workup_retrieval_in_flight gauge", f"workup_retrieval_in_flight {self.inside}"]
+        lines += ["# TYPE workup_retrieval_arriving_bytes gauge"]
+        lines += [f"workup_retrieval_arriving_bytes {self.arriving}"]
         lines += ["# TYPE workup_retrieval_passages gauge", f"workup_retrieval_passages {self.passages}"]
         lines += ["# TYPE workup_retrieval_seconds histogram"]
         lines += [f'workup_retrieval_seconds_bucket{{le="{bound}"}} {count - self.slower[bound]}' for bound in BOUNDS]
@@ -98,27 +123,26 @@ class Service:
     """The requests' other side. `load` opens the index, in the background while the server already answers /readyz."""
 
     def __init__(self, load: Callable[[], Index], limits: Limits = Limits()) -> None:
-        self._load, self._limits = load, limits
+        self.limits = limits
+        self._load = load
         self._library: Together | None = None
-        self.failure: Exception | None = None
         self.figures = Figures()
 
-    async def open(self, ended: Callable[[], None]) -> None:
-        """Opens the index; when that fails, `failure` says why and `ended` is called."""
+    async def open(self, told: Callable[[Exception | None], None]) -> None:
+        """Opens the index; `told` hears None once it is open, or why it could not be opened."""
         try:
             index = await asyncio.to_thread(self._load)
         except Exception as error:
-            self.failure = error
-            ended()
+            told(error)
             return
         self._library = Together(index.find)
         self.figures.passages = len(index)
+        told(None)
 
     async def retrieve(self, request: Request) -> Response:
         """POST /retrieve."""
         answer = wanted("starlette.responses").JSONResponse
         begun = time.perf_counter()
-        self.figures.inside += 1
         try:
             response = answer({"result": await self._answer(request)})
         except _Refused as refusal:
@@ -126,40 +150,55 @@ class Service:
             response = answer({"detail": str(refusal)}, refusal.status, headers)
         except WorkupError as error:
             response = answer({"detail": str(error)}, 500)
-        finally:
-            self.figures.inside -= 1
         self.figures.note(response.status_code, time.perf_counter() - begun)
         return response  # type: ignore[no-any-return]
 
     async def _answer(self, request: Request) -> list[list[dict[str, Any]]]:
         if self._library is None:
             raise _Refused(503, "the index is being opened")
-        if self.figures.inside > self._limits.requests:
-            raise _Refused(503, f"{self._limits.requests} requests are waiting already")
         asked = self._checked(await self._body(request))
-        k = asked.topk or self._limits.default_topk
+        # What is still arriving takes no place: a request that never comes whole would keep it.
+        if self.figures.inside >= self.limits.requests:
+            raise _Refused(503, f"{self.limits.requests} requests are waiting already")
+        k = asked.topk or self.limits.default_topk
         self.figures.queries += len(asked.queries)
-        found = await asyncio.gather(*(self._library.search(query, k) for query in asked.queries))
+        self.figures.inside += 1
+        try:
+            found = await asyncio.gather(*(self._library.search(query, k) for query in asked.queries))
+        finally:
+            self.figures.inside -= 1
         return [[_hit(passage, asked.return_scores) for passage in passages] for passages in found]
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self._limits.bytes:
-                raise _Refused(413, f"more than {self._limits.bytes} bytes")
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                self.figures.arriving += len(chunk)
+                if len(body) > self.limits.bytes:
+                    raise _Refused(413, f"more than {self.limits.bytes} bytes")
+                if self.figures.arriving > self.limits.sent:
+                    raise _Refused(503, "too much is being sent at once")
+        except wanted("starlette.requests").ClientDisconnect as error:
+            raise _Refused(408, "the request did not come whole") from error
+        finally:
+            self.figures.arriving -= len(body)
         return bytes(body)
 
     def _checked(self, body: bytes) -> Asked:
         try:
-            asked = Asked.model_validate_json(body)
+            # Not pydantic's own parser: it refuses the whole text for one character of one string.
+            asked = Asked.model_validate(json.loads(body.decode("utf-8", "replace")))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            raise _Refused(422, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-        if len(asked.queries) > self._limits.queries:
-            raise _Refused(422, f"queries: {len(asked.queries)}, at most {self._limits.queries} in one request")
-        if asked.topk and asked.topk > self._limits.topk:
-            raise _Refused(422, f"topk: {asked.topk}, at most {self._limits.topk}")
+            where = ".".join(map(str, first["loc"])) or "body"
+            raise _Refused(422, f"{where}: {first['msg']}") from error
+        except (ValueError, RecursionError) as error:
+            raise _Refused(422, f"body: no JSON ({str(error)[:100]})") from error
+        if len(asked.queries) > self.limits.queries:
+            raise _Refused(422, f"queries: {len(asked.queries)}, at most {self.limits.queries} in one request")
+        if asked.topk and asked.topk > self.limits.topk:
+            raise _Refused(422, f"topk: {asked.topk}, at most {self.limits.topk}")
         return asked
 
     async def lives(self, request: Request) -> Response:
@@ -176,33 +215,111 @@ def _hit(passage: Passage, scored: bool) -> dict[str, Any]:
     return {"document": document, "score": passage.score} if scored else document
 
 
-def application(service: Service, ended: Callable[[], None] = lambda: None) -> Starlette:
-    """The service as an ASGI application."""
+def application(
+    service: Service,
+    told: Callable[[Exception | None], None] = lambda failure: None,
+    names: Collection[str] = (),
+) -> ASGIApp:
+    """The service as an ASGI application, for requests that call it by `names`, an address or "localhost"."""
     route = wanted("starlette.routing").Route
 
     @asynccontextmanager
     async def opening(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(service.open(ended))
+        task = asyncio.create_task(service.open(told))
         yield
         task.cancel()
 
-    routes = [route("/retrieve", service.retrieve, methods=["POST"]), *(route(path, service.lives) for path in LIVES)]
-    return wanted("starlette.applications").Starlette(routes=routes, lifespan=opening)  # type: ignore[no-any-return]
+    routes = [
+        route("/retrieve", service.retrieve, methods=["POST"]),
+        *(route(path, service.lives) for path in LIVES),
+    ]
+    return _called(
+        wanted("starlette.applications").Starlette(routes=routes, lifespan=opening),
+        {"localhost", socket.gethostname().lower(), *(name.lower() for name in names)},
+    )
 
 
-def serve(load: Callable[[], Index], host: str, port: int, limits: Limits = Limits()) -> None:
-    """Serves until interrupted; port 0 takes a free one. Says on standard error where. Raises what opening the index raised."""
-    uvicorn = wanted("uvicorn")
-    service = Service(load, limits)
+def _called(app: ASGIApp, names: Collection[str]) -> ASGIApp:
+    """`app` for requests whose Host is an address or one of `names`; the others get status 421."""
+    refused = wanted("starlette.responses").PlainTextResponse
+
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+            if not known_host(host, names):
+                said = f"this server is not called {host[:200]!r}; --name lets it be\n"
+                await refused(said, 421)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return called
+
+
+def known_host(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header holds an IP address or one of `names` (in lower case), with or without a port.
+
+    An address is safe: a page that was led here by a name of its own calls the server by that name.
+    """
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+        called = urlsplit(f"//{host}").hostname or ""
+        if called in names:
+            return True
+        ip_address(called)
+    except ValueError:
+        return False
+    return True
+
+
+def server(
+    service: Service,
+    told: Callable[[Exception | None], None] = lambda failure: None,
+    names: Collection[str] = (),
+) -> Server:
+    """The service behind uvicorn, on sockets that `run` is given."""
+    uvicorn = wanted("uvicorn")
+    from workup.retrieval.connections import bounded
+
+    limits = service.limits
+    return uvicorn.Server(  # type: ignore[no-any-return]
+        uvicorn.Config(
+            application(service, told, names),
+            http=bounded(limits.head, limits.body, limits.waiting),
+            ws="none",
+            log_level="error",
+            access_log=False,
+        )
+    )
+
+
+def serve(
+    load: Callable[[], Index],
+    host: str,
+    port: int,
+    limits: Limits = Limits(),
+    names: Collection[str] = (),
+) -> None:
+    """Serves until interrupted; port 0 takes a free one. Raises what opening the index raised.
+
+    Says on standard error where it listens, once the index is open. `names` are what the server may
+    be called besides its addresses, "localhost", the machine's name and `host`.
+    """
+    failures: list[Exception] = []
+
+    def told(failure: Exception | None) -> None:
+        if failure is None:
+            print(f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True)
+        else:
+            failures.append(failure)
+            running.should_exit = True
+
+    running = server(Service(load, limits), told, (host, *names))
+    place = f"[{host}]" if ":" in host else host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
-    app = application(service, lambda: setattr(server, "should_exit", True))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    place = f"[{host}]" if ":" in host else host
-    print(f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True)
     with listening:
-        server.run(sockets=[listening])
-    if service.failure is not None:
-        raise service.failure
+        running.run(sockets=[listening])
+    for failure in failures:
+        raise failure

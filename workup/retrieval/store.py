@@ -19,8 +19,13 @@ from workup.errors import UserError
 from workup.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.corpus import Document, Fields, documents
+from workup.retrieval.names import COUNTED, Names
+from workup.retrieval.names import JOURNAL as NAMES
 
 LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
+JOURNALS = JOURNAL, NAMES
+"""What an interrupted build goes on from; a finished index has neither."""
+
 PLACE = np.dtype("<u8")  # where a line ends, in bytes
 EVERY = 20_000
 """Passages between two points from which an interrupted build can go on."""
@@ -84,9 +89,11 @@ class _Writer:
 
     def __init__(self, folder: Path) -> None:
         self._journal = folder / JOURNAL
-        self.state: dict[str, int] = {"file": 0, "document": 0, "rows": 0, "bytes": 0, "empty": 0}
+        noted = ("file", "document", "rows", "bytes", "empty", *COUNTED)
+        self.state: dict[str, int] = dict.fromkeys(noted, 0)
         if self._journal.exists():
             self.state = json.loads(self._journal.read_text())
+        self._names = Names(folder, self.state)
         self._lines = _at(folder / LINES, self.state["bytes"])
         self._places = _at(folder / PLACES, self.state["rows"] * PLACE.itemsize)
 
@@ -96,8 +103,15 @@ class _Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._lines.close()
         self._places.close()
+        self._names.close()
 
-    def write(self, passage: Passage) -> None:
+    def add(self, document: Document, limit: int) -> None:
+        """Writes what `cut` makes of a document."""
+        for passage in cut(document, limit, self._names):
+            self._write(passage)
+        self.state["empty"] += not (document.title.strip() or document.text.strip())
+
+    def _write(self, passage: Passage) -> None:
         fields = {"id": passage.id, "title": passage.title, "text": passage.text}
         self.state["bytes"] += self._lines.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
         self._places.write(self.state["bytes"].to_bytes(PLACE.itemsize, "little"))
@@ -108,6 +122,7 @@ class _Writer:
         for file in (self._lines, self._places):
             file.flush()
             os.fsync(file.fileno())
+        self._names.save()
         write_whole(self._journal, self.state)
 
 
@@ -141,8 +156,9 @@ def write(
 ) -> dict[str, int]:
     """Cuts the documents of `corpus` (files) into passages of at most `limit` tokens, and writes those still missing.
 
-    `told` hears now and then how many bytes of how many are read. Returns what was read and written: documents with
-    neither title nor text are counted as `empty` and left out. Raises UserError for a corpus that cannot be read.
+    `told` hears now and then how many bytes of how many are read. Returns how many `passages` were
+    written and how many documents were `empty` (neither title nor text) or `repeated` and are left
+    out, or were `numbered` (see `names`). Raises UserError for a corpus that cannot be read.
     """
     sizes = [_size(file) for file in corpus]
     with _Writer(folder) as writer:
@@ -151,7 +167,7 @@ def write(
             for position, (document, place) in enumerate(documents(corpus[number], fields)):
                 if position < writer.state["document"]:
                     continue
-                _write_document(writer, document, limit)
+                writer.add(document, limit)
                 writer.state["document"] = position + 1
                 if writer.state["rows"] - since >= EVERY:
                     writer.note()
@@ -160,19 +176,15 @@ def write(
             writer.state |= {"file": number + 1, "document": 0}
             writer.note()
             told(done + sizes[number], sum(sizes))
-        return {"passages": writer.state["rows"], "empty": writer.state["empty"]}
+        told_of = ("empty", "repeated", "numbered")
+        return {"passages": writer.state["rows"], **{name: writer.state[name] for name in told_of}}
 
 
-def _write_document(writer: _Writer, document: Document, limit: int) -> None:
-    for passage in cut(document, limit):
-        writer.write(passage)
-    writer.state["empty"] += not (document.title.strip() or document.text.strip())
-
-
-def cut(document: Document, limit: int) -> Iterator[Passage]:
-    """A document's passages, called after it and numbered from 0 if there are several; none of an empty one."""
+def cut(document: Document, limit: int, names: Names) -> Iterator[Passage]:
+    """A document's passages under the ids that `names` gives; none of an empty or repeated one."""
     pieces = [piece.strip() for piece in words.passages(document.text, limit) if piece.strip()]
     if not pieces and document.title.strip():
-        yield Passage(document.id, "", document.title)
-    for number, piece in enumerate(pieces):
-        yield Passage(document.id if len(pieces) == 1 else f"{document.id}#{number}", piece, document.title)
+        pieces = [""]
+    if pieces:
+        ids = names.give(document.id, document.title, pieces)
+        yield from (Passage(id, piece, document.title) for id, piece in zip(ids, pieces, strict=False))

@@ -57,10 +57,10 @@ def _sqlite_hint(error: sqlite3.DatabaseError) -> str | None:
     return next((hint for prefix, hint in _SQLITE_HINTS.items() if name.startswith(prefix)), None)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, private: bool = False) -> None:
     """Write `text` (UTF-8) so that a reader, or the next start after a crash, sees the old file or the new one.
 
-    Raises UserError when the disk refuses.
+    With `private` no other user may read it. Raises UserError when the disk refuses.
     """
     with clear_errors(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -69,7 +69,7 @@ def write_whole(path: Path, text: str) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o644)
+            Path(name).chmod(0o600 if private else 0o644)
             Path(name).replace(path)
         except BaseException:
             with suppress(OSError):

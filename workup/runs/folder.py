@@ -8,15 +8,19 @@ checkpoints/      what `workup resume` continues from
 policy/           the trained policy in HF format
 summary.json      headline metrics of every evaluated doctor, with intervals
 report.html       one page that opens offline
+transcripts/      further pages with every evaluated episode, which report.html links to
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -26,11 +30,13 @@ from omegaconf import OmegaConf
 from rich.table import Table
 
 from workup.errors import UserError, unknown
+from workup.mapping import load, refuse_filled
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
 from workup.runs.record import Record
 from workup.runs.store import Store, conditions
 
-NOTED = ("kind", "restricted", "account")
+_END = "..."  # how YAML marks the end of a document
+NOTED = ("kind", "restricted", "account", "trained_before", "notes", "changed")
 
 
 class Outcome(NamedTuple):
@@ -90,29 +96,32 @@ class Run:
     def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any], *, restricted: bool = False) -> Run:
         """Start a run in a new or empty folder; one of restricted cases is closed to other users (mode 0700).
 
-        Raises UserError when the folder holds a run or anything else, or cannot be written.
+        Raises UserError when the folder holds a run or anything else, or cannot be written, and for a
+        setting with `${…}` in it (see `mapping`).
         """
         path = Path(path)
-        _check_free(path)
+        refuse_filled(config, "settings")
+        free(path)
         with clear_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             if restricted:
                 path.chmod(0o700)
         config = {**config, "restricted": True} if restricted else config
         write_json(path / "versions.json", versions)
-        write_whole(path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        _write_config(path, config)
         return cls.open(path)
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """The run in `path`. Raises UserError when there is none, with the nearest one that exists."""
+        """The run in `path`.
+
+        Raises UserError when there is none, with the nearest one that exists, and for a config.yaml
+        that was cut off.
+        """
         path = Path(path)
         if not is_run(path):
             raise UserError(_no_run(path))
-        config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"), resolve=True)
-        if not isinstance(config, dict):
-            raise UserError(f"{path / 'config.yaml'} holds no settings; the run cannot be read")
-        return cls(path, {str(key): value for key, value in config.items()}, read_json(path / "versions.json"))
+        return cls(path, _read_config(path / "config.yaml"), read_json(path / "versions.json"))
 
     @property
     def name(self) -> str:
@@ -120,13 +129,24 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings among `config`: what the run was told, without what it notes about itself."""
-        return {name: value for name, value in self.config.items() if name not in NOTED}
+        """The settings among `config`: what the run was told, without what it notes about itself.
+
+        Runs that are older than the setting `split` held out what their seed said.
+        """
+        told = {name: value for name, value in self.config.items() if name not in NOTED}
+        return {"split": told.get("seed", 0), **told}
 
     @property
     def account(self) -> str:
         """The name under which the ledger keeps this run's calls; every session of it uses the same."""
         return str(self.config["account"])
+
+    def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+        """Write `settings` into config.yaml; its list `changed` keeps when which were changed."""
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        changed = [*self.config.get("changed", ()), {"when": when, **changes}]
+        self.config = {**self.config, **settings, "changed": changed}
+        _write_config(self.path, self.config)
 
     @property
     def checkpoints(self) -> Path:
@@ -139,6 +159,10 @@ class Run:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def transcripts(self) -> Path:
+        return self.path / "transcripts"
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -177,10 +201,18 @@ class Run:
 
     def outcomes(self, doctor: str) -> list[Outcome]:
         """How `doctor`'s episodes went in its last evaluation, in the order of cases."""
-        last = self._store.select("stage, step", {"phase": "eval", "doctor": doctor}, "ORDER BY episodes.rowid DESC LIMIT 1")
-        where = {"phase": "eval", "doctor": doctor, **{key: row[key] for row in last for key in ("stage", "step")}}
         columns = "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, measures"
-        return [_outcome(row) for row in self._store.select(columns, where, "ORDER BY case_id, sample")]
+        return [_outcome(row) for row in self._store.select(columns, self._last(doctor), "ORDER BY case_id, sample")]
+
+    def evaluated(self, doctor: str, **where: Any) -> Episodes:
+        """The episodes of `doctor`'s last evaluation (that fit `where`), in the order of cases and samples."""
+        return Episodes(self._store, {**self._last(doctor), **where})
+
+    def _last(self, doctor: str) -> dict[str, Any]:
+        """What the episodes of `doctor`'s last evaluation have in common."""
+        where = {"phase": "eval", "doctor": doctor}
+        last = self._store.select("stage, step", where, "ORDER BY episodes.rowid DESC LIMIT 1")
+        return where | {key: row[key] for row in last for key in ("stage", "step")}
 
     def compare(self, other: str = "warm start", doctor: str = "trained") -> Table:
         """`doctor` beside `other` with intervals and paired differences, as a table that terminals and notebooks show.
@@ -226,11 +258,31 @@ class Run:
         self.close()
 
 
+def _write_config(path: Path, config: Mapping[str, Any]) -> None:
+    text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+    write_whole(path / "config.yaml", f"{text}{_END}\n")
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    config = load(file)
+    # Every run since the setting `split` has the mark; older ones are read as they are.
+    if "split" in config and not file.read_bytes().rstrip().endswith(_END.encode()):
+        raise UserError(
+            f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; restore it, "
+            f"or add that line if it is whole"
+        )
+    return config
+
+
 def is_run(path: Path) -> bool:
     return (path / "config.yaml").is_file()
 
 
-def _check_free(path: Path) -> None:
+def free(path: Path) -> None:
+    """Raises UserError where no run can be started in `path`; nothing is made.
+
+    It must be new or empty, and the folder that exists already, itself or above it, writable.
+    """
     if is_run(path):
         raise UserError(f"{path} already holds a run. Type `workup resume {path}` to go on with it, or choose another --out")
     if path.is_file():
@@ -241,6 +293,11 @@ def _check_free(path: Path) -> None:
             not file.name.lstrip(".").startswith(("versions.json", "config.yaml")) for file in path.iterdir()
         ):
             raise UserError(f"{path} is not empty and holds no run. Choose a new or empty folder with --out")
+        place = next(each for each in (path, *path.absolute().parents) if each.exists())
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _no_run(path: Path) -> str:

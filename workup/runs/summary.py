@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -14,8 +13,8 @@ from rich.text import Text
 
 from workup.episode import Ending
 from workup.runs.folder import Outcome, Run
-from workup.runs.words import plus_minus
-from workup.statistics import LEVEL, Estimate, case_differences, interval, macro, paired
+from workup.runs.words import NOT_SHARES, plus_minus
+from workup.statistics import LEVEL, SHARE, Bounds, Estimate, interval, macro, paired
 
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
 # means over classes of each class's mean → (what is averaged, whose classes)
@@ -38,22 +37,25 @@ def value(outcome: Outcome, metric: str) -> float | None:
 
 
 def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
-    """A metric over episodes, bootstrapped by case."""
+    """A metric over episodes, with its interval by case."""
     values, cases = _columns(outcomes, metric)
     if metric in MACROS:
-        return macro(values, cases, _classes(outcomes, metric), seed=seed)
-    return interval(values, cases, seed=seed)
+        return macro(values, cases, _classes(outcomes, metric), bounds=SHARE, seed=seed)
+    return interval(values, cases, bounds=_bounds(metric), seed=seed)
 
 
 def difference(ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
-    """Ours − theirs over the cases that both saw, bootstrapped by case."""
+    """Ours − theirs over the cases that both saw, with its interval by case."""
     (values, cases), (others, other_cases) = (_columns(side, metric) for side in (ours, theirs))
-    if metric not in MACROS:
-        return paired(values, cases, others, other_cases, seed=seed)
-    gaps, missing = case_differences(values, cases, others, other_cases)
-    classes = dict(zip(cases, _classes(ours, metric), strict=True))
-    found = macro(list(gaps.values()), list(gaps), [classes[str(case)] for case in gaps], seed=seed)
-    return replace(found, missing=missing)
+    classes: dict[Hashable, Hashable] | None = None
+    if metric in MACROS:
+        classes = dict(zip(cases, _classes(ours, metric), strict=True))
+    bounds = _bounds(metric)
+    return paired(values, cases, others, other_cases, classes=classes, bounds=bounds, seed=seed)
+
+
+def _bounds(metric: str) -> Bounds | None:
+    return None if metric in NOT_SHARES else SHARE
 
 
 def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:

@@ -40,11 +40,15 @@ def number(metric: str, value: float | None) -> str:
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:
-    """ ".66 ±.03" """
+    """ ".66 ±.03"; ".00 [.00, .28]" where the mean is not in the middle of its interval; ".66" where there is none."""
     if math.isnan(estimate.mean):
         return DASH
-    half = "" if math.isnan(estimate.half) else f" ±{number(metric, estimate.half)}"
-    return number(metric, estimate.mean) + half
+    mean = number(metric, estimate.mean)
+    if math.isnan(estimate.half):
+        return mean
+    if estimate.symmetric:
+        return f"{mean} ±{number(metric, estimate.half)}"
+    return f"{mean} [{number(metric, estimate.low)}, {number(metric, estimate.high)}]"
 
 
 def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:

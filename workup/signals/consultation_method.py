@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Source
+from workup.case import Case, Source
 from workup.credit import Normalise, zscore
 from workup.environments.consultation import Consultation
 from workup.environments.teacher import Teaching
@@ -43,5 +43,9 @@ class ConsultationMethod(ABC):
     def stages(self, settings: Any) -> Sequence[Stage]:
         return (
             Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
-            Reinforce("grpo", self.reward(settings), zscore(settings.normalise)),
+            Reinforce("grpo", self.reward(settings), zscore(settings.normalise), fits=self.fits(settings)),
         )
+
+    def fits(self, settings: Any) -> Callable[[Case], None]:
+        """What raises UserError for a case that the reward cannot score: nothing, by default."""
+        return lambda case: None

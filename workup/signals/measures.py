@@ -4,29 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from workup.environments.library import evidence
 from workup.episode import Ending, Episode
 from workup.signals import facts
 from workup.signals.documents import doc_hit
 
 
 def measure(
-    episode: Episode, correct: bool, costs: Mapping[str, float] | None = None, *, asks: bool = True
+    episode: Episode,
+    correct: bool,
+    costs: Mapping[str, float] | None = None,
+    *,
+    asks: bool = True,
+    searches: bool = False,
 ) -> dict[str, float | None]:
     """Every measure of one episode by name; None where it is undefined, so that averages leave it out.
 
-    `asks` is the environment's: whether findings could be asked for.
+    `asks` and `searches` are the environment's: whether findings could be asked for, and
+    documents searched.
 
     - accuracy: 0 or 1, `correct` as the judge saw it
     - questions: actions other than the diagnosis, malformed ones included
     - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see `workup.signals.facts`
-    - doc_hit: 0 or 1, in episodes that searched documents: whether one of them names the truth (CM-16)
+    - doc_hit: 0 or 1, where documents could be searched: whether a retrieved one names the truth
+      (C-MIG Eq. 14); an episode that searched nothing has 0
+    - hit_if_searched: the same, undefined in episodes that retrieved nothing
     - where nothing can be asked recall and coverage of the patient's record are undefined, whether anything was searched or not
     - malformed: share of the turns that held no readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
     """
     costs = costs or {}
-    searched = any(turn.action.kind == "search" for turn in episode.turns)
     malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
     return {
         "accuracy": float(correct),
@@ -38,6 +46,11 @@ def measure(
         "repeats": facts.repeats(episode),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **({"doc_hit": doc_hit(episode)} if searched else {}),
+        **(_retrieval(episode) if searches else {}),
         "cost": sum(costs.get(turn.observation.item, 1.0) for turn in episode.turns if turn.action.kind != "diagnose"),
     }
+
+
+def _retrieval(episode: Episode) -> dict[str, float | None]:
+    hit = doc_hit(episode)
+    return {"doc_hit": hit, "hit_if_searched": hit if any(map(evidence, episode.turns)) else None}

@@ -1,45 +1,43 @@
 """From the name of a disease to its ICD-10 code, by cascade (C-MIG CM-16).
 
-A code written in the text; the name in the dictionary (names known from the cases, then the release's own); the nearest name
-by an inverted index over the release's names, refined by edit distance; a language model, where one is given. What none of
-them maps has no code. How often each step is right is measured in docs/metrics.md.
+A code written in the text; the name in the dictionary (names known from the cases, then the
+release's own and everyday ones, then those of a file of the user's); the code whose name is most
+like it (`workup.signals.icd_names`); and where one is given, a language model for every name that
+is not found as it stands. What none of them maps has no code. How often each step is right is
+measured in docs/metrics.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import cache
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from rapidfuzz import fuzz, process
 
 from workup.case import Case
 from workup.judges.assessor import Rubric, consult
 from workup.models.fence import clean, numbered
 from workup.ports import Model
 from workup.signals.icd_distance import Tree
-from workup.text import normalise
+from workup.signals.icd_names import Names, key, readings
+from workup.text import asserts, normalise, same_name
 
 LONGEST = 200  # characters of a name that are looked at
-NEAR = 0.7
-"""How alike the index's name must be, within [0, 1]: below it hardly more than half of the categories found are right."""
+NEAR = 0.6
+"""How like the nearest name must be, within [0, 1]: below it less than half of the categories found
+are right.
+"""
 
-_MOST_WORDS = 16  # different words of a name that the index is asked for
-_REFINED = 30  # of the index's best names are compared letter by letter
-_MISSPELT = 85  # similarity in percent from which an unknown word of more than 4 letters is taken for a known one
+_SUBCATEGORY = len("J45.9")  # what is not found by its name is known no better than that
 _OFFERED = 10  # codes that a model is offered; it may give another
 _COMMON = 1 << 16  # names that are remembered
 
-# Within a text: a code with its point ("J45.9"), behind "ICD-10", in brackets, or at the very beginning before a dash or colon.
-# "Parvovirus B19" is none of these.
+# Within a text: a code with its point ("J45.9"), behind "ICD-10", in brackets, or at the very beginning before a
+# dash or colon. "Parvovirus B19" is none of these.
 _CODE = r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?"
 _WITHIN = re.compile(
     r"(?<![\w.-])([A-Z][0-9][0-9A-Z]\.[0-9A-Z]{1,4})(?!\w)"
@@ -47,27 +45,6 @@ _WITHIN = re.compile(
     rf"|[(\[] ?({_CODE}) ?[)\]]"
     rf"|^ ?({_CODE})(?= ?[:–—-] )"
 )
-# ICD-10's own conventions: brackets hold synonyms, parentheses what may as well be missing.
-_SYNONYM = re.compile(r"\[([^\[\]]*)\]")
-_OPTIONAL = re.compile(r"\(([^()]*)\)")
-_UNSPECIFIED = re.compile(r",\s+unspecified\b.*")  # "Pneumonia, unspecified organism" is pneumonia
-# Spelling: anaemia and anemia, tumour and tumor, chronic pulmonary diseases and disease, on both sides alike.
-_SPELLING = ((re.compile(r"[ao]e"), "e"), (re.compile(r"(?<=\w\w)our$"), "or"), (re.compile(r"(?<=\w{2}[^sui])s$"), ""))
-_EMPTY = frozenset({"a", "an", "and", "by", "due", "for", "in", "nos", "of", "or", "the", "to", "unspecified"})
-_ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5"}
-# ICD-10's word for what others call otherwise. Few and general: what is left, a model knows better.
-_ITS_WORD = {
-    "cancer": ("malignant", "neoplasm"),
-    "carcinoma": ("malignant", "neoplasm"),
-    "tumor": ("neoplasm",),
-    "cardiac": ("heart",),
-    "hepatic": ("liver",),
-    "pulmonary": ("lung",),
-    "renal": ("kidney",),
-    "gastric": ("stomach",),
-    "disorder": ("disease",),
-    "syndrome": ("disease",),
-}
 
 
 class Stage(StrEnum):
@@ -82,32 +59,51 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A name's code ("" where there is none), the step that found it, and how alike the names are, within [0, 1]."""
+    """A name's code ("" where there is none), the step that found it, and how alike the names are,
+    within [0, 1].
+    """
 
     code: str
     stage: Stage
     likeness: float = 1.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the name was not found as it stands: a model is asked about it where there is
+        one.
+        """
+        return self.stage in (Stage.INDEX, Stage.UNMAPPED)
 
 
 UNMAPPED = Coded("", Stage.UNMAPPED, 0.0)
 
 
 class Coder:
-    """Codes of names, each name worked out once: in about a millisecond, the first of a process in some seconds.
+    """Codes of names, each name worked out once: in some milliseconds, the first of a process in
+    some seconds.
 
-    `known` are names with their codes that go before the release's own; with a `model`, it is asked about what nothing maps.
+    `known` are names with their codes that go before the release's own, `more` such as are looked
+    for after them; with a `model`, it is asked about every doubtful name.
     """
 
-    def __init__(self, tree: Tree, known: Mapping[str, str] | None = None, model: Model | None = None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        known: Mapping[str, str] | None = None,
+        model: Model | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.tree, self._model = tree, model
-        self._names = _names(tree)
-        self._known = {normalise(name): code for name, code in (known or {}).items()}
+        self._names = known_names(tree)
+        self._known, self._more = _listed(known or {}), _listed(more or {})
         self._found: dict[str, Coded] = {}
         self._told: dict[str, Coded] = {}
         self._asked: dict[str, asyncio.Task[Coded]] = {}  # what a model is being asked
 
     def look_up(self, name: str) -> Coded:
-        """The cascade without the model. Linear in the length of the name, of which the first 200 characters count."""
+        """The cascade without the model. Linear in the length of the name, of which the first 200
+        characters count.
+        """
         name = name[:LONGEST]
         if name not in self._found:
             if len(self._found) >= _COMMON:
@@ -118,17 +114,26 @@ class Coder:
     def _look_up(self, name: str) -> Coded:
         if code := written(name, self.tree):
             return Coded(code, Stage.CODE)
-        if code := self.tree.nearest(self._known.get(normalise(name), "")):
+        if code := self._in(self._known, name) or self._names.exact(name) or self._in(self._more, name):
             return Coded(code, Stage.DICTIONARY)
-        if code := self._names.exact(name):
-            return Coded(code, Stage.DICTIONARY)
-        found = next(iter(self._names.near(name)), UNMAPPED)
-        return found if found.likeness >= NEAR else UNMAPPED
+        found = next(iter(self._names.near(name)), None)
+        if found is None or found.likeness < NEAR:
+            return UNMAPPED
+        return Coded(self.tree.nearest(found.code[:_SUBCATEGORY]), Stage.INDEX, found.likeness)
+
+    def _in(self, codes: Mapping[str, str], name: str) -> str:
+        """The first code that a list has for the name or one of its readings and that the release
+        has; else "".
+        """
+        forms = (normalise(name), *map(key, readings(name)))
+        return next(filter(None, (self.tree.nearest(codes.get(form, "")) for form in forms)), "")
 
     async def code(self, name: str) -> Coded:
-        """The whole cascade; a model is asked once about each name. Raises RolloutError when it gives no usable answer."""
+        """The whole cascade; a model is asked once about each name. Raises RolloutError when it
+        gives no usable answer.
+        """
         found = self.look_up(name)
-        if found.code or self._model is None or not normalise(name):
+        if not found.doubtful or self._model is None or not normalise(name):
             return found
         name = name[:LONGEST]
         if name not in self._told:
@@ -158,8 +163,25 @@ class _Answer(BaseModel):
     code: str
 
 
+@cache
+def known_names(tree: Tree) -> Names:
+    """The names of a release, read once per process."""
+    return Names(tree)
+
+
+def _listed(codes: Mapping[str, str]) -> dict[str, str]:
+    """Codes by the normal forms of their names, and by the words where no other name has these: the
+    first counts.
+    """
+    listed: dict[str, str] = {}
+    for form in (normalise, key):
+        for name, code in codes.items():
+            listed.setdefault(form(name), code)
+    return {form: code for form, code in listed.items() if form}
+
+
 CODER = "coder"
-"""The role of a language model that codes what no dictionary knows."""
+"""The role of a language model that codes the names that are not found as they stand."""
 
 RUBRIC = Rubric(
     "icd-code/1",
@@ -175,7 +197,9 @@ RUBRIC = Rubric(
 
 
 def written(text: str, tree: Tree) -> str:
-    """The first existing code that `text` states, or the narrowest existing group around it; "" for a text without one."""
+    """The first existing code that `text` states, or the narrowest existing group around it; "" for
+    a text without one.
+    """
     stated = (next(filter(None, found.groups())) for found in _WITHIN.finditer(text))
     return next(filter(None, map(tree.nearest, (text, *stated))), "")
 
@@ -190,96 +214,11 @@ def names_of(cases: Iterable[Case]) -> dict[str, str]:
     return known
 
 
-def words(name: str) -> tuple[str, ...]:
-    """The words of a name in one spelling, ICD-10's own word for common ones, "type II" as "type 2"."""
-    found: list[str] = []
-    before = ""
-    for word in normalise(name).split():
-        word = _spelt(word)
-        before, word = word, _ROMAN.get(word, word) if before in ("type", "stage") else word
-        found += _ITS_WORD.get(word, () if word in _EMPTY else (word,))
-    return tuple(found)
+def claimed(answer: str, case: Case) -> bool:
+    """Whether an answer can earn by likeness: it asserts a disease, or is one of the truth's own
+    names.
 
-
-@lru_cache(maxsize=1 << 15)
-def _spelt(word: str) -> str:
-    word = "".join(sign for sign in unicodedata.normalize("NFD", word) if not unicodedata.combining(sign))
-    for pattern, plain in _SPELLING:
-        word = pattern.sub(plain, word)
-    return word
-
-
-class Names:
-    """Every name of a release: a dictionary, and an inverted index for what is not in it."""
-
-    def __init__(self, tree: Tree) -> None:
-        terms = list(tree.terms())
-        readings = [(code, reading) for code, name in terms for reading in _readings(name)]
-        # Last, since "Abrasion, unspecified hip" is an abrasion only where nothing else is.
-        readings += [(code, _UNSPECIFIED.sub("", name)) for code, name in terms if _UNSPECIFIED.search(name)]
-        entries = dict.fromkeys((code, form) for code, reading in readings if (form := words(reading)))
-        self._codes = [code for code, _ in entries]
-        self._spelt = [" ".join(sorted(form)) for _, form in entries]
-        self._exact: dict[tuple[str, ...], str] = {}
-        holders: dict[str, list[int]] = defaultdict(list)
-        for number, (code, form) in enumerate(entries):
-            self._exact.setdefault(form, code)
-            for word in dict.fromkeys(form):
-                holders[word].append(number)
-        self._holders = {word: np.array(numbers, dtype=np.int32) for word, numbers in holders.items()}
-        self._idf = {word: float(np.log(1 + len(entries) / len(numbers))) for word, numbers in holders.items()}
-        self._unknown = float(np.log(1 + len(entries)))
-        self._weight = self._sums(list(holders))
-
-    def exact(self, name: str) -> str:
-        """The code that has this name, or the name without what it has in brackets or parentheses; "" where none has."""
-        return next(filter(None, (self._exact.get(words(reading), "") for reading in _readings(name))), "")
-
-    def near(self, name: str) -> list[Coded]:
-        """The codes with the likest names, best first; empty where they share no word.
-
-        Likeness is the mean of the Dice coefficient of the words, weighted by rarity, and of the letters' edit similarity.
-        """
-        asked = list(dict.fromkeys(words(name)))[:_MOST_WORDS]
-        asked = [word if word in self._idf else self._spelling(word) for word in asked]
-        shared = [word for word in asked if word in self._idf]
-        if not shared:
-            return []
-        dice = 2 * self._sums(shared) / (self._weight + sum(self._idf.get(word, self._unknown) for word in asked))
-        best = np.argpartition(-dice, min(_REFINED, len(dice) - 1))[:_REFINED]
-        text = " ".join(sorted(asked))
-        likeness = {int(n): (float(dice[n]) + fuzz.ratio(text, self._spelt[n]) / 100) / 2 for n in best if dice[n]}
-        found: dict[str, Coded] = {}
-        for number in sorted(likeness, key=lambda n: (-likeness[n], n)):
-            code = self._codes[number]
-            found.setdefault(code, Coded(code, Stage.INDEX, likeness[number]))
-        return list(found.values())
-
-    def _sums(self, words: list[str]) -> NDArray[np.float64]:
-        """For every name the total rarity of those of `words` that it holds."""
-        numbers = np.concatenate([self._holders[word] for word in words])
-        weights = np.repeat([self._idf[word] for word in words], [len(self._holders[word]) for word in words])
-        sums: NDArray[np.float64] = np.bincount(numbers, weights, minlength=len(self._codes)).astype(np.float64)
-        return sums
-
-    def _spelling(self, word: str) -> str:
-        """The known word that a misspelt one stands for, or the word itself."""
-        if len(word) <= 4:
-            return word
-        found = process.extractOne(word, self._vocabulary, scorer=fuzz.ratio, score_cutoff=_MISSPELT)
-        return found[0] if found else word
-
-    @cached_property
-    def _vocabulary(self) -> list[str]:
-        return list(self._idf)
-
-
-@cache
-def _names(tree: Tree) -> Names:
-    return Names(tree)
-
-
-def _readings(name: str) -> Iterator[str]:
-    """A name of ICD-10 without its synonyms, and each of these, both with and without what may be missing."""
-    for text in (_SYNONYM.sub(" ", name), *_SYNONYM.findall(name)):
-        yield from dict.fromkeys((_OPTIONAL.sub(r" \1 ", text), _OPTIONAL.sub(" ", text)))
+    A data set may call its diagnosis "Possible NSTEMI / STEMI"; then these words are no hedge.
+    """
+    names = (case.truth.diagnosis, *case.truth.aliases)
+    return asserts(answer) or any(same_name(answer, name) for name in names)

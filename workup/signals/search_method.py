@@ -88,6 +88,10 @@ class SearchMethod:
         s = settings
         return Shape(s.subqueries, s.passages, s.passage_tokens, self.refine, s.told, s.max_turns)
 
+    def notes(self, settings: Any) -> tuple[str, ...]:
+        """What a run with these settings says at its start and in its report."""
+        return ()
+
     def likeness(self, settings: Any) -> Likeness:
         return exact_match
 

@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Annotated, Literal
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from workup.case import Case
 from workup.credit import Advantages, turn_zscore
 from workup.environments.library import DIAGNOSIS, REFINE, SEARCH, Shape, evidence
 from workup.episode import Batch, Ending, Episode, Score, Scores
+from workup.models.hub import at_hand
 from workup.ports import Context, Credit, Gather, Instruments, Probe, Reward, Scorer
 from workup.retrieval.dense import Encoder
 from workup.signals.documents import contains, doc_hit
@@ -28,7 +31,8 @@ from workup.signals.extra.emb import Embedding
 from workup.signals.extra.kg import KnowledgeGraph
 from workup.signals.icd_distance import tree
 from workup.signals.information_gain import LogitP, document_rewards, logit_p, probability_gains, refinement_rewards
-from workup.signals.naming import Coder
+from workup.signals.name_files import synonyms
+from workup.signals.naming import Coder, known_names
 from workup.text import neutralise, normalise, same_name, tagged
 
 Composition = Literal["nonlinear", "linear"]
@@ -36,6 +40,15 @@ View = Literal["refinement", "query", "documents"]
 Likeness = Callable[[str, Case], Awaitable[float]]  # answer, case → R_diag within [0, 1]
 
 TRIGRAMS = "trigrams"
+PUBMEDBERT = (
+    "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract",
+    "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract-fulltext",
+    "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract",
+    "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract-fulltext",
+)
+"""The paper's encoder, PubMedBERT (C-MIG, Eq. 12): of the two that were published under two names it does not say which."""
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +80,59 @@ async def exact_match(answer: str, case: Case) -> float:
     return float(exact(answer, case))
 
 
-def icd_tree(release: str = "cm") -> Likeness:
+def icd_tree(release: str = "cm", names: str = "") -> Likeness:
     """R_diag of AutoRefine-ICDTree: KG = max(0, 1 − 0.2·d) (CM-16); 1 where the names match, 0 for what has no code.
 
-    The first answer takes seconds, since the release is loaded then. Raises UserError where its package is missing.
+    `names` is a file of further names (`workup.signals.name_files.synonyms`). The first answer takes seconds, since the
+    release is loaded then. Raises UserError where its package is missing or the file cannot be read.
     """
 
     async def likeness(answer: str, case: Case) -> float:
-        return 1.0 if exact(answer, case) else await _graph(release).score(answer, case)
+        return 1.0 if exact(answer, case) else await _graph(release, names).score(answer, case)
 
     return likeness
 
 
 @cache
-def _graph(release: str) -> KnowledgeGraph:
-    """Knows the release's names alone: a reward must not depend on which other cases share the batch."""
-    return KnowledgeGraph(Coder(tree(release)))
+def _graph(release: str, names: str) -> KnowledgeGraph:
+    """Knows the names of release and file alone: a reward must not depend on which other cases share the batch."""
+    icd = tree(release)
+    return KnowledgeGraph(Coder(icd, more=synonyms(names, icd, known_names(icd))))
 
 
 def embedding(encoder: str, threshold: float) -> Likeness:
     """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis where it is ≥ `threshold`, else 0.
 
-    `encoder` is a sentence-transformers model, or "trigrams" for want of one: see `trigrams`. Raises UserError for a model
-    that does not exist.
+    `encoder` is a sentence-transformers model, or "trigrams" for want of one: see `trigrams`; "auto" chooses. Raises
+    UserError for a model that does not exist.
     """
-    measured = Embedding(trigrams if encoder == TRIGRAMS else Encoder(encoder).documents, threshold)
+    name = chosen(encoder)
+    measured = Embedding(trigrams if name == TRIGRAMS else Encoder(name).documents, threshold)
 
     async def likeness(answer: str, case: Case) -> float:
         return measured.score(answer, case)
 
     return likeness
+
+
+def chosen(encoder: str) -> str:
+    """`encoder`, and for "auto" the paper's where its weights are on this machine, else trigrams. Asks no server."""
+    if encoder != AUTO:
+        return encoder
+    here = filter(at_hand, PUBMEDBERT) if find_spec("sentence_transformers") else iter(())
+    return next(here, TRIGRAMS)
+
+
+EncoderName = Annotated[str, AfterValidator(chosen)]
+"""A setting that is resolved when the settings are read, so that a run's config.yaml and its resumption know which it was."""
+
+
+def encoder_notes(encoder: str) -> tuple[str, ...]:
+    """What a run says of an encoder that is not the paper's."""
+    if encoder in PUBMEDBERT:
+        return ()
+    stands_in = "counts of three neighbouring letters" if encoder == TRIGRAMS else encoder
+    return (f"R_diag by {stands_in}, not by the paper's encoder; reward.encoder={PUBMEDBERT[0]} takes that one",)
 
 
 def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:

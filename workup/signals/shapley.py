@@ -25,6 +25,7 @@ from workup.text import neutralise, normalise
 
 Array = NDArray[np.float64]
 Order = tuple[int, ...]
+Truncation = Literal["none", "literal", "zero"]
 Game = Callable[[Sequence[Order]], Awaitable[Sequence[float]]]  # coalitions → their worth, nats
 
 MOST_FACTS = 10  # by enumeration: 1,024 coalitions
@@ -39,15 +40,19 @@ class Plan:
     of the absolute change of φ is below `epsilon` nats; whatever was asked for already still counts. Small games need no
     drawing: with n! ≤ `permutations` every order is taken once.
 
-    `truncation` skips the facts behind the first S_j with |v(S_j) − v(F)| < `epsilon`. "literal" leaves their running
-    means as they are, "zero" counts a contribution of 0. Both are biased, and save nothing where an order is scored in
-    one forward pass: "none" by default.
+    `truncation` skips the facts behind the first S_j, j = 1 … n, with |v(S_j) − v(F)| < `epsilon`; ∅ is not
+    tested. "literal" leaves their running means as they are, "zero" counts a contribution of 0. Both are
+    biased, and save nothing where an order is scored in one forward pass: "none" by default.
+
+    "literal" is the loop of Algorithm 1 as printed (with `antithetic` off): orders are drawn one by one, the
+    same one may come again, also where there are few, and sampling stops after the k-th, k ≥ 2, if Σ_f of
+    the absolute change of φ, divided by k − 1, is below `epsilon`. At k = 1 the printed test divides by 0.
     """
 
     permutations: int = 16
     epsilon: float = 0.01
     antithetic: bool = True
-    truncation: Literal["none", "literal", "zero"] = "none"
+    truncation: Truncation = "none"
     at_once: int = 4
 
     def __post_init__(self) -> None:
@@ -56,7 +61,7 @@ class Plan:
 
     @property
     def draws_at_once(self) -> int:
-        return max(1, self.at_once // (1 + self.antithetic))
+        return 1 if self.truncation == "literal" else max(1, self.at_once // (1 + self.antithetic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ async def estimate(game: Game, n: int, plan: Plan, seed: Sequence[int]) -> Shapl
     """φ over random orders; the same seed gives the same orders."""
     if n == 0:
         return Shapley((), ())
-    everything = factorial(n) <= plan.permutations
+    everything = plan.truncation != "literal" and factorial(n) <= plan.permutations
     draws = _all_orders(n) if everything else _draws(n, plan, seed)
     running = _Running(n, plan)
     while together := list(islice(draws, plan.permutations if everything else plan.draws_at_once)):
@@ -192,15 +197,17 @@ class _Running:
             self.count += 1
             self.means = self.means + (contributions[-1] - self.means) / self.count
         self.draws.append(np.mean(contributions, axis=0))
-        if len(self.draws) > 1 and float(np.abs(self.means - before).mean()) < self.plan.epsilon:
+        change = np.abs(self.means - before)
+        moved = change.sum() / max(self.count - 1, 1) if self.plan.truncation == "literal" else change.mean()
+        if len(self.draws) > 1 and float(moved) < self.plan.epsilon:
             self.settled = True
 
     def _contributions(self, order: Order, walk: Array) -> Array:
         """v(S_j) − v(S_{j−1}) by fact; for skipped ones 0, or what leaves their means as they are."""
         gains = np.diff(walk)
         if self.plan.truncation != "none":
-            close = np.abs(walk[:-1] - walk[-1]) < self.plan.epsilon
-            cut = int(close.argmax()) if close.any() else len(gains)
+            close = np.abs(walk[1:] - walk[-1]) < self.plan.epsilon
+            cut = 1 + int(close.argmax()) if close.any() else len(gains)
             gains[cut:] = self.means[list(order[cut:])] if self.plan.truncation == "literal" else 0.0
         found = np.empty(len(order))
         found[list(order)] = gains

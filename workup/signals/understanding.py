@@ -46,9 +46,18 @@ async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozen
 class Written:
     """From the doctor's own words (PM-3). U_0 is a call on the opening alone, so that nothing is paid for what it tells.
 
-    A turn that told nothing, or asks again what was asked in the same words, changes nothing and costs no call: a
-    summary that happens to be written better the second time is no merit of the question. Equal questions to doctor and checker
-    are asked once in the life of this object; make a new one whenever the doctor's weights have changed.
+    A turn can only add what it told: a summary that is written better the second time is no merit of the
+    question. So a fact counts as understood after turn t if the summary written then states it, and if
+    the first summary stated it or the one after a turn that told it. What is left out of a later
+    summary is lost, and understood again when it is back. A turn whose answer told no fact, or that
+    asks again in the same words, changes nothing and costs no call.
+
+    Example: the first summary states nothing, three answers tell nothing, A and C, and the summaries
+    after the last two state A and B. Understood are ∅, {A} and {A}: nobody told B, and C was not
+    written down.
+
+    Equal questions to doctor and checker are asked once in the life of this object; make a new one
+    whenever the doctor's weights have changed.
     """
 
     doctor: Model
@@ -60,14 +69,17 @@ class Written:
         if not facts:
             return [frozenset()] * (len(episode.turns) + 1)
         news = [0, *(t for t, turn in enumerate(episode.turns, 1) if _told(episode.turns[: t - 1], turn))]
-        known = await asyncio.gather(*(self._known(episode, episode.turns[:t], facts) for t in news))
-        last = dict(zip(news, known, strict=True))
-        understood = [last[0]]
-        for t in range(1, len(episode.turns) + 1):
-            understood.append(last.get(t, understood[-1]))
+        stated = await asyncio.gather(*(self._stated(episode, episode.turns[:t], facts) for t in news))
+        written = dict(zip(news, stated, strict=True))
+        understood = [written[0]]
+        learned = written[0]
+        for t, turn in enumerate(episode.turns, 1):
+            if t in written:
+                learned |= written[t].intersection(turn.observation.evidence)
+            understood.append(written[t] & learned if t in written else understood[-1])
         return understood
 
-    async def _known(self, episode: Episode, past: Sequence[Turn], facts: Sequence[Fact]) -> frozenset[str]:
+    async def _stated(self, episode: Episode, past: Sequence[Turn], facts: Sequence[Fact]) -> frozenset[str]:
         request = Request("doctor", "understanding/1", _messages(episode, past), max_tokens=800)
         text = (await self._once(request, lambda: self.doctor.complete(request))).text
         stated = Stated(tuple(facts), text)
@@ -82,9 +94,9 @@ class Written:
 
 
 def _told(past: Sequence[Turn], turn: Turn) -> bool:
-    """Whether the patient was asked something new in this turn, and answered."""
-    asked = turn.action.kind != DIAGNOSE and bool(turn.action.content) and bool(turn.observation.messages)
-    return asked and answered_before(past, turn.action.content[0]) is None
+    """Whether the patient was asked something new in this turn, and told a fact."""
+    asked = turn.action.kind != DIAGNOSE and bool(turn.action.content)
+    return asked and bool(turn.observation.evidence) and answered_before(past, turn.action.content[0]) is None
 
 
 def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:

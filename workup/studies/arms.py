@@ -14,7 +14,8 @@ from workup.live import Live
 from workup.models.endpoint import ENDPOINT
 from workup.runs import Run
 from workup.runs.folder import Outcome, is_run
-from workup.settings import PolicySettings, build, furnished
+from workup.settings import PolicySettings, furnished
+from workup.unseen import open_unseen
 
 # ProMed's encounter: ten questions and the answer.
 PROMED = {"environment": "questioning", "max_turns": 11}
@@ -40,7 +41,16 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     own = {} if is_run(Path(policy)) else PROMED
     merged = {**own, **values, "policy": policy, **changes}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
-    return build(PolicySettings, furnished(merged))
+    return furnished(PolicySettings, merged)
+
+
+def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Mapping[str, Any]:
+    """`values` with the split in which all of `policies` are evaluated, so that they compare.
+
+    Raises UserError where they were trained on these cases in different splits.
+    """
+    asked = settings_of(values, policies[0])
+    return {**values, "split": open_unseen(asked.cases, policies, asked.split)[1]}
 
 
 def labels(policies: Sequence[str]) -> dict[str, str]:
@@ -72,7 +82,10 @@ def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
 
 
 def _check_same(arm: Arm, run: Run) -> None:
-    if run.settings != arm.settings.model_dump(mode="json"):
+    told = arm.settings.model_dump(mode="json")
+    left_out = arm.settings.standing - run.settings["roles"].keys()
+    told["roles"] = {role: spec for role, spec in told["roles"].items() if role not in left_out}
+    if run.settings != told:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
 
 

@@ -14,7 +14,7 @@ from workup.runs.folder import Outcome
 from workup.runs.summary import difference, estimate
 from workup.statistics import Estimate
 from workup.studies import plots
-from workup.studies.arms import Arm, Played, labels, play, settings_of
+from workup.studies.arms import Arm, Played, labels, on_the_same_cases, play, settings_of
 from workup.studies.likelihood import opened
 from workup.studies.study import Section, Sheet, Study, plain, signed
 
@@ -79,7 +79,7 @@ class Information(Study):
 
     def _sheets(self) -> list[Sheet]:
         several = len(self.policies) > 1
-        headings = ("policy", "told", "n", *(text for metric in METRICS for text in (metric, "change")))
+        headings = ("policy", "told", "n", *(text for metric in METRICS for text in (metric, f"{metric}, change")))
         rows = tuple(
             (point.policy, f"{point.share:.0%}", str(point.level["accuracy"].n), *self._cells(point)) for point in self.points
         )
@@ -93,8 +93,9 @@ class Information(Study):
                 if point.policy != self.policies[0]
             ),
             "At the same share, paired by case.",
+            2,
         )
-        return [Sheet("By share of the facts told", headings, rows, note), *([lead] if several else [])]
+        return [Sheet("By share of the facts told", headings, rows, note, 2), *([lead] if several else [])]
 
     def _cells(self, point: Point) -> list[str]:
         first = point.share == min(other.share for other in self.points)
@@ -131,7 +132,7 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[fl
         raise UserError(
             f"--shares {','.join(f'{share:g}' for share in shares)}: ascending numbers between 0 and 1, as in 0,0.5,1"
         )
-    named = labels(policies)
+    named, values = labels(policies), on_the_same_cases(values, policies)
     return [Arm(named[p], f"{share:g}", settings_of(values, p, share=share)) for p in policies for share in shares]
 
 

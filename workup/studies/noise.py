@@ -15,7 +15,7 @@ from workup.errors import RolloutError, UserError
 from workup.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.signals.shapley import Plan, add_one_in, estimate, giveaways, hits, leave_one_out, precision
-from workup.statistics import Estimate, interval, paired
+from workup.statistics import SHARE, Estimate, interval, paired
 from workup.studies import plots, trivia
 from workup.studies.likelihood import Facts, Likelihood, opened, own_scorer, withheld
 from workup.studies.study import Section, Sheet, Study, plain, signed
@@ -97,12 +97,17 @@ class Noise(Study):
 
     def level(self, measure: str, ranking: str, k: int) -> Estimate:
         """The mean over cases."""
-        return interval([each.measured(measure, ranking, k) for each in self.ranked], self._ids, seed=self.injection.seed)
+        return interval(
+            [each.measured(measure, ranking, k) for each in self.ranked],
+            self._ids,
+            bounds=SHARE,
+            seed=self.injection.seed,
+        )
 
     def lead(self, measure: str, other: str, k: int) -> Estimate:
         """Shapley − `other`, paired by case."""
         ours, theirs = ([each.measured(measure, name, k) for each in self.ranked] for name in (SHAPLEY, other))
-        return paired(ours, self._ids, theirs, self._ids, seed=self.injection.seed)
+        return paired(ours, self._ids, theirs, self._ids, bounds=SHARE, seed=self.injection.seed)
 
     @property
     def _ids(self) -> list[str]:

@@ -2,57 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from workup.report.plotting import COLOURS, SERIES, Floats, figure, new
+from workup.report.plotting import COLOURS, Drawing, Floats, Key, figure, panel, points, points_key
 from workup.statistics import Estimate
 
-MARKERS = "osD^vP"
 Ends = tuple[float, float]
 NO_ENDS: Mapping[str, Ends] = {}
 SHARE, MARK = (0.0, 1.0), (1.0, 5.0)
 Curves = Mapping[str, Sequence[tuple[float, Estimate]]]  # series → (x, y)
 Rows = Mapping[str, Sequence[Estimate | None]]  # series → one value for each row
-HEIGHT = 3.0  # inches
+HEIGHT = 2.6  # inches
+APART = 0.16  # of the axis: between two labels of places on it
 
 
 @figure
 def curves(
-    label: str, panels: Mapping[str, Curves], x: str, *, ends: Mapping[str, Ends] = NO_ENDS, log: bool = False
-) -> Figure | None:
-    """A panel per title: every series a line through its means, with whiskers; `log` for the horizontal axis.
+    label: str,
+    panels: Mapping[str, Curves],
+    x: str,
+    *,
+    ends: Mapping[str, Ends] = NO_ENDS,
+    log: bool = False,
+) -> Drawing | None:
+    """A panel per title: every series a line through its means, with whiskers; `log` for the
+    horizontal axis.
 
-    A panel ends where `ends` says, else it begins at 0; one whose values span more than a factor of ten is logarithmic too.
+    A panel ends where `ends` says, else it begins at 0; one whose values span more than a factor of
+    ten is logarithmic too.
     """
     shown = {title: series for title, series in panels.items() if any(map(_drawn, series.values()))}
     if not shown:
         return None
-    made, axes = new(label, 1, len(shown), HEIGHT)
-    for ax, (title, series) in zip(axes, shown.items(), strict=True):
-        ax.set_title(title)
+    drawn = []
+    for title, series in shown.items():
+        ax = panel(title, HEIGHT)
         ax.set_xlabel(x)
-        for number, (name, points) in enumerate(series.items()):
-            _line(ax, [(at, found) for at, found in points if isfinite(found.mean)], name, number)
-        every = [point for points in series.values() for point in points if isfinite(point[1].mean)]
+        for number, through in enumerate(series.values()):
+            _line(ax, [(at, found) for at, found in through if isfinite(found.mean)], number)
+        every = [point for through in series.values() for point in through if isfinite(point[1].mean)]
         _across(ax, sorted({at for at, _ in every}), log)
         _upright(ax, [found.mean for _, found in every], ends.get(title))
-    _legend(made, axes[0], len(next(iter(shown.values()))))
-    return made
+        drawn.append(ax)
+    return Drawing(label, drawn, _keys(next(iter(shown.values()))))
 
 
 def _across(ax: Axes, places: Sequence[float], log: bool) -> None:
     if log:
         ax.set_xscale("log")
     ax.minorticks_off()
-    ax.set_xticks(places, [_short(place) for place in places])
     ax.margins(x=0.06)
+    ax.set_xticks(places, _labels(places, log))
+
+
+def _labels(places: Sequence[float], log: bool) -> list[str]:
+    """One for each place, empty where it would touch the one before it; the last place has one."""
+    at = np.log(places) if log else np.asarray(places)
+    room = APART * (at[-1] - at[0])
+    kept = [len(at) - 1]
+    for place in range(len(at) - 2, -1, -1):
+        if at[kept[-1]] - at[place] >= room:
+            kept.append(place)
+    return [_short(place) if number in kept else "" for number, place in enumerate(places)]
 
 
 def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
@@ -86,11 +102,19 @@ def _drawn(points: Sequence[tuple[float, Estimate]]) -> bool:
     return any(isfinite(found.mean) for _, found in points)
 
 
-def _line(ax: Axes, points: Sequence[tuple[float, Estimate]], name: str, number: int) -> None:
-    style: dict[str, Any] = {"color": SERIES[number % len(SERIES)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4.5}
-    whiskers = _whiskers([found for _, found in points])
-    at, means = [x for x, _ in points], [found.mean for _, found in points]
-    ax.errorbar(at, means, yerr=whiskers, label=name, linewidth=1.6, elinewidth=1, capsize=2, **style)
+def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> None:
+    whiskers = _whiskers([found for _, found in through])
+    at, means = [x for x, _ in through], [found.mean for _, found in through]
+    ax.errorbar(
+        at,
+        means,
+        yerr=whiskers,
+        linewidth=1.6,
+        elinewidth=1,
+        capsize=2,
+        markersize=4.5,
+        **points(number),
+    )
 
 
 def _whiskers(found: Sequence[Estimate]) -> Floats:
@@ -100,39 +124,60 @@ def _whiskers(found: Sequence[Estimate]) -> Floats:
 
 
 @figure
-def rows(label: str, names: Sequence[str], panels: Mapping[str, Rows], *, ends: Mapping[str, Ends] = NO_ENDS) -> Figure | None:
-    """A panel per title, a row per name: every series a point with its interval, side by side within the row.
+def rows(
+    label: str,
+    names: Sequence[str],
+    panels: Mapping[str, Rows],
+    *,
+    ends: Mapping[str, Ends] = NO_ENDS,
+) -> Drawing | None:
+    """A panel per title, a row per name: every series a point with its interval, side by side
+    within the row.
 
     A panel ends where `ends` says; one of the others that crosses 0 has a line there.
     """
     if not names or not panels:
         return None
     count = max(len(series) for series in panels.values())
-    made, axes = new(label, 1, len(panels), 0.9 + len(names) * (0.22 + 0.16 * count), sharey=True)
-    for ax, (title, series) in zip(axes, panels.items(), strict=True):
-        ax.set_title(title)
-        for number, (name, found) in enumerate(series.items()):
+    drawn = []
+    for title, series in panels.items():
+        ax = panel(title, 0.5 + len(names) * (0.2 + 0.14 * count))
+        for number, found in enumerate(series.values()):
             shift = 0.5 * ((number + 0.5) / len(series) - 0.5)
-            _points(ax, [(row + shift, each) for row, each in enumerate(found) if each and isfinite(each.mean)], name, number)
+            _points(
+                ax,
+                [(row + shift, each) for row, each in enumerate(found) if each and isfinite(each.mean)],
+                number,
+            )
         ax.grid(visible=True, axis="x")
         ax.grid(visible=False, axis="y")
         if title in ends:
             ax.set_xlim(*_wide(ends[title]))
         elif ax.get_xlim()[0] < 0:
             ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    _legend(made, axes[0], count)
-    return made
+        ax.locator_params(axis="x", nbins=5)
+        ax.set_yticks(range(len(names)), names)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        drawn.append(ax)
+    return Drawing(label, drawn, _keys(next(series for series in panels.values() if len(series) == count)))
 
 
-def _points(ax: Axes, points: Sequence[tuple[float, Estimate]], name: str, number: int) -> None:
-    style: dict[str, Any] = {"color": SERIES[number % len(SERIES)], "fmt": MARKERS[number % len(MARKERS)], "markersize": 5}
-    whiskers = _whiskers([found for _, found in points])
-    means, heights = [found.mean for _, found in points], [row for row, _ in points]
-    ax.errorbar(means, heights, xerr=whiskers, label=name, linewidth=1.3, capsize=2, **style)
+def _points(ax: Axes, at: Sequence[tuple[float, Estimate]], number: int) -> None:
+    whiskers = _whiskers([found for _, found in at])
+    means, heights = [found.mean for _, found in at], [row for row, _ in at]
+    ax.errorbar(
+        means,
+        heights,
+        xerr=whiskers,
+        linestyle="",
+        linewidth=1.3,
+        capsize=2,
+        markersize=5,
+        **points(number),
+    )
 
 
-def _legend(made: Figure, ax: Axes, count: int) -> None:
-    if count > 1:
-        made.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+def _keys(series: Iterable[str]) -> list[Key]:
+    """What the series are; a single one needs no telling."""
+    keys = [points_key(name, number) for number, name in enumerate(series)]
+    return keys if len(keys) > 1 else []

@@ -14,7 +14,7 @@ from workup.runs.summary import difference, estimate
 from workup.settings import PolicySettings
 from workup.statistics import Estimate
 from workup.studies import plots
-from workup.studies.arms import Arm, Played, labels, play, settings_of
+from workup.studies.arms import Arm, Played, labels, on_the_same_cases, play, settings_of
 from workup.studies.likelihood import opened
 from workup.studies.study import Section, Sheet, Study, plain, signed
 
@@ -116,7 +116,8 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[st
 
     Raises UserError where no model plays the patient, or the environment has none.
     """
-    named, planned = labels(policies), []
+    named, values = labels(policies), on_the_same_cases(values, policies)
+    planned: list[Arm] = []
     for policy in policies:
         base = settings_of(values, policy)
         _check(base)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
 
-from workup.report.page import render
+from workup.report import sheets
+from workup.report.rendering import render
 from workup.runs.files import clear_errors, write_json, write_whole
 from workup.statistics import Estimate
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+    from rich.console import Console
 
 DASH = "–"
 
@@ -32,17 +32,9 @@ class Sheet:
     note: str = ""
     words: int = 1
 
-    def table(self) -> Table:
-        from rich.box import SIMPLE_HEAD
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table(title=escape(self.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-        for place, heading in enumerate(self.headings):
-            table.add_column(escape(heading), justify="right" if place >= self.words else "left", overflow="fold")
-        for row in self.rows:
-            table.add_row(*map(escape, row))
-        return table
+    def show(self, console: Console) -> None:
+        """Print it, in as many tables as the console's width needs."""
+        sheets.Sheet(self.headings, self.rows, self.title, self.note, self.words).show(console)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +72,11 @@ class Study(ABC):
     @abstractmethod
     def as_json(self) -> dict[str, Any]: ...
 
-    def table(self) -> Group:
-        """Every table, for the terminal."""
-        from rich.console import Group
-
-        return Group(*(sheet.table() for section in self.sections() for sheet in section.sheets))
+    def show(self, console: Console) -> None:
+        """Print every table."""
+        for section in self.sections():
+            for sheet in section.sheets:
+                sheet.show(console)
 
     def write(self, folder: Path, command: str = "") -> Path:
         """NAME.json and NAME.html in `folder`, made if need be; returns the page. Raises UserError when the disk refuses."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workup.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
-from workup.cases.clinic.patients import SPLITS, TEST, TRAIN, evidence_id, weighed
+from workup.cases.clinic.patients import SIDES, TEST, TRAIN, evidence_id, weighed
 from workup.cases.clinic.tables import SEXES
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge
@@ -267,8 +267,8 @@ def _record(presentation: str, results: Sequence[Fact]) -> str:
     return "\n".join([presentation, *(text.get(marker.name, marker.negative) for marker in markers())])
 
 
-def _case(seed: int, split: str, index: int) -> Case:
-    rng = np.random.default_rng([seed, SPLITS.index(split), index])
+def _case(split: int, side: str, index: int) -> Case:
+    rng = np.random.default_rng([split, SIDES.index(side), index])
     place = int(rng.choice(len(tumours()), p=_prior()))
     tumour = tumours()[place]
     given = _given(_values(tumour, rng), rng)
@@ -282,7 +282,12 @@ def _case(seed: int, split: str, index: int) -> Case:
         facts=weighed(knowledge(), results, tumour.name, given),
         record=_record(presentation, results),
     )
-    return Case(f"clinic:pathology:{seed}:{split}:{index}", presentation, truth, given=given, category=tumour.family)
+    id = _id(split, side, index)
+    return Case(id, presentation, truth, given=given, category=tumour.family)
+
+
+def _id(split: int, side: str, index: int) -> str:
+    return f"clinic:pathology:{split}:{side}:{index}"
 
 
 def _phrases() -> tuple[str, ...]:
@@ -299,7 +304,7 @@ def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
     Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn from our own
     `marker_rates.csv` happened to show. One row per tumour and marker.
     """
-    rng = np.random.default_rng([seed, len(SPLITS)])
+    rng = np.random.default_rng([seed, len(SIDES)])
     sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
     positive = rng.binomial(sizes, rates())
     return tuple(
@@ -309,12 +314,12 @@ def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
     )
 
 
-def open_pathology(seed: int = 0) -> FixedSource:
+def open_pathology(split: int = 0) -> FixedSource:
     """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and a microscopy."""
     return FixedSource(
         name="clinic:pathology",
-        train=Lazy(TRAIN, partial(_case, seed, "train")),
-        test=Lazy(TEST, partial(_case, seed, "test")),
+        train=Lazy(TRAIN, partial(_case, split, "train"), id_of=partial(_id, split, "train")),
+        test=Lazy(TEST, partial(_case, split, "test"), id_of=partial(_id, split, "test")),
         items=tuple(marker.item for marker in markers()),
         diagnoses=tuple(tumour.name for tumour in tumours()),
         phrases=_phrases(),

@@ -1,4 +1,6 @@
-"""The built-in clinic: patients sampled from the tables, one by (seed, split, index), and the exact knowledge behind them.
+"""The built-in clinic: patients sampled from the tables, and the exact knowledge behind them.
+
+A patient is drawn by (split, side, index).
 
 Who comes to the clinic: of a population in which each disease has its prevalence, a person comes because of one finding c
 with a chance proportional to its `complaint` weight, if it is present: P(profile, c) ∝ prior(profile) · w_c · P(c | profile).
@@ -22,7 +24,7 @@ from workup.cases.clinic.tables import SEXES, Finding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 
 TRAIN, TEST = 1_000_000, 100_000
-SPLITS = ("train", "test")
+SIDES = ("train", "test")
 DIFFERENTIALS = 4
 
 DECADES = ("under 10", "10s", "20s", "30s", "40s", "50s", "60s", "70s", "80 or more")
@@ -186,15 +188,19 @@ def _record(presentation: str, facts: Sequence[Fact]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Patients(Sequence[Case]):
-    """Cases made when they are looked at: the index-th depends on seed, split and index alone."""
+    """Cases made when they are looked at: the index-th depends on split, side and index alone."""
 
     subset: str
-    seed: int
-    split: str
+    split: int
+    side: str
     indices: range
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def id_of(self, index: int) -> str:
+        """The id of the index-th case."""
+        return f"clinic:{self.subset}:{self.split}:{self.side}:{self.indices[index]}"
 
     @overload
     def __getitem__(self, index: int) -> Case: ...
@@ -202,10 +208,10 @@ class Patients(Sequence[Case]):
     def __getitem__(self, index: slice) -> Patients: ...
     def __getitem__(self, index: int | slice) -> Case | Patients:
         if isinstance(index, slice):
-            return Patients(self.subset, self.seed, self.split, self.indices[index])
+            return Patients(self.subset, self.split, self.side, self.indices[index])
         number = self.indices[index]
-        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), number])
-        return clinic(self.subset).case(f"clinic:{self.subset}:{self.seed}:{self.split}:{number}", rng)
+        rng = np.random.default_rng([self.split, SIDES.index(self.side), number])
+        return clinic(self.subset).case(self.id_of(index), rng)
 
 
 @lru_cache
@@ -225,13 +231,13 @@ def _phrases(tables: Tables) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *aged, *sentences]))
 
 
-def open_clinic(subset: str, seed: int = 0) -> FixedSource:
+def open_clinic(subset: str, split: int = 0) -> FixedSource:
     """The source `clinic:SUBSET`, with TRAIN + TEST lazy cases. Raises UserError for an unknown subset."""
     world = clinic(subset)
     return FixedSource(
         name=f"clinic:{subset}",
-        train=Patients(subset, seed, "train", range(TRAIN)),
-        test=Patients(subset, seed, "test", range(TEST)),
+        train=Patients(subset, split, "train", range(TRAIN)),
+        test=Patients(subset, split, "test", range(TEST)),
         items=tuple(_item(finding) for finding in world.tables.findings),
         diagnoses=world.knowledge.diagnoses,
         phrases=_phrases(world.tables),

@@ -7,19 +7,23 @@ alone and tests on released ones. See docs/cases.md.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from workup.case import Case, Fact, FixedSource, Source, Truth
+from workup.case import Case, Fact, FixedSource, Truth
 from workup.cases.ddxplus.patients import Index, Patient
 from workup.cases.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.ddxplus.release import Release, age_fact, person, read_release, sex_fact
 from workup.cases.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
 from workup.cases.files import Lazy, existing, held_out, view_of
 from workup.cases.icd import chapter
+from workup.cases.rows import RowErrors
 from workup.errors import UserError
+
+EXAMPLE = "ddxplus:~/ddxplus"
 
 _PATTERNS = ("*.csv", "*.jsonl", "release_*_patients")  # the last: as the released archives name their content
 _PER_CONDITION = 20  # released patients per condition that test a policy trained on simulated ones
@@ -27,13 +31,14 @@ _SIMULATED = "simulated"
 _LICENCE = "DDXPlus (Mila), CC BY; its patients are synthetic, made by its authors from a rule base."
 
 
-def open(rest: str, seed: int) -> Source:
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER`, `FILE`, or either with `#simulated`. Raises UserError, and CaseError for malformed files."""
     place, view = view_of(rest, "ddxplus", [_SIMULATED])
     path = existing(place)
     release = read_release(path if path.is_dir() else path.parent)
     name = f"ddxplus:{rest}"
-    return _simulated(name, path, release, seed) if view else _released(name, path, release, seed)
+    index = Index()
+    return (_simulated if view else _released)(name, _Rows(path, release, index, errors), split)
 
 
 def _patient_files(path: Path) -> list[Path]:
@@ -43,38 +48,53 @@ def _patient_files(path: Path) -> list[Path]:
     return files
 
 
-def _released(name: str, path: Path, release: Release, seed: int) -> Source:
-    index, tally = Index(), Tally(release)
-    sides: tuple[array[int], array[int]] = array("L"), array("L")  # rows of the training and the test split
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The patients' files of a release while they are read."""
+
+    path: Path
+    release: Release
+    index: Index
+    errors: RowErrors
+
+    def read(self, each: Callable[[int, Patient], None]) -> None:
+        """Puts every patient into the index, and calls `each` with it."""
+        for file in _patient_files(self.path):
+            self.index.add(file, self.release, self.errors, each)
+
+
+def _released(name: str, rows: _Rows, split: int) -> FixedSource:
+    release, index, tally = rows.release, rows.index, Tally(rows.release)
+    sides: tuple[array[int], array[int]] = array("L"), array("L")  # patients of the training and the test split
 
     def place(row: int, patient: Patient) -> None:
         # what is hashed is what a policy could see, so no two sides share a set of findings, nor of released codes
-        test = held_out(seed, "\n".join(sorted(fact.id for fact in patient.facts)))
+        test = held_out(split, "\n".join(sorted(fact.id for fact in patient.facts)))
         sides[test].append(row)
         if not test:
             tally.add(patient)
 
-    for file in _patient_files(path):
-        index.add(file, release, place)
+    rows.read(place)
     if not len(sides[0]) or not len(sides[1]):
-        raise UserError(f"{path} has {len(index)} patients: too few for a training and a test split.")
+        few = UserError(f"{rows.path} has {len(index)} patients: too few for a training and a test split.")
+        raise few if len(index) else rows.errors.nothing(few)
     rates = tally.rates()
-    train, test = (_rows(index, rows, release, rates.criticality()) for rows in sides)
+    train, test = (_cases(index, side, release, rates.criticality()) for side in sides)
     return _source(name, release, train, test, rates, _notes(index, train, test, release))
 
 
-def _simulated(name: str, path: Path, release: Release, seed: int) -> Source:
-    simulator, index = Simulator(release, seed), Index()
-    for file in _patient_files(path):
-        index.add(file, release, lambda row, patient: None)
+def _simulated(name: str, rows: _Rows, split: int) -> FixedSource:
+    release, index = rows.release, rows.index
+    simulator = Simulator(release, split)
+    rows.read(lambda row, patient: None)
     if not len(index):
-        raise UserError(f"{path} has no patients to test on.")
+        raise rows.errors.nothing(UserError(f"{rows.path} has no patients to test on."))
     criticality = simulator.rates.criticality()
 
     def make(i: int) -> Case:
-        return case_of(simulator.patient(i), f"simulated#{i}", release, criticality)
+        return case_of(simulator.patient(i), _simulated_id(i), release, criticality)
 
-    test = _rows(index, _balanced_rows(index.labels, seed), release, criticality)
+    test = _cases(index, _balanced_rows(index.labels, split), release, criticality)
     covered = len(set(test.labels or ()))
     notes = (
         f"Training patients are simulated from release_conditions.json alone: a listed evidence is present with probability "
@@ -83,10 +103,15 @@ def _simulated(name: str, path: Path, release: Release, seed: int) -> Source:
         f"{len(release.conditions)} conditions) drawn from {len(index):,}.",
         *_common_notes(index),
     )
-    return _source(name, release, Lazy(SIZE, make), test, simulator.rates, notes)
+    train = Lazy(SIZE, make, id_of=_simulated_id)
+    return _source(name, release, train, test, simulator.rates, notes)
 
 
-def _source(name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, notes: Sequence[str]) -> Source:
+def _simulated_id(index: int) -> str:
+    return f"simulated#{index}"
+
+
+def _source(name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, notes: Sequence[str]) -> FixedSource:
     return FixedSource(
         name=name,
         train=train,
@@ -99,17 +124,18 @@ def _source(name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, 
     )
 
 
-def _rows(index: Index, rows: array[int], release: Release, criticality: Criticality) -> Lazy:
+def _cases(index: Index, rows: array[int], release: Release, criticality: Criticality) -> Lazy:
     def make(i: int) -> Case:
         id, patient = index.read(rows[i])
         return case_of(patient, id, release, criticality)
 
-    return Lazy(len(rows), make, array("H", (index.labels[row] for row in rows)))
+    labels = array("H", (index.labels[row] for row in rows))
+    return Lazy(len(rows), make, labels, id_of=lambda i: index.id_of(rows[i]))
 
 
-def _balanced_rows(labels: array[int], seed: int) -> array[int]:
-    """Up to _PER_CONDITION rows of every label, drawn by `seed`, in file order."""
-    order = np.random.default_rng(seed).permutation(len(labels))
+def _balanced_rows(labels: array[int], split: int) -> array[int]:
+    """Up to _PER_CONDITION rows of every label, drawn by the number of the split, in file order."""
+    order = np.random.default_rng(split).permutation(len(labels))
     mixed = np.frombuffer(labels, dtype=np.uint16)[order]
     chosen = [order[np.flatnonzero(mixed == label)[:_PER_CONDITION]] for label in np.unique(mixed)]
     return array("L", sorted(int(row) for rows in chosen for row in rows))

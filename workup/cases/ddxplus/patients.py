@@ -14,7 +14,8 @@ from typing import Any
 
 from workup.case import Fact
 from workup.cases.ddxplus.release import SEPARATOR, Release, age_group
-from workup.cases.files import line_at, parse_object, scan
+from workup.cases.files import line_at, lines_of, parse_object
+from workup.cases.rows import RowErrors
 from workup.errors import CaseError, unknown
 
 FIELDS = ("AGE", "DIFFERENTIAL_DIAGNOSIS", "SEX", "PATHOLOGY", "EVIDENCES", "INITIAL_EVIDENCE")
@@ -169,39 +170,54 @@ class _Row:
 
 @dataclass
 class Index:
-    """Where every patient stands, 10 bytes each: byte offsets, labels (condition indices), and which file they are in."""
+    """Where every patient stands, 10 bytes each: byte offsets, labels (condition indices), and which file they are in.
+
+    `gaps` has, for every row of a file that is no patient, how many patients of the file come
+    before it: a patient's id is the number of its row, whatever the rows around it hold.
+    """
 
     files: list[Rows] = field(default_factory=list)
+    gaps: list[array[int]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # the index of each file's first patient
     offsets: array[int] = field(default_factory=lambda: array("Q"))
     labels: array[int] = field(default_factory=lambda: array("H"))
     orphans: int = 0
 
-    def add(self, path: Path, release: Release, each: Callable[[int, Patient], None]) -> None:
-        """Appends a file's patients, calling `each(index, patient)`. Raises CaseError at the first malformed row."""
-        lines = scan(path)
+    def add(self, path: Path, release: Release, errors: RowErrors, each: Callable[[int, Patient], None]) -> None:
+        """Appends a file's patients, calling `each(index, patient)`. Raises CaseError for a file without a header."""
+        lines = lines_of(path)
         first = next(lines, None)
         if first is None:
             raise CaseError("this file is empty.", file=path)
+        if isinstance(first, CaseError):
+            raise first
         json_lines = first.text.startswith("{")
         rows = Rows(path, release, () if json_lines else _header(first.text, path))
+        start, before = len(self.offsets), errors.rows
+        gaps = array("L")
+        found = errors.read(chain([first] if json_lines else [], lines), lambda line: rows.patient(line.text, line.number))
+        for line, patient in found:
+            while errors.rows - before > len(self.offsets) - start + len(gaps) + 1:
+                gaps.append(len(self.offsets) - start)
+            each(len(self.offsets), patient)
+            self.offsets.append(line.offset)
+            self.labels.append(patient.condition)
+            self.orphans += patient.orphans
         self.files.append(rows)
-        self.starts.append(len(self.offsets))
-        for line in chain([first] if json_lines else [], lines):
-            self._append(line.offset, rows.patient(line.text, line.number), each)
-
-    def _append(self, offset: int, patient: Patient, each: Callable[[int, Patient], None]) -> None:
-        each(len(self.offsets), patient)
-        self.offsets.append(offset)
-        self.labels.append(patient.condition)
-        self.orphans += patient.orphans
+        self.starts.append(start)
+        self.gaps.append(gaps)
 
     def read(self, index: int) -> tuple[str, Patient]:
         """The id and the patient at `index`, parsed again from the file."""
+        rows = self.files[bisect_right(self.starts, index) - 1]
+        return self.id_of(index), rows.patient(line_at(rows.path, self.offsets[index]))
+
+    def id_of(self, index: int) -> str:
+        """The name of the patient's file, and the patient's place in it, counted from 1."""
         which = bisect_right(self.starts, index) - 1
-        rows = self.files[which]
-        patient = rows.patient(line_at(rows.path, self.offsets[index]))
-        return f"{rows.path.name}#{index - self.starts[which] + 1}", patient
+        place = index - self.starts[which]
+        number = place + bisect_right(self.gaps[which], place) + 1
+        return f"{self.files[which].path.name}#{number}"
 
     def __len__(self) -> int:
         return len(self.offsets)

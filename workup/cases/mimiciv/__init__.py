@@ -10,16 +10,19 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 
-from workup.case import FixedSource, Source
+from workup.case import FixedSource
 from workup.cases.files import ALL, Lazy, existing, held_out
 from workup.cases.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.mimiciv.patients import Chart
 from workup.cases.mimiciv.release import open_release
+from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Index, words_of
 from workup.errors import UserError
 
+EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
 
-def open(rest: str, seed: int) -> Source:
+
+def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER#TASK`. Raises UserError (which file is missing, which tasks exist) and CaseError (file, line, field)."""
     place, words = words_of(rest, "mimiciv", [*TASKS, ALL])
     folder, tasks = existing(place), [word for word in words if word != ALL]
@@ -27,15 +30,17 @@ def open(rest: str, seed: int) -> Source:
         raise UserError(f"mimiciv takes one task of {', '.join(TASKS)}, as in 'mimiciv:{place}#{OUTCOME}'.")
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; mimiciv takes the folder that holds hosp/.")
-    index, noted = open_release(folder)
+    index, noted = open_release(folder, errors)
     sides = _Side(), _Side()
     counts = _counts(index, tasks[0])
     for stay, comes_true in answered(index, tasks[0], counts):
-        sides[ALL in words or held_out(seed, str(stay.subject))].add(stay.subject, stay.hadm, comes_true)
+        side = sides[ALL in words or held_out(split, str(stay.subject))]
+        side.add(stay.subject, stay.hadm, comes_true)
         counts.update(cases=1, true=comes_true)
     if not counts["cases"]:
-        raise UserError(f"no admission in {folder} for the task '{tasks[0]}' has laboratory values or a discharge summary.")
-    train, test = (side.cases(Chart(index, tasks[0], seed)) for side in sides)
+        none = f"no admission in {folder} for the task '{tasks[0]}' has laboratory values or a discharge summary."
+        raise errors.nothing(UserError(none))
+    train, test = (side.cases(Chart(index, tasks[0], split)) for side in sides)
     return FixedSource(
         name=f"mimiciv:{rest}",
         train=train,
@@ -43,6 +48,7 @@ def open(rest: str, seed: int) -> Source:
         diagnoses=TASKS[tasks[0]].answers,
         notes=_notes(tasks[0], counts, noted),
         restricted=True,
+        undivided=True,
     )
 
 

@@ -25,11 +25,11 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One admission as a task may see it, by `seed`."""
+    """Admissions as a task may see them; `split` draws which half of the values is told."""
 
     index: Index
     task: str
-    seed: int
+    split: int
 
     def case(self, subject: int, hadm: int, comes_true: bool) -> Case:
         """The case of admission `hadm`; `comes_true` is whether the first of the task's answers is right."""
@@ -91,7 +91,11 @@ class Chart:
 
     def _half(self, labs: Sequence[Fact], hadm: int) -> list[Fact]:
         """Half of the values, drawn by a hash, so that a case is the same whatever else is on file."""
-        drawn = sorted(labs, key=lambda fact: blake2b(f"{self.seed}\n{hadm}\n{fact.id}".encode(), digest_size=8).digest())
+
+        def place(fact: Fact) -> bytes:
+            return blake2b(f"{self.split}\n{hadm}\n{fact.id}".encode(), digest_size=8).digest()
+
+        drawn = sorted(labs, key=place)
         chosen = {fact.id for fact in drawn[: len(labs) // 2]}
         return [fact for fact in labs if fact.id in chosen]
 

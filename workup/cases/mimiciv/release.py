@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 from workup.cases.findings import sentences
-from workup.cases.tables import Index, Row, Values, indexed, load, member, rows
-from workup.errors import CaseError
+from workup.cases.rows import RowErrors
+from workup.cases.tables import Filling, Index, Row, Values, indexed, member
 
+T = TypeVar("T")
 RELEASE = "MIMIC-IV"
 NOTES = "note/discharge.csv"
 _COLUMNS = {
@@ -78,64 +80,72 @@ _TIME = re.compile(r"\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01]) (?:[01]\d|2[0-3]):[0
 _DEATH = re.compile(r"\b(?:expired|deceased|passed away|pronounced dead|time of death|died|death)\b", re.I)
 
 
-def open_release(folder: Path) -> tuple[Index, bool]:
+def open_release(folder: Path, errors: RowErrors) -> tuple[Index, bool]:
     """The index of a folder's files, and whether discharge summaries are among them. Raises UserError and CaseError."""
     files = {name: member(folder, name, RELEASE) for name in _COLUMNS}
     noted = (folder / "note").is_dir()
     if noted:
         files[NOTES] = member(folder, NOTES, "MIMIC-IV-Note")
-    return indexed("mimiciv", files, _SCHEMA, lambda database: _Reader(files, database).fill()), noted
+    index = indexed("mimiciv", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors)
+    return index, noted
 
 
 class _Reader:
     """Fills the index from the files, one pass each."""
 
-    def __init__(self, files: dict[str, Path], database: sqlite3.Connection) -> None:
-        self.files, self.database = files, database
+    def __init__(self, files: dict[str, Path], filling: Filling) -> None:
+        self.files, self.filling, self.database = files, filling, filling.database
         self.counts: Counter[str] = Counter()
+        self.notes = 0  # of discharge summaries
 
     def fill(self) -> None:
         self._load("hosp/patients.csv", "INSERT INTO patients VALUES (?, ?, ?, ?)", _patient)
-        self._load("hosp/admissions.csv", "INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?)", _stay)
+        self._load("hosp/admissions.csv", "INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?)", self._stay)
         self._load("hosp/diagnoses_icd.csv", "INSERT INTO found VALUES (?, ?, ?, ?)", _diagnosis)
         self._load("hosp/d_icd_diagnoses.csv", "INSERT INTO titles VALUES (?, ?, ?)", _title)
         self._load("hosp/d_labitems.csv", "INSERT INTO tests VALUES (?, ?)", _test)
-        self.database.executemany(_KEEP_FIRST, self._values())
+        self.database.executemany(_KEEP_FIRST, filter(None, self._made("hosp/labevents.csv", self._value)))
         if NOTES in self.files:
-            self.database.executemany("INSERT INTO notes VALUES (?, ?, ?, ?, ?, ?, ?)", self._sections())
+            sections = chain.from_iterable(self._made(NOTES, self._note))
+            self.database.executemany("INSERT INTO notes VALUES (?, ?, ?, ?, ?, ?, ?)", sections)
         self.database.executemany("INSERT INTO counts VALUES (?, ?)", self.counts.items())
-        if self.database.execute("SELECT 1 FROM stays WHERE subject NOT IN (SELECT subject FROM patients)").fetchone():
-            path = self.files["hosp/admissions.csv"]
-            raise CaseError("names a patient whom patients.csv lacks.", file=path, field="subject_id")
 
     def _load(self, name: str, statement: str, values: Callable[[Row], Values]) -> None:
-        load(self.database, statement, self._rows(name), values)
+        self.filling.load(self.files[name], _COLUMNS[name], statement, values)
 
-    def _rows(self, name: str) -> Iterator[Row]:
-        return rows(self.files[name], _COLUMNS.get(name, _NOTE_COLUMNS))
+    def _made(self, name: str, read: Callable[[Row], T]) -> Iterator[T]:
+        return self.filling.rows(self.files[name], _COLUMNS.get(name, _NOTE_COLUMNS), read)
 
-    def _values(self) -> Iterator[tuple[object, ...]]:
-        """Laboratory values that belong to an admission; "___" is a value that was taken out of the release."""
-        for row in self._rows("hosp/labevents.csv"):
-            hadm, _, _, value, unit, low, high = map(str.strip, row.values)
-            if not hadm:
-                self.counts["outside"] += 1
-            elif not value or value == "___":
-                self.counts["valueless"] += 1
-            else:
-                reference = f"{low or '…'} to {high or '…'}" if low or high else ""
-                told = f"{value} {unit}".strip()
-                yield row.number("hadm_id"), row.number("itemid"), _time(row, "charttime"), told, reference
+    def _stay(self, row: Row) -> Values:
+        subject = row.number("subject_id")
+        if not self.database.execute("SELECT 1 FROM patients WHERE subject = ?", (subject,)).fetchone():
+            raise row.wrong("names a patient whom patients.csv lacks.", "subject_id")
+        return _stay(row)
 
-    def _sections(self) -> Iterator[tuple[object, ...]]:
-        for number, row in enumerate(self._rows(NOTES)):
-            if not row.text("hadm_id"):
-                self.counts["homeless"] += 1
-                continue
-            hadm = row.number("hadm_id")
-            for place, (section, text) in enumerate(_cut(row.text("text"))):
-                telling = sum(tells_death(section, sentence) for sentence in sentences(text)) if section in EARLY else 0
-                yield hadm, number, place, section, section in EARLY, telling, text
+    def _value(self, row: Row) -> tuple[object, ...] | None:
+        """A laboratory value, if it belongs to an admission; "___" is a value that was taken out of the release."""
+        hadm, _, _, value, unit, low, high = map(str.strip, row.values)
+        if not hadm:
+            self.counts["outside"] += 1
+        elif not value or value == "___":
+            self.counts["valueless"] += 1
+        else:
+            reference = f"{low or '…'} to {high or '…'}" if low or high else ""
+            told = f"{value} {unit}".strip()
+            return row.number("hadm_id"), row.number("itemid"), _time(row, "charttime"), told, reference
+        return None
+
+    def _note(self, row: Row) -> list[tuple[object, ...]]:
+        """The sections of a discharge summary."""
+        number, self.notes = self.notes, self.notes + 1
+        if not row.text("hadm_id"):
+            self.counts["homeless"] += 1
+            return []
+        hadm, found = row.number("hadm_id"), list[tuple[object, ...]]()
+        for place, (section, text) in enumerate(_cut(row.text("text"))):
+            telling = sum(tells_death(section, sentence) for sentence in sentences(text)) if section in EARLY else 0
+            found.append((hadm, number, place, section, section in EARLY, telling, text))
+        return found
 
 
 def tells_death(section: str, sentence: str) -> bool:

@@ -14,6 +14,7 @@ class Settings(HardSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     release: Literal["cm", "who"] = Field("cm", description="ICD-10-CM or the WHO's ICD-10")
+    names: str = Field("", description="a file of further names of diseases and their codes: FILE or FILE#NAMES,CODES")
 
 
 class AutoRefineICDTree(HardMethod):
@@ -24,7 +25,7 @@ class AutoRefineICDTree(HardMethod):
     settings: type[Settings] = Settings
 
     def likeness(self, settings: Settings) -> Likeness:
-        return icd_tree(settings.release)
+        return icd_tree(settings.release, settings.names)
 
 
 method = AutoRefineICDTree()

@@ -7,7 +7,18 @@ from typing import Literal
 from pydantic import Field
 
 from workup.signals.search_method import GainSettings, SearchMethod
-from workup.signals.searching import Gains, Likeness, Supervise, embedding, exact_match, icd_tree, multi_view
+from workup.signals.searching import (
+    AUTO,
+    EncoderName,
+    Gains,
+    Likeness,
+    Supervise,
+    embedding,
+    encoder_notes,
+    exact_match,
+    icd_tree,
+    multi_view,
+)
 
 
 class Settings(GainSettings):
@@ -21,9 +32,12 @@ class Settings(GainSettings):
     half_positive: bool = Field(True, description="R_doc counts no losses (as printed)")
     joined: Literal["all", "last"] = Field("all", description="which refinements are s_refine")
     diagnosis: Literal["exact", "embedding", "icd-tree"] = Field("exact", description="R_diag")
-    encoder: str = Field("trigrams", description="diagnosis=embedding: a sentence-transformers model, or trigrams")
+    encoder: EncoderName = Field(
+        AUTO, validate_default=True, description="diagnosis=embedding: as in autorefine-embedding, a model, trigrams or auto"
+    )
     threshold: float = Field(0.6, ge=0, le=1, description="diagnosis=embedding: τ, below which a likeness is worth nothing")
     release: Literal["cm", "who"] = Field("cm", description="diagnosis=icd-tree: ICD-10-CM or the WHO's ICD-10")
+    names: str = Field("", description="diagnosis=icd-tree: a file of further names of diseases and their codes")
 
 
 class Cmig(SearchMethod):
@@ -33,10 +47,13 @@ class Cmig(SearchMethod):
     summary = "search and refine, paid by what documents and refinements add to a frozen reference's belief in the truth"
     settings: type[Settings] = Settings
 
+    def notes(self, settings: Settings) -> tuple[str, ...]:
+        return encoder_notes(settings.encoder) if settings.diagnosis == "embedding" else ()
+
     def likeness(self, settings: Settings) -> Likeness:
         if settings.diagnosis == "embedding":
             return embedding(settings.encoder, settings.threshold)
-        return icd_tree(settings.release) if settings.diagnosis == "icd-tree" else exact_match
+        return icd_tree(settings.release, settings.names) if settings.diagnosis == "icd-tree" else exact_match
 
     def supervise(self, settings: Settings) -> Supervise:
         s = settings

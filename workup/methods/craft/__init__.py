@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import Field
 
+from workup.case import Case
 from workup.episode import Batch, Episode, Score, Scores
 from workup.ports import Instruments, Reward
 from workup.signals.consultation_method import ConsultationMethod, ConsultationSettings
-from workup.signals.facts import critical_ratio, criticality_recall, information_recall, noise_ratio
+from workup.signals.facts import critical_ratio, criticality_recall, information_recall, need_weights, noise_ratio
 from workup.signals.outcome import malformed, naive, score_each
 
 Variant = Literal["crit", "crit+aux", "info-recall", "naive"]
@@ -34,6 +36,9 @@ class Craft(ConsultationMethod):
 
     def reward(self, settings: Settings) -> Reward:
         return craft_reward(settings)
+
+    def fits(self, settings: Settings) -> Callable[[Case], None]:
+        return need_weights if settings.variant in ("crit", "crit+aux") else super().fits(settings)
 
 
 def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) -> float:

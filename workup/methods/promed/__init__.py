@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.credit import Normalise, to_go, token_zscore, zscore
+from workup.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.episode import Batch, Episode, Score, Scores
 from workup.explorers import best, tree
 from workup.judges.entailment import EntailmentJudge
@@ -19,13 +19,15 @@ from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Explore, Instruments, 
 from workup.signals.outcome import accuracy, malformed
 from workup.signals.question_gains import Facts, Order, Weighing, question_gains
 from workup.signals.questioning_method import OutcomeSettings, QuestioningMethod, warm_start
-from workup.signals.shapley import Plan
+from workup.signals.shapley import Plan, Truncation
 from workup.signals.understanding import Understanding, Written, identified
 from workup.treesearch import Search
 
 Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]
+Shares = Literal["clipped", "printed"]
 CHECKER = "checker"
+NOTHING = 1e-9  # gains that sum to less have cancelled; what is left is rounding
 
 
 class Settings(OutcomeSettings):
@@ -34,12 +36,16 @@ class Settings(OutcomeSettings):
     alpha: float = Field(4.0, ge=0, description="α: worth of a right answer")
     beta: float = Field(2.0, ge=0, description="β: worth of all information")
     handed: float = Field(0.25, ge=0, le=1, description="λ_q/α: share of a right answer's worth that goes to the questions")
+    shares: Shares = Field("clipped", description="w_t: shares of max(SIG, 0), or of SIG as printed (Eq. 9)")
     process: Process = Field("sig", description="what a question gains: sig (Shapley), ig (all facts alike) or none")
     credit: Assign = Field("to-go", description="rewards to advantages: token (Eq. 13), token-all, to-go, trajectory")
     normalise: Normalise = Field("batch_std", description="what to-go and trajectory divide by; group_std is GRPO's")
+    baseline: Baseline = Field("last", description="what to-go compares with: last, leave-one-out or reached")
     model_aware: bool = Field(True, description="Shapley values under the live policy; else under the one the stage began with")
     permutations: int = Field(4, ge=1, description="most orders of the facts per case and step")
     epsilon: float = Field(0.01, ge=0, description="ε (nats): sampling ends when φ changes by less on average")
+    antithetic: bool = Field(True, description="every second order is the one before it backwards")
+    truncation: Truncation = Field("none", description="none, literal (Algorithm 1 as printed) or zero")
     order: Order = Field("permutation", description="facts are shown to the scorer as they join, or in canonical order")
     facts: Facts = Field("hidden", description="F: the facts that the presentation does not state, or all")
     understanding: Literal["identity", "written"] = Field(
@@ -52,11 +58,13 @@ class Settings(OutcomeSettings):
     exploration: float = Field(2.2, ge=0, description="stage 1: UCT's c")
     width: int = Field(8, ge=1, description="stage 1: actions drawn at a node")
     iterations: int = Field(5, ge=0, description="stage 1: rounds of selection, expansion, simulation and back-propagation")
+    expand: int | None = Field(None, ge=1, description="stage 1: new actions per iteration; none: width. Printed is 1")
     depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
     @property
     def weighing(self) -> Weighing:
-        return Weighing(self.max_turns, Plan(self.permutations, self.epsilon), self.order, self.facts)
+        plan = Plan(self.permutations, self.epsilon, self.antithetic, self.truncation)
+        return Weighing(self.max_turns, plan, self.order, self.facts)
 
     @property
     def scorers(self) -> tuple[str, ...]:
@@ -76,7 +84,7 @@ class Promed(QuestioningMethod):
         reinforce = Reinforce("grpo", promed_reward(s), credit(s), s.scorers)
         if not s.search:
             return warm_start(s), reinforce
-        look = tree(Search(exploration=s.exploration, width=s.width, iterations=s.iterations, depth=s.depth))
+        look = tree(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
         # R(τ) is all that a search is told, so that it does not matter how it is distributed.
         value = promed_reward(s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta}))
         found = Explore("tree search", look, value, best, s.cases, s.scorers)
@@ -88,14 +96,19 @@ def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
     return α * correct + β * sum(SIG)
 
 
-def distribute(correct: float, SIG: Sequence[float], α: float, β: float, λ_q: float) -> tuple[tuple[float, ...], float]:
+def distribute(
+    correct: float, SIG: Sequence[float], α: float, β: float, λ_q: float, shares: Shares = "clipped"
+) -> tuple[tuple[float, ...], float]:
     """Eqs. 9 and 10: the rewards of the questions, R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*), and of the answer, R(A').
 
-    w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0). R(A') = λ_a·1(A' = A*) with λ_a = α − λ_q, or all of α where no question
-    gained anything: then they sum to R(τ) always (Eq. 11).
+    "clipped": w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0), within [0, 1]. "printed": w_t = SIG(q_t) / Σ_j SIG(q_j),
+    where gains and losses that nearly cancel make shares of any size and sign. R(A') = λ_a·1(A' = A*) with
+    λ_a = α − λ_q, or all of α where the denominator is 0. So they sum to R(τ) always (Eq. 11).
+
+    Example: SIG of 0.5, −0.25 and 0.25 has clipped shares of 2/3, 0 and 1/3, and printed ones of 1, −1/2 and 1/2.
     """
-    gained = [max(gain, 0.0) for gain in SIG]
-    whole = sum(gained)
+    gained = list(SIG) if shares == "printed" else [max(gain, 0.0) for gain in SIG]
+    whole = sum(gained) if abs(sum(gained)) > NOTHING else 0.0
     w = [gain / whole if whole else 0.0 for gain in gained]
     λ_a = α - λ_q if whole else α
     return tuple(β * gain + λ_q * share * correct for gain, share in zip(SIG, w, strict=True)), λ_a * correct
@@ -106,7 +119,7 @@ def credit(settings: Settings) -> Credit:
     if settings.credit == "trajectory":
         return zscore(settings.normalise)
     if settings.credit == "to-go":
-        return to_go(settings.normalise)
+        return to_go(settings.normalise, baseline=settings.baseline)
     return token_zscore(count="all" if settings.credit == "token-all" else "actions")
 
 
@@ -164,7 +177,7 @@ def score(episode: Episode, acc: float, SIG: Sequence[float], settings: Settings
     answered = not malformed(episode)
     penalty = 0.0 if answered else -s.penalty
     questions = SIG[:-1] if answered else SIG
-    asked, answer = distribute(acc, questions, s.alpha, s.beta, s.handed * s.alpha)
+    asked, answer = distribute(acc, questions, s.alpha, s.beta, s.handed * s.alpha, s.shares)
     turns = (*asked, answer) if answered else (*asked[:-1], asked[-1] + penalty)
     parts = {"α·correct": s.alpha * acc, "β·ΣSIG": s.beta * sum(SIG), "malformed": penalty}
     return Score(turns, parts | ({"giveaways": float(giveaways)} if giveaways else {}))

@@ -15,6 +15,7 @@ from workup.episode import Episode
 from workup.errors import UserError
 from workup.ports import Model
 from workup.signals.extra import Measure, Values
+from workup.signals.naming import claimed
 
 TAU = 0.6
 MOST = 1 << 12  # embeddings that are remembered
@@ -42,9 +43,9 @@ class Embedding:
         return {"emb": self.score(episode.answer[0], episode.case) if episode.answer else 0.0}
 
     def score(self, answer: str, case: Case) -> float:
-        """Within [0, 1]; 0 for a blank answer."""
+        """Within [0, 1]; 0 for a blank answer, and for what is denied, doubted or one of several."""
         names = [name for name in (case.truth.diagnosis, *case.truth.aliases) if name.strip()]
-        if not answer.strip() or not names:
+        if not answer.strip() or not names or not claimed(answer, case):
             return 0.0
         self._learn((answer, *names))
         cosine = min(1.0, max(float(self._known[answer] @ self._known[name]) for name in names))

@@ -1,0 +1,96 @@
+"""`workup resume RUN key=value`: what may change in a run that has begun, and what may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import SMALL, Call
+from hypothesis import given
+from hypothesis import strategies as st
+from serving import serving
+
+from workup.errors import UserError
+from workup.runs import Run
+from workup.settings import CHANGEABLE, Settings, merge, revised
+
+VALUES = Settings(method="craft", cases="clinic:xs").model_dump(mode="json")
+LEAVES = st.integers() | st.sampled_from(["x", "y z"])
+TREES = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), LEAVES | inner, max_size=3),
+)
+
+
+def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(call: Call, tmp_path: Path) -> None:
+    with serving(lambda body: json.dumps({"reason": "by name", "grade": "same"})) as server:
+        endpoint = f"{{base_url: '{server.url}', model: m, price: {{input: 1000, output: 1000}}}}"
+        (tmp_path / "workup.yaml").write_text(f"endpoints: {{judge: {endpoint}}}\n")
+        words = ("--cases", "clinic:xs", "evaluation.cases=6", "evaluation.anchors=false", "--out", "run")
+        status, _, err = call("evaluate", "random doctor", *words, "roles.judge=endpoint:judge", "budget=0.001")
+        assert status == 2, err
+        assert "type `workup resume run budget=MORE`" in err
+        status, _, err = call("resume", "run", "budget=1000000", "concurrency=3", "endpoints.judge.timeout=99")
+        assert status == 0, err
+    run = Run.open("run")
+    assert run.summary["doctors"]["random doctor"]["episodes"] == 6
+    assert (run.config["budget"], run.config["concurrency"]) == (1_000_000, 3)
+    assert run.config["endpoints"]["judge"]["timeout"] == 99
+    (changed,) = run.config["changed"]
+    assert {**changed, "when": ""} == {
+        "when": "",
+        "budget": 1_000_000,
+        "concurrency": 3,
+        "endpoints": {"judge": {"timeout": 99}},
+    }
+    assert "changed" not in run.settings
+
+
+def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workup.training import Training
+
+    def stopped(self: Training, *_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_evaluate", stopped)
+        status, _, err = call("train", "outcome", "--cases", "clinic:xs", *SMALL, "--out", "run", "evaluation.anchors=false")
+        assert (status, "workup resume run" in err) == (130, True)
+    for words, said in (
+        (("steps=9",), "'steps' cannot change: what the run has done follows from it. These can: budget, concurrency"),
+        (("budget=3", "lr=1"), "'lr' cannot change"),
+        (("stesp=9",), "no setting 'stesp'. Did you mean 'steps'?"),
+        (("threads=0",), "setting 'threads': input should be greater than or equal to 1"),
+        (("endpoints.x.timeout=9",), "setting 'endpoints.x.base_url'"),
+        (("budget",), "'budget' is no setting"),
+    ):
+        before = (tmp_path / "run" / "config.yaml").read_text()
+        status, _, err = call("resume", "run", *words)
+        assert (status, err.startswith(f"error: {said}")) == (2, True), err
+        assert (tmp_path / "run" / "config.yaml").read_text() == before
+    status, _, err = call("resume", "run", "save_every=4", "budget=7")
+    assert status == 0, err
+    run = Run.open("run")
+    assert (run.config["save_every"], run.config["budget"], len(run.config["changed"])) == (4, 7, 1)
+    assert run.summary["steps"] == 36
+
+
+def test_every_other_setting_is_refused() -> None:
+    for name in VALUES:
+        if name in (*CHANGEABLE, "endpoints"):
+            revised(Settings, VALUES, {name: VALUES[name]})
+        else:
+            with pytest.raises(UserError, match=f"'{name}' cannot change"):
+                revised(Settings, VALUES, {name: VALUES[name]})
+
+
+@given(TREES, TREES)
+def test_merging_keeps_what_is_not_changed(values: dict[str, object], changes: dict[str, object]) -> None:
+    """Compared with OmegaConf's merge."""
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(values), OmegaConf.create(changes)))
+    assert merge(values, changes) == plain

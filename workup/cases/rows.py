@@ -1,0 +1,123 @@
+"""The rows of a source that are no cases: left out and counted, each with its place and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator
+
+from workup.case import Case
+from workup.errors import CaseError, UserError, printable
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank")
+    return text
+
+
+Filled = Annotated[str, AfterValidator(_filled)]  # a text that is more than blanks
+
+NAMED = 5  # rows that a note names; `workup cases SOURCE --validate` lists all
+
+
+class RowErrors:
+    """Keeps account of one source's rows while it is opened.
+
+    A row that is no case is left out and counted. With `strict` its error is raised instead.
+    `each` is called with every problem as it is found; a row may have several.
+    """
+
+    def __init__(self, *, strict: bool = False, each: Callable[[CaseError], None] = lambda error: None) -> None:
+        self.strict, self.each = strict, each
+        self.rows = self.left_out = 0
+        self.first: list[CaseError] = []  # of the first rows left out, one for each
+        self._ids: set[int] = set()  # digests of 64 bits
+
+    def read(self, found: Iterable[R | CaseError], make: Callable[[R], T]) -> Iterator[tuple[R, T]]:
+        """Every row with what `make` makes of it; where that raises a CaseError, it is left out."""
+        for row in found:
+            self.rows += 1
+            try:
+                if isinstance(row, CaseError):
+                    raise row
+                made = make(row)
+            except CaseError as error:
+                self.add(error)
+            else:
+                yield row, made
+
+    def add(self, error: CaseError) -> None:
+        """Leaves a row out. Raises its error if rows are strictly read."""
+        if self.strict:
+            raise error
+        self.left_out += 1
+        if len(self.first) < NAMED:
+            self.first.append(error)
+        for problem in (error, *error.others):
+            self.each(problem)
+
+    def once(self, id: str, *, file: Path, line: int | None = None) -> None:
+        """Raises CaseError if `id` is blank, or has been asked about before; blanks around it count as nothing."""
+        plain = id.strip()
+        if not plain:
+            raise CaseError("is blank.", file=file, line=line, field="id")
+        digest = int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        if digest in self._ids:
+            problem = "stands in an earlier row too; ids must be unique."
+            raise CaseError(problem, file=file, line=line, field="id", got=plain[:60])
+        self._ids.add(digest)
+
+    def nothing(self, otherwise: UserError) -> UserError:
+        """The error of a source without a case: what its first bad row lacks; `otherwise` where no row was left out."""
+        if not self.first:
+            return otherwise
+        first = self.first[0]
+        count = f" (None of {self.rows:,} rows is a case.)" if self.rows > 1 else ""
+        return CaseError(first.problem + count, file=first.file, line=first.line, field=first.field)
+
+    def notes(self, spec: str, *, listed: bool = True) -> tuple[str, ...]:
+        """What a reader of the source `spec` has to know: how many rows are left out, and why the first ones are.
+
+        `listed` where `workup cases` can list them all.
+        """
+        if not self.left_out:
+            return ()
+        places: dict[tuple[str, str, str], list[int]] = {}  # file, field and problem → lines
+        for error in self.first:
+            place = (error.file, error.field or "", error.problem.removesuffix("."))
+            places.setdefault(place, []).extend([] if error.line is None else [error.line])
+        named = "; ".join(_told(*place, lines, spec) for place, lines in places.items())
+        more = "; …" if self.left_out > len(self.first) else ""
+        count = f"{self.left_out:,} of {self.rows:,} rows left out"
+        see = f" See `workup cases {quote(printable(spec))} --validate`." if listed else ""
+        return (f"{count}: {named}{more}.{see}",)
+
+
+def _told(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:
+    """Places and their problem, without the path where that stands in `spec`."""
+    places = (
+        "" if file in spec else printable(Path(file).name),
+        f"line{'s' if len(set(lines)) > 1 else ''} {', '.join(map(str, dict.fromkeys(lines)))}" if lines else "",
+        f"field '{field}'" if field else "",
+    )
+    where = ", ".join(filter(None, places))
+    return f"{where}: {problem}" if where else problem
+
+
+def sound(case: Case, *, file: Path, line: int | None = None) -> Case:
+    """The case itself. Raises CaseError if its id, presentation or diagnosis is blank, or no text that a file can hold."""
+    texts = {"id": case.id, "presentation": case.presentation, "diagnosis": case.truth.diagnosis}
+    for name, text in texts.items():
+        if not text.strip():
+            raise CaseError(f"a case needs its {name}, which is blank here.", file=file, line=line)
+        if any("\ud800" <= letter <= "\udfff" for letter in text):  # of a file's name that is not UTF-8
+            raise CaseError(f"the {name} of a case holds half of a character.", file=file, line=line)
+    return case

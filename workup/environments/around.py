@@ -1,0 +1,62 @@
+"""An environment around another one, whose answers alone are its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from workup.case import Case, Evidence
+from workup.episode import Action, Message, Observation, Turn
+from workup.ports import Environment, Model
+
+
+class Around(ABC):
+    """An `Environment` that is `world` in everything but `answer`. Its roles are those of `world`, to be filled anew."""
+
+    def __init__(self, world: Environment) -> None:
+        self.world = world
+
+    @property
+    def max_turns(self) -> int:
+        return self.world.max_turns
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return self.world.stop
+
+    @property
+    def phrases(self) -> Sequence[str]:
+        return self.world.phrases
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return self.world.roles
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        return self.world.staffed(models)
+
+    @property
+    def asks(self) -> bool:
+        return self.world.asks
+
+    @property
+    def searches(self) -> bool:
+        return self.world.searches
+
+    def known(self, case: Case) -> Evidence:
+        return self.world.known(case)
+
+    def open(self, case: Case) -> tuple[Message, ...]:
+        return self.world.open(case)
+
+    def read(self, text: str) -> Action:
+        return self.world.read(text)
+
+    def write(self, kind: str, content: str) -> str:
+        return self.world.write(kind, content)
+
+    def conclude(self, case: Case) -> str:
+        return self.world.conclude(case)
+
+    @abstractmethod
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...

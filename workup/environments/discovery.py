@@ -1,0 +1,42 @@
+"""What an answer revealed, found by a language model (CRAFT's δ, CR-5), for records in free text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from workup.case import Case
+from workup.environments.around import Around
+from workup.environments.consultation import UNKNOWN, UNREADABLE
+from workup.episode import Action, Observation, Turn
+from workup.judges.assessor import Assessor
+from workup.judges.questions import Entailed, Stated
+from workup.ports import Environment
+
+
+class Discovery(Around):
+    """An `Environment` that answers as `world` does, and has `checker` say which facts of the case each answer entails.
+
+    What `world` knows to have told is certain and stays; the checker adds what the answer says in other
+    words. It reads the answer alone: what a doctor claims in a request reveals nothing. An answer with
+    nothing in it is not read. D(τ) is the union over the answers. Raises RolloutError where the checker
+    gives no usable verdict.
+
+    Example: the record holds "Crackles at both bases" and "Fever of 39 °C". Asked for the lungs, a
+    simulated record says "Moist rales basally on both sides." By identity nothing was revealed; the
+    checker finds the first fact entailed.
+    """
+
+    def __init__(self, world: Environment, checker: Assessor[Stated, Entailed]) -> None:
+        super().__init__(world)
+        self._checker = checker
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        seen = await self.world.answer(case, past, action)
+        said = " ".join(message.content for message in seen.messages)
+        facts = [fact for fact in (*case.given, *case.truth.facts) if fact.id not in seen.evidence]
+        if seen.done or said in ("", UNKNOWN, UNREADABLE) or not facts:
+            return seen
+        verdict = await self._checker.judge(Stated(facts, said))
+        found = [fact.id for fact, entailed in zip(facts, verdict.entailed, strict=True) if entailed]
+        return replace(seen, evidence=(*seen.evidence, *found))

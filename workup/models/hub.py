@@ -1,0 +1,129 @@
+"""Weights by name: a folder on this machine, or a repository of the Hugging Face hub.
+
+A name that can only be a path never goes to the hub. What the hub's cache on this machine holds is
+used as it is. For anything else the hub is asked once and briefly, before a library that would try
+again and again is let near it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from workup.errors import UserError
+
+T = TypeVar("T")
+FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
+SUFFIXES = {
+    *(".bin", ".ckpt", ".gguf", ".h5", ".onnx", ".pt", ".pth", ".safetensors"),
+    *(".json", ".jsonl", ".yaml", ".yml", ".tar", ".gz", ".zip"),
+}
+ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+FORMS = "a model folder, a hub id or endpoint:NAME"
+PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
+
+
+def weights(name: str, *, forms: str = FORMS) -> str:
+    """Where the weights of this name are: a folder, or a hub id where they are still to be fetched.
+
+    Raises UserError for a folder that does not exist, and for a hub id that is neither in the cache
+    nor known to a hub that answers. `forms` says what else could have been named.
+    """
+    path = Path(name).expanduser()
+    if path.exists():
+        return str(path)
+    if is_path(name):
+        raise UserError(f"no weights '{name}': there is no such folder{_near(path)} ({forms})")
+    if not ID.fullmatch(name):
+        raise UserError(f"no weights '{name}' ({forms})")
+    if kept := cached(name):
+        return kept
+    _ask(name)
+    return name
+
+
+def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
+    """What `make` makes of the weights of this name, given their folder or their hub id.
+
+    Where the cache holds a part of them only, they are made once more with the hub's help. Raises
+    UserError, as `weights` does and in the place of an OSError or a ValueError of `make`.
+    """
+    place = weights(name, forms=forms)
+    try:
+        try:
+            return make(place)
+        except OSError:
+            if place in (name, str(Path(name).expanduser())):
+                raise
+            _ask(name)
+            return make(name)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"'{name}' holds no weights that can be loaded: {reason} ({forms})") from error
+
+
+def is_path(name: str) -> bool:
+    """Whether a name can only be a path, as in ./x, ~/x, /x, a/b/c, x.gguf and runs/x.
+
+    `runs` is where training puts its folders.
+
+    >>> [is_path(name) for name in ("./x", "a/b/c", "x.gguf", "runs/x", "Qwen/Qwen2.5-1.5B", "gpt2")]
+    [True, True, True, True, False, False]
+    """
+    return (
+        name.startswith((".", "~", "/"))
+        or name.count("/") > 1
+        or "\\" in name
+        or Path(name).suffix.lower() in SUFFIXES
+        or Path(name).parts[:1] == ("runs",)
+    )
+
+
+def cached(name: str) -> str | None:
+    """The folder of the hub's cache that holds a model of this name, whole or in part."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(name, file) for file in FILES)
+    return next((str(Path(file).parent) for file in found if isinstance(file, str)), None)
+
+
+def at_hand(name: str) -> bool:
+    """Whether the hub's cache holds a model's weights and not its settings alone. Asks no server."""
+    folder = cached(name)
+    return folder is not None and any(next(Path(folder).glob(file), None) is not None for file in ("*.safetensors", "*.bin"))
+
+
+@cache
+def _ask(name: str) -> None:
+    """One request, without a second attempt. Raises UserError where it brings no model."""
+    from huggingface_hub import constants, errors, get_hf_file_metadata, hf_hub_url
+
+    patience = float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or PATIENCE)
+    try:
+        get_hf_file_metadata(hf_hub_url(name, FILES[0]), timeout=patience)
+    except errors.EntryNotFoundError:
+        return  # the repository is there, and its loader knows what else to look for
+    except errors.GatedRepoError:
+        problem = "its authors ask you to accept their terms on the hub; then type `hf auth login`"
+    except errors.RepositoryNotFoundError:
+        problem = f"not on {constants.ENDPOINT} (a private one needs `hf auth login`)"
+    except errors.OfflineModeIsEnabled:
+        problem = "and HF_HUB_OFFLINE is set, which keeps us from the hub"
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]  # of its HTTP library
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        problem = f"and asking {constants.ENDPOINT} failed ({reason})"
+    else:
+        return
+    raise UserError(f"no weights '{name}': no such folder, not in the hub's cache, {problem}")
+
+
+def _near(path: Path) -> str:
+    """The folder beside it whose name is nearest."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, beside, n=1, cutoff=0.6)
+    return f". Did you mean '{path.parent / near[0]}'?" if near else ""

@@ -1,0 +1,91 @@
+"""Tables for a terminal of any width: headings stay whole, and columns that do not fit go below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+UNBOUNDED = 10_000
+LABEL = 28  # columns of the terminal for a row's names, at most
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of text under `headings`; the first `words` columns (at least one) name the row, the others
+    are figures. `styles` gives the rich style of a row by its number.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    caption: str = ""
+    words: int = 1
+    styles: Mapping[int, str] = field(default_factory=dict)
+
+    def show(self, console: Console) -> None:
+        """Print it: as one table with headings in one line, with headings over several lines, or as
+        several tables below each other, the first of these that the console has room for.
+        """
+        for table in self._fitting(console):
+            console.print(table)
+        if self.caption:
+            console.print()
+
+    def _fitting(self, console: Console) -> Iterator[Table]:
+        everything = range(self.words, len(self.headings))
+        whole = self._table(everything, wrapped=False)
+        if _width(console, whole) <= console.width:
+            yield whole
+            return
+        start = self.words
+        while start < len(self.headings):
+            ends = [stop for stop in everything if stop > start and self._fits(console, range(start, stop + 1))]
+            stop = max(ends, default=start)
+            yield self._table(range(start, stop + 1), wrapped=True)
+            start = stop + 1
+
+    def _fits(self, console: Console, columns: range) -> bool:
+        return _width(console, self._table(columns, wrapped=True)) <= console.width
+
+    def _table(self, columns: range, *, wrapped: bool) -> Table:
+        first, last = columns.start == self.words, columns.stop == len(self.headings)
+        table = Table(
+            title=Text(self.title, style="bold") if self.title and first else None,
+            title_justify="left",
+            caption=Text(self.caption) if self.caption and last else None,
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+        )
+        for heading, width in zip(self.headings, self._names(wrapped=wrapped), strict=False):
+            table.add_column(Text(heading), overflow="fold", width=width)
+        for column in columns:
+            heading = self.headings[column]
+            words = heading.split(" ") if wrapped else [heading]
+            width = max(map(cell_len, [*words, *(row[column] for row in self.rows)]))
+            table.add_column(Text(heading), justify="right", width=width)
+        for number, row in enumerate(self.rows):
+            cells = [Text(row[column]) for column in (*range(self.words), *columns)]
+            table.add_row(*cells, style=self.styles.get(number, ""))
+        return table
+
+    def _names(self, *, wrapped: bool) -> list[int]:
+        """The width of each column that names the row: of its longest text and at most `LABEL`. If
+        `wrapped`, the widest are narrowed until all of them together have `LABEL`.
+        """
+        names = [[self.headings[place], *(row[place] for row in self.rows)] for place in range(self.words)]
+        widths = [min(LABEL, max(map(cell_len, column))) for column in names]
+        while wrapped and sum(widths) > LABEL:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+
+def _width(console: Console, table: Table) -> int:
+    """Of the table as its columns want it, however wide the console is."""
+    return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum
