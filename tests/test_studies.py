@@ -511,7 +511,8 @@ def test_real_cases_in_free_text(tmp_path: Path) -> None:
     done("noise", "free", *words)
     found = json.loads((tmp_path / "m/noise.json").read_text())
     assert len(found["ranked"]) == 2
-    assert all(len(each["values"]["Shapley"]) > 8 for each in found["ranked"])
+    # Half of the ranked facts are the case's own: each case has at least two of these.
+    assert all(len(each["values"]["Shapley"]) >= 4 for each in found["ranked"])
 
 
 # --- PM-21: cost ---
