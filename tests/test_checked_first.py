@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from workup.settings import SupportSettings
 
 EVALUATE = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run")
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
+# A coder maps names to codes, which the measure kg alone needs.
+CODER = "it has judge, simulator, checker. A coder needs the measure kg: evaluation.measures=[kg]"
 QUESTIONING = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "environment=questioning")
 
 
@@ -67,12 +70,22 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*TRAIN, "roles.patient=exact"), "no role 'patient' in this consultation; it has judge, coder, simulator"),
+        ((*TRAIN, "roles.patient=exact"), "no role 'patient' in this consultation; it has judge, simulator"),
         ((*TRAIN, "roles.jugde=exact"), "no role 'jugde'. Did you mean 'judge'?"),
-        ((*EVALUATE, "roles.nurse=exact"), "no role 'nurse' in this consultation; it has judge, coder, simulator"),
+        ((*EVALUATE, "roles.nurse=exact"), "no role 'nurse' in this consultation; it has judge, simulator"),
+        (
+            (*EVALUATE, "roles.nurse=exact", "evaluation.measures=[kg]"),
+            "no role 'nurse' in this consultation; it has judge, coder, simulator",
+        ),
+        ((*EVALUATE, "roles.coder=endpoint:paid"), f"no role 'coder' in this consultation; {CODER}"),
+        (
+            (*TRAIN, "roles.coder=endpoint:paid", "evaluation.measures=[bleu]"),
+            f"no role 'coder' in this consultation; {CODER}",
+        ),
+        ((*EVALUATE, "roles.codr=exact"), "no role 'codr'. Did you mean 'coder'?"),
         (
             (*QUESTIONING, "roles.simulator=exact"),
-            "no role 'simulator' in this questioning; it has judge, coder, patient, checker",
+            "no role 'simulator' in this questioning; it has judge, patient, checker",
         ),
         ((*TRAIN, "budget=-1"), "setting 'budget': input should be greater than or equal to 0, not -1"),
         ((*TRAIN, "dtype=flaot16"), "setting 'dtype': input should be 'float32', 'bfloat16' or 'float16', not 'flaot16'"),
@@ -153,7 +166,7 @@ def test_a_run_in_the_place_of_its_cases_is_told_what_to_type(call: Call, tmp_pa
     assert line == "mine is a run: type workup play clinic:s --against mine"
 
 
-def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_the_report(call: Call, tmp_path: Path) -> None:
+def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_report_and_summary(call: Call, tmp_path: Path) -> None:
     """Two names of one model are one model; another model at the same address is another."""
     said = '{"reason": "by name", "grade": "same"}'
     answer = "<diagnose>Influenza</diagnose>"
@@ -168,6 +181,8 @@ def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_the_report(call: C
             warned = "The judge endpoint:b is the policy endpoint:a itself"
             assert (warned in told) is own
             assert (warned in (tmp_path / out / "report.html").read_text()) is own
+            notes = json.loads((tmp_path / out / "summary.json").read_text()).get("notes", [])
+            assert [note.startswith(warned) for note in notes] == [True] * own
 
 
 def test_the_same_weights_by_two_names_are_one_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,25 @@ def test_every_judge_of_a_panel_is_taken_from_the_users_file(
     assert run.summary["doctors"]["doc"]["accuracy"]["mean"] == 0
 
 
+def test_the_exact_judge_sits_in_a_panel(server: Server, tmp_path: Path) -> None:
+    """Beside one that says yes to all and one that says no to all, it decides."""
+
+    def judge(body: dict[str, Any]) -> str:
+        return json.dumps({"reason": "as ever", "grade": "same" if body["model"] == "yes" else "wrong"})
+
+    with serving(judge) as both:
+        judges = {name: {"base_url": both.url, "model": name} for name in ("yes", "no")}
+        named = {"doc": {"base_url": server.url, "model": "m"}, **judges}
+        run = api.evaluate(
+            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, endpoints=named,
+            roles={"judge": "endpoint:yes, exact, endpoint:no"}, evaluation={"cases": 30, "anchors": False},
+        )  # fmt: skip
+        assert {body["model"] for body in both.asked} == {"yes", "no"}
+    truths = {case.id: case.truth.diagnosis for case in CASES.test}
+    found = {(r.correct, r.episode.answer[0] == truths[r.episode.case.id]) for r in run.episodes(phase="eval")}
+    assert found == {(True, True), (False, False)}
+
+
 def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
     def questioner(body: dict[str, Any]) -> str:
         said = [message for message in body["messages"] if message["role"] == "assistant"]

@@ -135,7 +135,8 @@ class Evaluation:
         named = [name for name in (settings.policy, settings.conclude) if name is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
-        staff = Staff(settings, source, _environment(settings, source), account)
+        environment, measures = _environment(settings, source), settings.evaluation.measures
+        staff = Staff(settings, source, environment, account, measures)
         examination = Examination.of(
             source,
             staff.environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +15,7 @@ from workup.models.config import NAME, Config
 from workup.models.desk import Desk
 from workup.ports import Environment, Judge
 from workup.settings import SupportSettings
+from workup.signals import extra
 from workup.signals.naming import CODER
 
 EXACT = "exact"
@@ -26,15 +28,23 @@ CLOSED = (
 class Staff:
     """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
 
-    `account` names the run in the ledger; `measuring` are the models that measures ask, by role;
-    `roles` is what the settings assign here: a role that workup.yaml alone names is left out where it
-    has no place. Raises UserError for a role of the user's that is neither the judge's, nor the
-    coder's, nor one of `environment`'s, and for models that cannot be opened.
+    `account` names the run in the ledger; `measures` are those that evaluations take, and
+    `measuring` the models that these ask, by role; `roles` is what the settings assign here: a role
+    that workup.yaml alone names is left out where it has no place. Raises UserError for a role of the
+    user's that is neither the judge's, nor one of `environment`'s or of the measures', and for models
+    that cannot be opened.
     """
 
-    def __init__(self, settings: SupportSettings, source: Source, environment: Environment, account: str) -> None:
+    def __init__(
+        self,
+        settings: SupportSettings,
+        source: Source,
+        environment: Environment,
+        account: str,
+        measures: Sequence[str] = (),
+    ) -> None:
         self._warnings: list[str] = []
-        self.roles = self._assigned(settings, environment)
+        self.roles = self._assigned(settings, environment, measures)
         self._specs = {role: spec for role, spec in self.roles.items() if spec != EXACT}
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
@@ -46,14 +56,18 @@ class Staff:
         if "simulator" in models and source.knowledge is not None:
             self._warnings.append(CLOSED)
 
-    def _assigned(self, settings: SupportSettings, environment: Environment) -> dict[str, str]:
-        known, kind = ("judge", CODER, *environment.roles), type(environment).__name__.lower()
+    def _assigned(self, settings: SupportSettings, environment: Environment, measures: Sequence[str]) -> dict[str, str]:
+        measuring, kind = sorted(extra.roles(measures)), type(environment).__name__.lower()
+        known = ("judge", *measuring, *environment.roles)
         for role in settings.roles:
             if role in known:
                 continue
-            if near := get_close_matches(role, known, n=1, cutoff=0.7):
+            near = get_close_matches(role, (*known, CODER), n=1, cutoff=0.7)
+            if near and role != CODER:
                 raise UserError(f"no role '{role}'. Did you mean '{near[0]}'?")
             told = f"no role '{role}' in this {kind}; it has {', '.join(known)}"
+            if role == CODER:
+                told += ". A coder needs the measure kg: evaluation.measures=[kg]"
             if role not in settings.standing:
                 raise UserError(told)
             self._warnings.append(f"{told} ({NAME} names it; it is left out)")
@@ -62,7 +76,7 @@ class Staff:
     def _judge(self) -> Judge:
         """Several names, separated by commas, make a panel that decides by majority."""
         specs = [spec.strip() for spec in self._specs.get("judge", "").split(",") if spec.strip()]
-        judges = {spec: DiagnosisJudge(self.desk.open(spec)) for spec in specs}
+        judges = {spec: ExactJudge() if spec == EXACT else DiagnosisJudge(self.desk.open(spec)) for spec in specs}
         judge = DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
         return OptionJudge(judge)  # an answer by letter is decided there, anything else by the judge
 

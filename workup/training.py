@@ -98,7 +98,8 @@ class Plan:
             raise UserError(f"{source.name} holds no training case")
         if (share := getattr(options, "share", None)) is not None:  # methods of the questioning environment have it
             source = told_at_outset(source, share, settings.seed)
-        staff = Staff(settings, source, method.environment(source, options), account)
+        environment, measures = method.environment(source, options), settings.evaluation.measures
+        staff = Staff(settings, source, environment, account, measures)
         plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination

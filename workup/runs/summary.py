@@ -79,10 +79,12 @@ def summarise(run: Run, *, steps: int, seconds: float, calls: Sequence[Mapping[s
     """Compute summary.json from the run's episodes, write it, and return it.
 
     `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting roles were asked and cost.
+    The run's notes, such as a warning that the policy judges itself, are taken over from its configuration.
     """
     head = {"name": run.name, **{key: run.config.get(key) for key in ("method", "cases", "policy", "seed")}}
     size: dict[str, Any] = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
     size |= {"calls": [dict(row) for row in calls]} if calls else {}
+    size |= {"notes": list(run.config["notes"])} if run.config.get("notes") else {}
     summary = {**head, **size, "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()}}
     run.write_summary(summary)
     return summary

@@ -1,7 +1,7 @@
 """Measures that an evaluation takes only when asked: `evaluation.measures=[kg, rouge]`.
 
 A measure is one module of this package that defines `open(option, cases, models) -> Measure`; its name is the module's, and
-"NAME:OPTION" hands it an option. Training never takes them.
+"NAME:OPTION" hands it an option. `ROLES` are the supporting roles that it asks, where it asks any. Training never takes them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 
 from workup.case import Case
 from workup.episode import Ending, Episode
@@ -34,12 +35,21 @@ def open_measures(specs: Sequence[str], cases: Sequence[Case], models: Mapping[s
     return tuple(_opener(spec)(spec.partition(":")[2], cases, models or {}) for spec in specs)
 
 
+def roles(specs: Sequence[str]) -> set[str]:
+    """The supporting roles that the measures of these names ask. Raises UserError."""
+    return {role for spec in specs for role in getattr(_module(spec), "ROLES", ())}
+
+
 def _opener(spec: str) -> Opener:
+    opener: Opener = _module(spec).open
+    return opener
+
+
+def _module(spec: str) -> ModuleType:
     name = spec.partition(":")[0]
     if name not in names():
         raise unknown("measure", name, names())
-    opener: Opener = import_module(f"{__name__}.{name}").open
-    return opener
+    return import_module(f"{__name__}.{name}")
 
 
 async def take(measures: Sequence[Measure], episode: Episode, correct: bool) -> tuple[Episode, dict[str, float | None]]:

@@ -15,6 +15,8 @@ from workup.signals.icd_distance import kg, tree
 from workup.signals.name_files import synonyms
 from workup.signals.naming import CODER, Coder, claimed, known_names, names_of
 
+ROLES = (CODER,)
+
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
     """Names of the cases themselves go before the release's, those of a file behind them.
