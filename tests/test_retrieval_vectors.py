@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Call
 
 from workup.errors import UserError
 from workup.ports import Passage
@@ -209,6 +211,33 @@ def test_qdrant_finds_what_the_folder_finds(folder: Path, tmp_path: Path) -> Non
     for found, wanted in zip(asyncio.run(ask()), Index.open(folder, "dense").find(QUERIES, 3), strict=True):
         assert [(passage.id, passage.text) for passage in found] == [(passage.id, passage.text) for passage in wanted]
         assert [passage.score for passage in found] == pytest.approx([passage.score for passage in wanted], abs=2e-3)
+
+
+@pytest.mark.filterwarnings("error:.*server version")
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_qdrant_server_that_does_not_answer_is_one_line(
+    listens: bool, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a port where nobody listens, and at one where somebody does and never says a word."""
+    qdrant = pytest.importorskip("workup.retrieval.qdrant")
+    monkeypatch.setattr(qdrant, "TIMEOUT", 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:
+            silent.listen()
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for words in (
+            ("index", "search", f"qdrant:{address}#notes", "fever"),
+            ("index", "push", folder, f"qdrant:{address}#notes"),
+        ):
+            status, out, err = call(*words)
+            reason = "timed out" if listens else "[Errno 111] Connection refused"
+            assert (status, out, err.strip()) == (
+                2,
+                "",
+                f"error: no Qdrant server answers at {address}: {reason}; start it, or type the "
+                "address of one, as in qdrant:http://HOST:6333#NAME",
+            )
 
 
 def test_qdrant_takes_the_rest_of_an_interrupted_push(folder: Path) -> None:

@@ -24,6 +24,7 @@ from rich.console import Console
 from serving import Server, fault, serving
 from typer.testing import CliRunner, Result
 
+from workup import api
 from workup.case import Case, Fact, Truth
 from workup.cases import jsonl, open_source
 from workup.commands.study import app
@@ -249,6 +250,15 @@ def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: 
     done(*words)
     assert len(everyone.seen) == asked_so_far
     assert page_of(tmp_path / "sweep", "information")[0] == found
+    assert "other settings" in refused(*words, "max_turns=3")
+    # What was changed in an arm, one that its results do not follow from, makes it no other.
+    arm = next((tmp_path / "sweep" / "runs").iterdir())
+    api.resume(arm, concurrency=3, endpoints={"doc": {"timeout": 99}})
+    api.resume(arm, concurrency=2)
+    done(*words)
+    assert len(everyone.seen) == asked_so_far
+    assert page_of(tmp_path / "sweep", "information")[0] == found
+    assert (Run.open(arm).config["concurrency"], Run.open(arm).config["endpoints"]["doc"]["timeout"]) == (2, 99)
     assert "other settings" in refused(*words, "max_turns=3")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -17,13 +18,32 @@ from workup.retrieval.dense import Encoder
 AT_ONCE = 256
 """Passages in one request."""
 
+TIMEOUT = 30
+"""Seconds that a call to a server may take."""
+
 
 def connect(address: str) -> Any:
-    """A client for http(s)://HOST:PORT, for a folder, or for ":memory:" (Qdrant's local mode)."""
+    """A client for http(s)://HOST:PORT, for a folder, or for ":memory:" (Qdrant's local mode).
+
+    Raises UserError where no server answers within TIMEOUT.
+    """
     client = wanted("qdrant_client").QdrantClient
     if address == ":memory:":
         return client(":memory:")
-    return client(url=address) if address.startswith(("http://", "https://")) else client(path=address)
+    if not address.startswith(("http://", "https://")):
+        return client(path=address)
+    try:
+        # The check of versions would warn of a server that is away, and go on.
+        remote = client(url=address, timeout=TIMEOUT, check_compatibility=False)
+        remote.get_collections()
+    except Exception as error:  # the client raises its own errors and those of two transports
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        place = re.sub("//.*@", "//…@", address)
+        raise UserError(
+            f"no Qdrant server answers at {place}: {reason}; start it, or type the address of one, "
+            "as in qdrant:http://HOST:6333#NAME"
+        ) from error
+    return remote
 
 
 class Qdrant:

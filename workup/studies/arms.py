@@ -14,7 +14,7 @@ from workup.live import Live
 from workup.models.endpoint import ENDPOINT
 from workup.runs import Run
 from workup.runs.folder import Outcome, is_run
-from workup.settings import PolicySettings, furnished
+from workup.settings import PolicySettings, furnished, merge
 from workup.unseen import open_unseen
 
 # ProMed's encounter: ten questions and the answer.
@@ -63,7 +63,8 @@ def labels(policies: Sequence[str]) -> dict[str, str]:
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
     """Plays every arm in a run folder of its own below `folder`; goes on with those that an earlier session began.
 
-    Raises UserError where such a folder holds another evaluation.
+    What was changed in one of these with `workup resume` stays as it was changed. Raises UserError
+    where such a folder holds another evaluation.
     """
     played: dict[tuple[str, str], Sequence[Outcome]] = {}
     quiet = _Steps(live)
@@ -85,6 +86,8 @@ def _check_same(arm: Arm, run: Run) -> None:
     told = arm.settings.model_dump(mode="json")
     left_out = arm.settings.standing - run.settings["roles"].keys()
     told["roles"] = {role: spec for role, spec in told["roles"].items() if role not in left_out}
+    for change in run.config.get("changed", ()):  # by `workup resume`: the results do not follow from these
+        told = merge(told, {key: value for key, value in change.items() if key != "when"})
     if run.settings != told:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
 
