@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,9 @@ from command_line import SMALL, forked, steps_of, without, workup
 from disturbing import Moment, disturbed
 from safetensors.torch import load_file
 
+from workup.engines.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl_trainer import checkpoints
+from workup.errors import UserError
 from workup.runs import Run
 
 TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8")
@@ -162,23 +166,118 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+CHECKPOINT = (
+    "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "model.safetensors", "config.json", "contents.json",
+)  # fmt: skip
+
+
+def one_line(done: Any) -> str:
+    """What a refused command said."""
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(r"error: [^\n]*\n", done.stderr), done.stderr
+    return str(done.stderr)
+
+
+def damage(file: Path, how: str) -> None:
+    whole = file.read_bytes()
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(whole[:100] if how == "cut off" else bytes(len(whole)))
+
+
+@pytest.mark.parametrize("how", ["missing", "cut off", "of the same size"])
+@pytest.mark.parametrize("name", CHECKPOINT)
+def test_every_file_of_a_checkpoint_is_looked_at(name: str, how: str, tmp_path: Path, killed: Path) -> None:
+    checkpoint = tmp_path / "checkpoint-6"
+    shutil.copytree(checkpoints(killed / "run" / "checkpoints" / "2-reinforce")[-1], checkpoint)
+    refuse_incomplete(checkpoint)
+    refuse_damaged(checkpoint)
+    damage(checkpoint / name, how)
+    # What is missing or cut is seen before anything is loaded, the rest after loading has failed.
+    before = how != "of the same size" or name == "contents.json"
+    with pytest.raises(UserError, match=rf"/checkpoint-6/{name}: this checkpoint is damaged .* `rm -r {checkpoint}`"):
+        (refuse_incomplete if before else refuse_damaged)(checkpoint)
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "model.safetensors", "config.json"],
+    ("name", "how"),
+    [
+        ("optimizer.pt", "missing"),
+        ("scheduler.pt", "of the same size"),
+        ("trainer_state.json", "of the same size"),
+        ("model.safetensors", "cut off"),
+    ],
 )
 def test_a_damaged_checkpoint_is_named_in_one_line_and_can_be_left_out(
-    name: str, tmp_path: Path, killed: Path, undisturbed: Ended
+    name: str, how: str, tmp_path: Path, killed: Path, undisturbed: Ended
 ) -> None:
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     newest = checkpoints(tmp_path / "run" / "checkpoints" / "2-reinforce")[-1]
-    (newest / name).write_bytes((newest / name).read_bytes()[:100])
-    refused = workup("resume", "run", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert re.fullmatch(rf"error: \S+/{newest.name}/{name}: this checkpoint is damaged .*\n", refused.stderr)
+    damage(newest / name, how)
+    before = sorted((tmp_path / "run").rglob("*"))
+    said = one_line(forked("resume", "run", cwd=tmp_path))
+    assert f"/{newest.name}/{name}: this checkpoint is damaged" in said
+    assert sorted((tmp_path / "run").rglob("*")) == before
     if name == "optimizer.pt":  # once is enough for what follows
         shutil.rmtree(newest)
-        assert workup("resume", "run", cwd=tmp_path).returncode == 0
+        assert forked("resume", "run", cwd=tmp_path).returncode == 0
         check(tmp_path / "run", undisturbed)
+
+
+def spoil(file: Path, how: str) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    if how == "missing":
+        file.unlink()
+    elif how == "empty":
+        for each in file.parent.glob(f"{file.name}*"):  # with SQLite's log of what is to be written
+            each.write_bytes(b"") if each == file else each.unlink()
+    elif how == "cut off":
+        file.write_bytes(file.read_bytes()[:50])
+    else:
+        file.write_bytes(b"".join([*lines[:3], f"{how}\n".encode(), *lines[4:]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "place", "way"),
+    [
+        ("metrics.jsonl", "{}", "line 4: this line is damaged", "sed -i 4d"),
+        ("metrics.jsonl", "missing", "step 6 of grpo", "from a copy"),
+        ("metrics.jsonl", "cut off", "step 6 of grpo", "from a copy"),
+        ("episodes.sqlite", "missing", "the episodes of step 6 of grpo", "from a copy"),
+        ("episodes.sqlite", "empty", "the episodes of step 6 of grpo", "from a copy"),
+        ("versions.json", "cut off", "this file is damaged", "rm "),
+    ],
+)
+def test_a_damaged_run_is_told_in_one_line_with_a_way_on(
+    name: str, how: str, place: str, way: str, tmp_path: Path, killed: Path
+) -> None:
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "run" / name
+    spoil(file, how)
+    said = one_line(forked("resume", "run", cwd=tmp_path))
+    assert name in said
+    assert place in said
+    assert way in said
+    if way.startswith(("sed", "rm")):
+        subprocess.run(said.split("`")[1], shell=True, check=True, cwd=tmp_path)
+        assert forked("resume", "run", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("how", ["missing", "cut off"])
+def test_a_damaged_policy_is_told_in_one_line(name: str, how: str, tmp_path: Path, home: Path) -> None:
+    shutil.copytree(home / "run" / "policy", tmp_path / "policy")
+    spoil(tmp_path / "policy" / name, how)
+    said = one_line(forked("evaluate", "policy", "--cases", "clinic:xs", "evaluation.cases=2", cwd=tmp_path))
+    assert "'policy' holds no weights that can be loaded" in said or "no config.json" in said
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    name = os.fsdecode(b"run-\xff")
+    said = one_line(forked(*TRAIN, "--out", name, cwd=tmp_path))
+    assert "no UTF-8" in said
+    assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])

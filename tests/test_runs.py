@@ -396,9 +396,18 @@ def test_a_newer_format_is_refused(run: Run) -> None:
         list(run.episodes())
 
 
-def test_a_damaged_metrics_line_is_named(run: Run) -> None:
-    (run.path / "metrics.jsonl").write_text('{"stage": "a", "step": 1}\nnonsense\n')
-    with pytest.raises(WorkupError, match=r"metrics.jsonl, line 2: not JSON"):
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("nonsense", "not JSON"),
+        ("{}", "it has no 'stage'"),
+        ("[]", "no JSON object"),
+        ('{"stage": "a", "step": "2"}', "it has no 'step'"),
+    ],
+)
+def test_a_damaged_metrics_line_is_named(line: str, why: str, run: Run) -> None:
+    (run.path / "metrics.jsonl").write_text('{"stage": "a", "step": 1}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"metrics.jsonl, line 2: this line is damaged \(" + why):
         list(run.metrics())
 
 

@@ -377,6 +377,7 @@ class Training:
         exploration = Exploration(stage, plan.source.train, plan.environment, s, self._instruments(stage)())
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
         first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
+        disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()
         if self.engine.is_main:
@@ -554,6 +555,8 @@ class Training:
         done = self.engine.done(kind)
         if self.engine.is_main:
             self.disk.truncate_after(name, done)
+            if kind == "reinforce":
+                self.disk.refuse_lost(name, done)
             if total:
                 self.live.stage(name, total, done=done)
 

@@ -1,4 +1,4 @@
-"""Which file of a checkpoint cannot be read."""
+"""Checkpoints that are whole: what is in one is noted when it is written, and looked at before it is loaded."""
 
 from __future__ import annotations
 
@@ -8,20 +8,61 @@ from pathlib import Path
 
 from workup.errors import UserError
 
+CONTENTS = "contents.json"  # each file's path within the checkpoint → its size in bytes
+
+
+def seal(checkpoint: Path) -> None:
+    """Notes which files a checkpoint consists of, and their sizes in bytes, in `contents.json`."""
+    sizes = {name: file.stat().st_size for name, file in sorted(_files(checkpoint).items())}
+    (checkpoint / CONTENTS).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+
+
+def refuse_incomplete(checkpoint: Path) -> None:
+    """Compares a checkpoint with its `contents.json`, without reading the files themselves.
+
+    A trainer goes on in silence where a file is missing: without the optimiser's state it would end
+    with other weights. Raises UserError for the first file that is missing or has another size; it
+    names the file and the command that goes on without this checkpoint.
+    """
+    noted = checkpoint / CONTENTS
+    try:
+        sizes = json.loads(noted.read_text(encoding="utf-8"))
+        expected = {str(name): int(size) for name, size in sizes.items()}
+    except FileNotFoundError:
+        raise _damaged(checkpoint, noted, "it is missing") from None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise _damaged(checkpoint, noted, _reason(error)) from error
+    present = _files(checkpoint)
+    for name, size in expected.items():
+        if name not in present:
+            raise _damaged(checkpoint, checkpoint / name, "it is missing")
+        if (found := present[name].stat().st_size) != size:
+            raise _damaged(checkpoint, present[name], f"{found:,} bytes instead of {size:,}")
+
 
 def refuse_damaged(checkpoint: Path) -> None:
     """Reads every file of a checkpoint that a resumed run needs.
 
-    Raises UserError for the first one that cannot be read, as after a disk that was full or a copy
-    that was cut off. It names the file and the command that goes on without this checkpoint.
+    Raises UserError for the first one that cannot be read, as after a disk that failed. It names the
+    file and the command that goes on without this checkpoint.
     """
-    for file in sorted(checkpoint.iterdir()):
-        reason = _unreadable(file)
-        if reason:
-            raise UserError(
-                f"{file}: this checkpoint is damaged ({reason}); type `rm -r {checkpoint}` and then "
-                "`workup resume` again: it goes on from the checkpoint before, or else begins this stage anew"
-            )
+    for _, file in sorted(_files(checkpoint).items()):
+        if reason := _unreadable(file):
+            raise _damaged(checkpoint, file, reason)
+
+
+def _files(checkpoint: Path) -> dict[str, Path]:
+    """The checkpoint's files by their path within it, without the list of them."""
+    found = {file.relative_to(checkpoint).as_posix(): file for file in checkpoint.rglob("*") if file.is_file()}
+    found.pop(CONTENTS, None)
+    return found
+
+
+def _damaged(checkpoint: Path, file: Path, reason: str) -> UserError:
+    return UserError(
+        f"{file}: this checkpoint is damaged ({reason}); type `rm -r {checkpoint}` and then "
+        "`workup resume` again: it goes on from the checkpoint before, or else begins this stage anew"
+    )
 
 
 def _unreadable(file: Path) -> str:
@@ -42,5 +83,9 @@ def _unreadable(file: Path) -> str:
     except (
         OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError,
     ) as error:  # fmt: skip
-        return " ".join(str(error).split())[:120] or type(error).__name__
+        return _reason(error)
     return ""
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -18,7 +18,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
-from workup.engines.damage import refuse_damaged
+from workup.engines.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl_policy import PolicyTrainer
 from workup.engines.trl_preference import PreferenceTrainer
 from workup.engines.trl_scoring import scoring
@@ -198,6 +198,8 @@ class TrlEngine:
         found = checkpoints(folder)
         if found and not self.resume:
             raise UserError(f"{folder}: holds the checkpoints of an earlier run; resume it, or choose another folder")
+        if found:
+            refuse_incomplete(found[-1])
         done = updates(found[-1]) if found else 0
         base = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
         with scoring(base):

@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import PrinterCallback, Trainer
 from transformers.utils import logging
 
+from workup.engines.damage import seal
 from workup.engines.trl_batches import Part, packed_part, split, tree_mask
 from workup.engines.trl_scoring import Wanted
 from workup.errors import UserError, WorkupError
@@ -136,6 +137,7 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         quietly(super()._save_checkpoint, model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            seal(folder / "saving" / name)
             (folder / "saving" / name).rename(folder / name)
             (folder / "saving").rmdir()
             for old in checkpoints(folder)[: -self.hooks.keep]:

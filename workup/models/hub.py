@@ -13,6 +13,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TypeVar
 
 from workup.errors import UserError
@@ -51,8 +52,11 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
     """What `make` makes of the weights of this name, given their folder or their hub id.
 
     Where the cache holds a part of them only, they are made once more with the hub's help. Raises
-    UserError, as `weights` does and in the place of an OSError or a ValueError of `make`.
+    UserError, as `weights` does and in the place of what `make` raises for files that are missing,
+    of another kind, or damaged.
     """
+    from safetensors import SafetensorError
+
     place = weights(name, forms=forms)
     try:
         try:
@@ -62,7 +66,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
                 raise
             _ask(name)
             return make(name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"'{name}' holds no weights that can be loaded: {reason} ({forms})") from error
 

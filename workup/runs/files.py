@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from workup.errors import UserError, WorkupError
+from workup.errors import UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -82,16 +82,20 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of ours; empty where the file is missing, WorkupError where it is no object."""
+    """The object in a JSON file of ours; empty where the file is missing.
+
+    Raises UserError where the file cannot be read or holds no object, as after a copy that was cut off.
+    """
     if not path.exists():
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WorkupError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise WorkupError(f"{path} holds no JSON object")
-    return value
+        why = "" if isinstance(value, dict) else "it holds no JSON object"
+    except (OSError, ValueError) as error:
+        why = str(error)
+    if why:
+        raise UserError(f"{path}: this file is damaged ({why}); restore it from a copy, or go on without it: type `rm {path}`")
+    return cast("dict[str, Any]", value)
 
 
 def finite(value: Any) -> Any:
@@ -109,10 +113,11 @@ class JsonLines:
     """A file of one JSON object per line that is only ever appended to, or cut after a line.
 
     A crash can leave its last line half-written; such a line never counts, and the next append removes it.
+    Every line has `fields`, of these types.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, fields: Mapping[str, type]) -> None:
+        self.path, self.fields = path, fields
         self._whole = False
 
     def append(self, value: Mapping[str, Any]) -> None:
@@ -145,13 +150,23 @@ class JsonLines:
                 os.truncate(self.path, offset)
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        """Raises UserError where the line is damaged."""
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise WorkupError(f"{self.path}, line {number}: not JSON ({error})") from error
+            raise self._damaged(number, f"not JSON: {error}") from error
         if not isinstance(value, dict):
-            raise WorkupError(f"{self.path}, line {number}: no JSON object")
+            raise self._damaged(number, "no JSON object")
+        for name, kind in self.fields.items():
+            if not isinstance(value.get(name), kind):
+                raise self._damaged(number, f"it has no '{name}'")
         return value
+
+    def _damaged(self, number: int, why: str) -> UserError:
+        return UserError(
+            f"{self.path}, line {number}: this line is damaged ({why}); restore the file from a copy, "
+            f"or go on without this step's figures: type `sed -i {number}d {self.path}`"
+        )
 
     def _repair(self) -> None:
         data = self.path.read_bytes()

@@ -89,7 +89,7 @@ class Run:
 
     def __init__(self, path: Path, config: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
         self.path, self.config, self.versions = path, config, versions
-        self._metrics = JsonLines(path / "metrics.jsonl")
+        self._metrics = JsonLines(path / "metrics.jsonl", {"stage": str, "step": int})
         self._store = Store(path / "episodes.sqlite")
 
     @classmethod
@@ -233,10 +233,25 @@ class Run:
         Steps are counted from 1 within a stage. Where no such step was logged, later stages stay: they have checkpoints of
         their own. Episodes of stages that logged no step are forgotten too, but for those outside any stage (stage ""), and for
         what was explored: an exploration begins when the stages before it have ended for good.
+
+        Raises UserError where the metrics of `step` itself are gone.
         """
-        end, stages = _kept(self._metrics.lines(), stage, step)
+        end, stages, last = _kept(self._metrics.lines(), stage, step)
+        if last != step:
+            raise UserError(
+                f"{self._metrics.path}: step {step} of {stage}, which its checkpoint has seen, is missing; "
+                "restore the file from a copy, or start a new run"
+            )
         self._metrics.cut(end)
         self._store.forget(stages, stage, step)
+
+    def refuse_lost(self, stage: str, step: int) -> None:
+        """Raises UserError where episodes.sqlite has no episode of this step, from 1; step 0 has none."""
+        if step and not self.episodes(stage=stage, step=step):
+            raise UserError(
+                f"{self._store.path}: the episodes of step {step} of {stage}, which was finished, are missing; "
+                "restore the file from a copy, or start a new run"
+            )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -287,6 +302,10 @@ def free(path: Path) -> None:
         raise UserError(f"{path} already holds a run. Type `workup resume {path}` to go on with it, or choose another --out")
     if path.is_file():
         raise UserError(f"{path} is a file. Choose a folder with --out")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{path!a}: this folder's name is no UTF-8, which config.yaml is; choose another --out") from None
     with clear_errors(path):
         # What a run leaves that was killed while it was being made is no obstacle.
         if path.is_dir() and any(
@@ -316,13 +335,17 @@ def _outcome(row: sqlite3.Row) -> Outcome:
     return Outcome(**{**dict(row), **decoded, "correct": correct})
 
 
-def _kept(lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int) -> tuple[int, set[str]]:
-    """How many bytes of the metrics lie before the first step of `stage` after `step`, and the stages named there, with ""
-    and `stage`."""
-    end, stages = 0, {"", stage}
+def _kept(lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int) -> tuple[int, set[str], int]:
+    """What of the metrics lies before the first step of `stage` after `step`.
+
+    How many bytes; the stages named there, with "" and `stage`; the last step of `stage` there, 0 without any.
+    """
+    end, stages, last = 0, {"", stage}, 0
     for offset, line in lines:
-        if line["stage"] == stage and line["step"] > step:
-            break
+        if line["stage"] == stage:
+            if line["step"] > step:
+                break
+            last = line["step"]
         end = offset
         stages.add(line["stage"])
-    return end, stages
+    return end, stages, last
