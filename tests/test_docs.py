@@ -91,6 +91,20 @@ def test_every_command_line_parses(page: Path, words: list[str], monkeypatch: py
         settings.build(settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"})
 
 
+def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> None:
+    """A default that changes later must not change what they give."""
+    decisive = {"steps", "lr", "sft.steps", "sft.lr", "max_tokens", "evaluation.cases"}
+    measured = {page: page.read_text().partition("\n## Measured")[2] for page in PAGES}
+    found = [
+        (page.name, line, decisive - {word.partition("=")[0] for word in shlex.split(line)})
+        for page, text in measured.items()
+        for line in re.findall("^workup train .*$", text, re.MULTILINE)
+        if "--policy" not in line
+    ]
+    assert len(found) >= 6
+    assert [each for each in found if each[2]] == []
+
+
 def keys(model: type[BaseModel]) -> Iterator[str]:
     """Every setting's name, and with a dot those of the models inside."""
     for name, field in model.model_fields.items():

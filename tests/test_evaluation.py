@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -216,6 +217,17 @@ def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(server: Server, tmp
     assert paid * each == pytest.approx(whole / 2)
     finished("resume", "run", f"budget={2 * whole}", cwd=tmp_path)
     assert len(server.asked) == 12 * (ASKED + 1)
+
+
+def test_a_run_made_anew_has_an_account_of_its_own_and_a_moved_one_keeps_it(server: Server, tmp_path: Path) -> None:
+    first = evaluate(server, tmp_path / "run")
+    assert first.summary["calls"][0]["calls"] == 12 * (ASKED + 1)
+    shutil.rmtree(tmp_path / "run")
+    again = evaluate(server, tmp_path / "run")
+    assert again.account != first.account
+    assert (again.summary["calls"][0]["calls"], again.summary["calls"][0]["cost"]) == (0, 0)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert Run.open(tmp_path / "moved").account == again.account
 
 
 def test_repeats_are_told_with_their_spread(server: Server, tmp_path: Path) -> None:
