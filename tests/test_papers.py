@@ -146,8 +146,9 @@ def test_every_item_has_all_its_parts(page: str) -> None:
 
 @pytest.mark.parametrize(("prefix", "page"), PAGES.items())
 def test_items_are_numbered_from_one_without_a_gap(prefix: str, page: str) -> None:
-    codes = [item.code for item in items(page)]
-    assert codes == [f"{prefix}-{number}" for number in range(1, len(codes) + 1)]
+    for number, item in enumerate(items(page), start=1):
+        assert item.code == f"{prefix}-{number}", f"{page}: {item.code} stands in place {number}"
+    assert items(page)
 
 
 @pytest.mark.parametrize("page", [*PAGES.values(), "README.md"])
