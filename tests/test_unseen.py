@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Call
 from omegaconf import OmegaConf
 from serving import Server, serving
 from typer.testing import CliRunner, Result
@@ -154,6 +156,41 @@ def test_the_log_names_the_cases_that_nobody_named(capsys: pytest.CaptureFixture
     assert "evaluated on 2 of 100,000 test cases of clinic:s (split 0" in log
     api.train("outcome", out="named", cases="clinic:s", **short)
     assert "the default" not in capsys.readouterr().out
+
+
+def test_a_run_is_evaluated_on_its_own_cases_where_none_are_named(weights: Path, call: Call) -> None:
+    cases = own(40)
+    held_out = ids(open_source(cases, split=2).test)
+    made("runs/1", cases, weights, split=2)
+    few = ("max_turns=3", "max_tokens=8", "evaluation.anchors=false")
+    for number, policy in enumerate(("runs/1", "runs/1/policy")):
+        status, out, err = call("evaluate", policy, "--out", f"looked-{number}", *few)
+        assert status == 0, err
+        assert re.search(r"cases +none were named: jsonl:\S*own\.jsonl is taken", out)
+        assert played(Run.open(f"looked-{number}")) == held_out
+    assert played(api.evaluate("runs/1", out="python", quiet=True, max_turns=3, max_tokens=8)) == held_out
+    status, out, _ = call("evaluate", "runs/1", "--cases", "clinic:xs", *few, "evaluation.cases=2")
+    assert (status, "none were named" in out, "2 of 100,000 test cases of clinic:xs" in out) == (0, False, True)
+
+
+def test_cases_that_nobody_named_and_no_run_knows(weights: Path, call: Call, server: Server) -> None:
+    made("one", own(40), weights)
+    made("two", "clinic:xs", weights)
+    made("half", "clinic:xs")
+    shutil.copytree(weights, "model")
+    looked, _ = said("two", "clinic:xs", evaluation={"cases": 2})
+    for words, what in (
+        (("one", "conclude=two"), r"one on jsonl:\S*own.jsonl and two on clinic:xs were trained on different cases"),
+        (("random doctor",), r"--cases is missing: SCHEME:REST.*unlike random doctor"),
+        (("model",), r"--cases is missing"),
+        (("endpoint:doc", "conclude=bayes"), r"--cases is missing.*unlike endpoint:doc"),
+        ((looked.path,), r"is an evaluation and holds no policy; name what it evaluated: 'two'"),
+        (("half",), r"half has trained no policy yet; type `workup resume half`"),
+    ):
+        status, out, err = call("evaluate", *words, "--out", "refused")
+        assert (status, out) == (2, "")
+        assert re.fullmatch(f"error: .*{what}.*\\n", err), err
+        assert not Path("refused").exists()
 
 
 # -------------------------------------------------------------------------------- what is refused

@@ -21,12 +21,25 @@ def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -
         return training.start(read, Path(out), view)
 
 
-def evaluate(policy: str | Path, *, cases: str, out: str | Path, quiet: bool = False, **values: Any) -> Run:
-    """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup evaluate`."""
+def evaluate(
+    policy: str | Path,
+    *,
+    cases: str | None = None,
+    out: str | Path,
+    quiet: bool = False,
+    **values: Any,
+) -> Run:
+    """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup evaluate`.
+
+    Without `cases` a run is evaluated on those that it was trained on, of which it plays the test side.
+    """
     from workup import evaluation
 
-    read = settings.furnished(settings.PolicySettings, {"policy": str(policy), "cases": cases, **values})
+    given = {} if cases is None else {"cases": cases}
+    read, notes = evaluation.completed({"policy": str(policy), **given, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
+        for note in notes:
+            view.note(note)
         return evaluation.start(read, Path(out), view)
 
 

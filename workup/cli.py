@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from workup.commands import audit, cache, complete, index, lists, prepare, serve, study
-from workup.commands.common import CASES, Cases, EvaluateHelp, Source, TrainHelp
+from workup.commands.common import CASES, EvaluateHelp, Source, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
@@ -152,8 +152,11 @@ def evaluate(
             autocompletion=complete.policies,
         ),
     ],
-    cases: Cases,
     words: SettingsWords = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(help=f"{CASES} [default: those of the run]", autocompletion=complete.sources),
+    ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")] = None,
     out: Out = None,
     config: Config = None,
@@ -162,12 +165,14 @@ def evaluate(
     """Evaluate a policy on cases it has not seen."""
     from workup import evaluation, live, settings
 
-    values = {**settings.read(words or (), config), "policy": policy, "cases": cases}
+    values = {**settings.read(words or (), config), "policy": policy, **_given(cases=cases)}
     if repeats is not None:
         values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
-    read = settings.furnished(settings.PolicySettings, values)
-    out = out or _free(f"evaluate-{Path(policy).name}-{cases}")
+    read, notes = evaluation.completed(values)
+    out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
     with live.show(as_json=as_json) as view:
+        for note in notes:
+            view.note(note)
         _resumable(lambda: evaluation.start(read, out, view), out)
 
 

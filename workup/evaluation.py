@@ -33,9 +33,9 @@ from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
 from workup.runs.summary import repeats, summarise
 from workup.runs.words import ANCHORS
-from workup.settings import PolicySettings, build, merge, revised
+from workup.settings import PolicySettings, build, furnished, merge, revised
 from workup.strategies import Searcher, Seat, Strategy
-from workup.unseen import counted, open_unseen, refuse_met
+from workup.unseen import counted, open_unseen, own_cases, refuse_met
 
 BAYES = "bayes"  # concludes by the source's own model
 
@@ -53,6 +53,24 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
         "greedy information": GreedyDoctor(*world, turns, write),
         "full information": FullInformationDoctor(*world, write),
     }
+
+
+def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
+    """`values` as settings, and what the reader has to know of them.
+
+    Where they name no cases, those are taken that the policy, or who concludes, was trained on.
+    Raises UserError where there are none, and as `furnished` does.
+    """
+    if values.get("cases") is not None:
+        return furnished(PolicySettings, values), []
+    given = (values.get("policy"), values.get("conclude"))
+    named = [str(name) for name in given if name not in (None, BAYES)]
+    for name in named:
+        if is_run(Path(name)):
+            policies.check(name)  # an evaluation, or a run that has not ended
+    cases = own_cases(named)
+    told = f"cases   none were named: {cases} is taken, which the run was trained on"
+    return furnished(PolicySettings, {**values, "cases": cases}), [told]
 
 
 def start(settings: PolicySettings, out: Path, live: Live) -> Run:

@@ -33,19 +33,8 @@ class Trained:
 
     @property
     def spec(self) -> str:
-        """`cases` as they are found from here.
-
-        A relative path is one from the folder in which the run was made: the run's folder or one
-        above it, or else the present one.
-        """
-        scheme, _, rest = self.cases.partition(":")
-        place, hash_, view = rest.partition("#")
-        if scheme == CLINIC:
-            return self.cases
-        folders = (*Path(self.run).resolve().parents, Path())
-        paths = (folder / Path(place).expanduser() for folder in folders)
-        found = next((path for path in paths if path.exists()), place)
-        return f"{scheme}:{found}{hash_}{view}"
+        """`cases` as they are found from here."""
+        return _found(self.run, self.cases)
 
 
 def history(policy: str) -> tuple[Trained, ...]:
@@ -66,6 +55,23 @@ def history(policy: str) -> tuple[Trained, ...]:
             return (*found, *(Trained(**one) for one in config["trained_before"]))
         folder = _run_of(str(config["policy"]))  # a run that is older than the record
     return tuple(found)
+
+
+def own_cases(policies: Sequence[str]) -> str:
+    """The cases that the runs among `policies` were trained on, where nobody named any.
+
+    Raises UserError where none of them is such a run, and where they are of different cases.
+    """
+    newest = {policy: one[0].spec for policy in policies if (one := history(policy))}
+    if not newest:
+        raise UserError(
+            "--cases is missing: SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists "
+            f"all); only a run has cases of its own, unlike {' and '.join(policies)}"
+        )
+    if len(set(map(_view, newest.values()))) > 1:
+        told = " and ".join(f"{policy} on {cases}" for policy, cases in newest.items())
+        raise UserError(f"--cases is missing: {told} were trained on different cases; name some")
+    return next(iter(newest.values()))
 
 
 def recorded(policy: str) -> list[dict[str, Any]]:
@@ -183,6 +189,22 @@ def _shared(cases: Sequence[Case], spec: str, trained: Trained) -> int:
     same = _place(trained.spec) == _place(spec)
     known = with_ids(side, by_id)
     return sum(same or case.presentation == by_id[case.id].presentation for case in known)
+
+
+def _found(run: str, cases: str) -> str:
+    """The `cases` that `run` names as they are found from here.
+
+    A relative path is one from the folder in which the run was made: the run's folder or one above
+    it, or else the present one.
+    """
+    scheme, _, rest = cases.partition(":")
+    place, hash_, view = rest.partition("#")
+    if scheme == CLINIC:
+        return cases
+    folders = (*Path(run).resolve().parents, Path())
+    paths = (folder / Path(place).expanduser() for folder in folders)
+    found = next((path for path in paths if path.exists()), place)
+    return f"{scheme}:{found}{hash_}{view}"
 
 
 def _place(spec: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ from typer.core import TyperCommand
 from workup.commands import complete
 
 CASES = "SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists all)"
-Cases = Annotated[str, typer.Option(help=CASES, autocompletion=complete.sources)]
 Source = Annotated[str, typer.Argument(help=CASES, autocompletion=complete.sources)]
 
 
