@@ -186,7 +186,16 @@ def make(
     seed: int = 0,
 ) -> Run:
     """Write a whole run."""
-    config = {"method": method, "cases": "clinic:s", "policy": "tiny", "seed": seed, "steps": steps, "group": 8, "batch": 16}
+    config = {
+        "method": method,
+        "cases": "clinic:s",
+        "split": 0,
+        "policy": "tiny",
+        "seed": seed,
+        "steps": steps,
+        "group": 8,
+        "batch": 16,
+    }
     config |= {"reward": {"alpha": 1.0, "beta": 0.5, "lambda": 0.1}, "engine": {"lr": 3e-4, "lora": None}}
     run = Run.create(
         path, config, versions({"seed": seed}, f"workup train {method} --cases clinic:s steps={steps} --out {path.name}")

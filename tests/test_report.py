@@ -378,6 +378,47 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
     assert f"Without reinforcement steps: {other.path}." in page.text
 
 
+@pytest.mark.parametrize(
+    ("cases", "split", "paired"),
+    [
+        ("clinic:s", 0, True),
+        ("clinic:m", 0, False),
+        ("clinic:s", 1, False),
+        ("jsonl:mine.jsonl", 0, False),
+    ],
+)
+def test_compare_pairs_runs_of_the_same_cases_alone(whole: Run, tmp_path: Path, cases: str, split: int, paired: bool) -> None:
+    """Whatever the ids: those of another source or split may be other patients'."""
+    other = Run.create(tmp_path / "other", {"cases": cases, "split": split, "method": "craft"}, {})
+    other.write(example_run.record(index, "trained", 0, 0) for index in range(40))
+    stream = StringIO()
+    compare([whole, other], tmp_path / "c.html", Console(file=stream, width=200))
+    told, page = stream.getvalue(), Page(tmp_path / "c.html")
+    what = f"other and demo were evaluated on different cases ({cases}, split {split}; clinic:s, split 0)"
+    assert ("other − demo, paired over 40 cases" in told, what in told) == (paired, not paired)
+    assert (what in page.text, "its transcripts stand in its own report" in page.text) == (not paired, not paired)
+    assert ("in the order demo · other." in page.text) is paired
+    (size,) = set(re.findall(r"of ([\d,]+) cases by 2 models", told))
+    assert (int(size) > 40) is not paired, "clustered by the case, not by its id"
+
+
+def test_a_file_that_was_played_whole_holds_every_split(tmp_path: Path) -> None:
+    for name, split in (("trained", 0), ("next", 1), ("endpoint", None)):
+        run = Run.create(tmp_path / name, {"cases": "jsonl:mine.jsonl", "split": split}, {})
+        run.write(example_run.record(index, "trained", 0, 0) for index in range(30 if split is None else 6))
+    for others, paired in (("endpoint", True), ("next", False)):
+        stream = StringIO()
+        compare([Run.open(tmp_path / name) for name in ("trained", others)], None, Console(file=stream, width=200))
+        assert ("paired over 6 cases" in stream.getvalue()) is paired, stream.getvalue()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.jsonl").touch()
+    (tmp_path / "elsewhere" / "mine.jsonl").touch()
+    (tmp_path / "endpoint").rename(tmp_path / "elsewhere" / "endpoint")
+    runs = [Run.open(tmp_path / name) for name in ("trained", "elsewhere/endpoint")]
+    compare(runs, None, Console(file=(stream := StringIO()), width=200))
+    assert "different cases" in stream.getvalue(), "two files of one name are two sources"
+
+
 def test_a_run_compares_two_of_its_doctors(whole: Run) -> None:
     stream = StringIO()
     Console(file=stream, width=100).print(whole.compare("random doctor"))

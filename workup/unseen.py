@@ -168,6 +168,23 @@ def refuse_met(
     return [str(one) for one in found]
 
 
+def played_cases(run: Run) -> tuple[tuple[str, str, str], int | None]:
+    """The source that a run was evaluated on, and the split; None where it played a file whole."""
+    source = _view(_found(str(run.path), str(run.config.get("cases"))))
+    split = run.settings["split"]
+    return source, None if split is None else int(split)
+
+
+def alike(one: Run, other: Run) -> bool:
+    """Whether cases with the same id are the same cases in the evaluations of both runs.
+
+    They are in one source and split, and where one of the runs played the source whole: ids of
+    another source, or of another split of a source that makes its cases, may be other patients'.
+    """
+    (source, split), (theirs, other_split) = played_cases(one), played_cases(other)
+    return source == theirs and (split == other_split or None in (split, other_split))
+
+
 def counted(source: Source, played: int, split: int | None) -> str:
     """How many of the cases of `source` are played, in words."""
     whole, left = len(source.test), len(source.train)

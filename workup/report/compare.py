@@ -20,10 +20,11 @@ from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.report.tables import CHANGED, HEADINGS, ON_REQUEST, Change, Ends
 from workup.report.transcripts import Player
-from workup.runs import Run
+from workup.runs import Outcome, Run
 from workup.runs.files import write_whole
 from workup.runs.summary import describe, seed_of
 from workup.runs.words import ANCHORS, COLUMNS, DASH, plus_minus
+from workup.unseen import alike, played_cases
 
 REGRESSION = "what success goes with (logistic regression)"
 
@@ -31,7 +32,7 @@ REGRESSION = "what success goes with (logistic regression)"
 @dataclass(frozen=True)
 class Side:
     """One of the compared runs; `doctor` is who is compared, `changes` its paired differences to
-    the first run.
+    the first run, and `alike` whether it was evaluated on the same cases as that one (`unseen.alike`).
     """
 
     label: str
@@ -39,6 +40,19 @@ class Side:
     doctor: str
     entry: Mapping[str, Any]
     changes: list[Change]
+    alike: bool = True
+
+    @property
+    def cases(self) -> str:
+        """The source and the split of its cases, for a reader."""
+        split = self.run.settings["split"]
+        return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
+
+    def outcomes(self) -> list[Outcome]:
+        """How its episodes went; other cases than the first run's have ids of their own."""
+        found = self.run.outcomes(self.doctor)
+        source = "" if self.alike else f"{played_cases(self.run)}: "
+        return [each._replace(case_id=source + each.case_id) for each in found]
 
     @property
     def row(self) -> str:
@@ -62,7 +76,7 @@ def compare(
     """
     sides = _sides(runs)
     console = console or Console(highlight=False)
-    found = regression.regress({side.row: side.run.outcomes(side.doctor) for side in sides})
+    found = regression.regress({side.row: side.outcomes() for side in sides})
     _results(sides).show(console)
     for side in sides[1:]:
         _show_differences(console, side, sides[0])
@@ -83,16 +97,12 @@ def _sides(runs: Sequence[Run]) -> list[Side]:
     labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
     doctors = [_doctor(run) for run in runs]
     first = (runs[0], doctors[0])
-    return [
-        Side(
-            label,
-            run,
-            doctor,
-            describe(run, doctor),
-            tables.gaps((run, doctor), first, (*CHANGED, *ON_REQUEST)) if number else [],
-        )
-        for number, (label, run, doctor) in enumerate(zip(labels, runs, doctors, strict=True))
-    ]
+    sides = []
+    for label, run, doctor in zip(labels, runs, doctors, strict=True):
+        same, metrics = alike(run, runs[0]), (*CHANGED, *ON_REQUEST)
+        gaps = tables.gaps((run, doctor), first, metrics) if same and run is not runs[0] else []
+        sides.append(Side(label, run, doctor, describe(run, doctor), gaps, same))
+    return sides
 
 
 def _doctor(run: Run) -> str:
@@ -140,6 +150,8 @@ def _results(sides: Sequence[Side]) -> Sheet:
 def _show_differences(console: Console, side: Side, first: Side) -> None:
     if not side.changes:
         both = f"{side.row} and {first.row} were evaluated on different cases"
+        if not side.alike:
+            both += f" ({side.cases}; {first.cases})"
         console.print(f"{both}: no paired difference.\n", markup=False)
         return
     rows = [(HEADINGS[each.metric], each.by, each.interval, "clear" if each.sure else "unclear") for each in side.changes]
@@ -174,7 +186,8 @@ def _dynamics(trained: Sequence[Curve]) -> Sheet:
 
 def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool) -> None:
     restricted = any(side.run.config.get("restricted") for side in sides)
-    players = [] if restricted and not asked else [Player(side.row, side.run, side.doctor) for side in sides]
+    paired = [side for side in sides if side.alike]
+    players = [] if restricted and not asked else [Player(side.row, side.run, side.doctor) for side in paired]
     content = _content(sides) | {"regression": found, "effects": regression.rows(found)} | _encounters(players)
     folder = html.with_name(f"{html.stem}-transcripts")
     more = leaves.write(folder, players, content["title"], html.name, private=restricted)
@@ -185,7 +198,7 @@ def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool)
 def _encounters(players: Sequence[Player]) -> dict[str, Any]:
     chosen = transcripts.groups([each.run.outcomes(each.doctor) for each in players], between=" · ")
     meetings = list(transcripts.shown(players, chosen))
-    return {"groups": chosen, "meetings": meetings, **transcripts.legend(meetings)}
+    return {"players": players, "groups": chosen, "meetings": meetings, **transcripts.legend(meetings)}
 
 
 def _figures(sides: Sequence[Side]) -> dict[str, Any]:
@@ -193,7 +206,7 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     landmarks the first run's anchors, and its policy before training.
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
-    found = tables.by_category({side.row: side.run.outcomes(side.doctor) for side in sides}, seed_of(first.run))
+    found = tables.by_category({side.row: side.outcomes() for side in sides}, seed_of(first.run))
     start = Ends.of(first.run.doctors()).before
     before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
     marks = {doctor: describe(first.run, doctor) for doctor in first.run.doctors() if doctor in ANCHORS}
