@@ -23,7 +23,7 @@ from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Probe
-from workup.signals.information_gain import LogitP, logit_p
+from workup.rewards.information_gain import LogitP, logit_p
 
 ROUNDS = 3
 CASES, GROUP, SEARCHES = 8, 8, 3

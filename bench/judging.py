@@ -22,21 +22,21 @@ import torch
 from bench.figures import Figure
 from workup.case import Case, FixedSource
 from workup.cases.clinic import open_clinic
-from workup.collect import Collection, Share
-from workup.engines.trl import TrlEngine
+from workup.engines.trl.engine import TrlEngine
 from workup.environments.consultation import Consultation
 from workup.environments.teacher import Teaching
 from workup.episode import Message
 from workup.judges.diagnosis import DiagnosisJudge
 from workup.judges.exact import ExactJudge
 from workup.methods import load
-from workup.models.config import Config
-from workup.models.desk import Desk
 from workup.models.endpoint import EndpointSettings
 from workup.models.local import LocalPolicy
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings, build
 from workup.ports import Instruments, Judge, Reinforce, Request
 from workup.settings import Settings
+from workup.training.collect import Collection, Share
 
 LATENCY, CONCURRENCY = 0.3, 128
 CASES, GROUP, LESSONS, EPOCHS = 64, 8, 300, 3  # a step is an epoch: it plays all cases

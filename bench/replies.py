@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 
 from bench.figures import Figure
 from workup.episode import Message
-from workup.models.account import Account
-from workup.models.cached import Cached
 from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.replies import FILE, Charge, Replies, asked
+from workup.models.support.account import Account
+from workup.models.support.cached import Cached
+from workup.models.support.replies import FILE, Charge, Replies, asked
 from workup.ports import Reply, Request
 
 ANSWERS, LOOKUPS, WANTED = 50_000, 20_000, 10_000

@@ -19,7 +19,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from bench.figures import Figure, race
 from bench.ward import EPISODES, MAX_TOKENS, TURNS, Ward
-from workup.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 ROUNDS = 7
 Transcripts = list[list[int]]

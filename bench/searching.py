@@ -26,7 +26,7 @@ from workup.models.local import LocalPolicy
 from workup.ports import Passage
 from workup.retrieval.index import IndexSettings
 from workup.retrieval.index import build as build_index
-from workup.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 ROUNDS = 3
 PASSAGES, SHOWN = 50_000, 16

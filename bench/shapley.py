@@ -28,7 +28,7 @@ from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Context, Probe
-from workup.signals.shapley import Game, Order, Plan, answer_game, estimate, exact
+from workup.rewards.shapley import Game, Order, Plan, answer_game, estimate, exact
 
 ROUNDS = 3
 CASES, ORDERS = 2, 4  # per measurement

@@ -25,8 +25,7 @@ from bench.figures import Figure
 from bench.ward import MAX_TOKENS, SIZE, TURNS
 from workup.case import Source
 from workup.cases.clinic import open_clinic
-from workup.collect import Collection, Share, Step
-from workup.engines.trl import TrlEngine
+from workup.engines.trl.engine import TrlEngine
 from workup.environments.consultation import Consultation
 from workup.judges.exact import ExactJudge
 from workup.methods import load
@@ -35,6 +34,7 @@ from workup.models.tiny import build
 from workup.ports import Demonstration, Instruments, Reinforce
 from workup.runs import Run, versions
 from workup.settings import Settings
+from workup.training.collect import Collection, Share, Step
 
 Seconds = dict[str, float]
 LESSONS, WARM_UP, STEPS = 120, 3, 15

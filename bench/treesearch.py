@@ -15,8 +15,8 @@ from bench.figures import Figure, race
 from bench.ward import MAX_TOKENS, Ward
 from workup.episode import Episode, Score
 from workup.models.local import LocalPolicy
-from workup.rollout import Job, Play, TokenDoctor
-from workup.treesearch import Search, Tree, TreeSearch
+from workup.rl.rollout import Job, Play, TokenDoctor
+from workup.rl.treesearch import Search, Tree, TreeSearch
 
 CASES, ROUNDS = 64, 3
 SEARCH = Search(iterations=2)  # of the five, to keep the bench short: every iteration is the same work

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from workup.episode import Message
-from workup.models.config import Config
-from workup.models.desk import Desk
 from workup.models.endpoint import EndpointSettings, Price
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
 from workup.ports import Request
 
 RUN = "the run"

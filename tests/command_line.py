@@ -21,9 +21,9 @@ from waiting import HANG
 Call = Callable[..., tuple[int, str, str]]  # words → exit status, standard output, standard error
 # What a run imports; it takes longer than the run.
 HEAVY = [
-    "workup.training",
-    "workup.engines.trl_trainer",
-    "workup.engines.trl_preference",
+    "workup.training.loop",
+    "workup.engines.trl.trainer",
+    "workup.engines.trl.preference",
     "workup.report.plotting",
 ]
 QUIET = {
@@ -107,7 +107,7 @@ def _run(
     sys.argv = ["workup", *words]
     if prepare is not None:
         prepare()
-    from workup import cli
+    from workup.cli import app as cli
 
     cli.main()
 

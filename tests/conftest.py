@@ -10,7 +10,7 @@ import pytest
 from command_line import Call
 from hypothesis import HealthCheck, settings
 
-from workup import cli
+from workup.cli import app as cli
 
 settings.register_profile("workup", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("workup")

@@ -17,10 +17,10 @@ from typing import Any
 
 from command_line import forked, steps_of
 
-from workup import examination
 from workup.episode import Episode
 from workup.errors import WorkupError
-from workup.rollout import Job
+from workup.evaluation import examination
+from workup.rl.rollout import Job
 from workup.runs import Run
 
 TOUCHED = {"open", "os.mkdir", "os.rename", "os.rmdir", "os.remove"}  # Python's audit events

@@ -10,8 +10,8 @@ import engine_world as world
 import numpy as np
 import torch
 
-from workup.engines.trl import TrlEngine
-from workup.engines.trl_settings import EngineSettings, SupervisedSettings
+from workup.engines.trl.engine import TrlEngine
+from workup.engines.trl.settings import EngineSettings, SupervisedSettings
 from workup.episode import Sample
 from workup.ports import Demonstration
 

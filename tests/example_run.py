@@ -13,8 +13,8 @@ import numpy as np
 
 from workup.case import Case, Fact, Kind, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
+from workup.metrics.measures import measure
 from workup.runs import Record, Run, versions
-from workup.signals.measures import measure
 
 # disease → (category, pathognomonic, significant, supportive)
 DISEASES: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {

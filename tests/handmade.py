@@ -11,7 +11,7 @@ from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases.knowledge import Categorical, TabularKnowledge
 from workup.episode import Completion, Ending, Episode, Message, Turn
 from workup.ports import Act, Doctor, Environment, Sampling
-from workup.rollout import Job, Play, rollout
+from workup.rl.rollout import Job, Play, rollout
 
 DISEASES = ("Flu", "Pneumonia", "Pancreatitis")
 ITEMS = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workup.credit import zscore
-from workup.explorers import best, best_and_worst, samples, tree
+from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
 from workup.ports import Explore, Prefer, Rehearse, Reinforce, Stage
-from workup.signals.outcome import correctness
-from workup.signals.questioning_method import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
-from workup.treesearch import Search
+from workup.rewards.outcome import correctness
+from workup.rl.credit import zscore
+from workup.rl.explorers import best, best_and_worst, samples, tree
+from workup.rl.treesearch import Search
 
 
 class Settings(CaseSettings, OutcomeSettings):

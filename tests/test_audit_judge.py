@@ -20,14 +20,14 @@ from sklearn.metrics import cohen_kappa_score
 from test_model_judges import taken_apart
 from typer.testing import CliRunner
 
-from workup.audits.judge import Audit, Compared, audit, estimates
-from workup.audits.probes import INJECTION, judgements, probes
 from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
-from workup.commands.audit import app
+from workup.cli.audit import app
 from workup.errors import RolloutError, UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.statistics import wilson
+from workup.studies.audits.judge import Audit, Compared, audit, estimates
+from workup.studies.audits.probes import INJECTION, judgements, probes
 
 PATHOLOGY = open_source("clinic:pathology")
 SIZES = {"diagnosis": 11, "answer": 11, "entailment": 4, "ranking": 7, "examinations": 7}  # classes of probes

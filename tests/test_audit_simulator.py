@@ -13,7 +13,13 @@ from scipy.stats import binomtest
 from serving import serving
 from typer.testing import CliRunner
 
-from workup.audits.simulator import (
+from workup.case import Case, Fact, FixedSource, Source, Truth
+from workup.cases import open_source
+from workup.cli.audit import app
+from workup.environments.patients import UNKNOWN, Said
+from workup.errors import UserError
+from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.studies.audits.simulator import (
     ALL,
     DIAGNOSIS,
     INJECTION,
@@ -29,12 +35,6 @@ from workup.audits.simulator import (
     names,
     probes,
 )
-from workup.case import Case, Fact, FixedSource, Source, Truth
-from workup.cases import open_source
-from workup.commands.audit import app
-from workup.environments.patients import UNKNOWN, Said
-from workup.errors import UserError
-from workup.models.endpoint import Endpoint, EndpointSettings
 
 CLINIC = open_source("clinic:xs", split=0)
 CHINESE = FixedSource(

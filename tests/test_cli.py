@@ -16,9 +16,10 @@ import pytest
 from command_line import SMALL, Call, environment, finished, forked, workup
 from waiting import HANG
 
-from workup import methods, strategies
+from workup import methods
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
+from workup.doctors import strategies
 from workup.runs import Run
 
 

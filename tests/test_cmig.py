@@ -26,8 +26,7 @@ from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
 from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, Reinforce, alone
 from workup.retrieval.corpus import Document
-from workup.settings import Settings, build
-from workup.signals.searching import (
+from workup.rewards.searching import (
     PUBMEDBERT,
     Gains,
     Likeness,
@@ -42,8 +41,9 @@ from workup.signals.searching import (
     turn_credit,
     turn_gains,
 )
+from workup.settings import Settings, build
 from workup.text import normalise
-from workup.training import Plan
+from workup.training.loop import Plan
 
 SHELF = open_shelf()
 SHAPE = SHELF.shape

@@ -18,9 +18,8 @@ from handmade import CASES, DISEASES, SOURCE
 
 from workup.case import Case, FixedSource, Source
 from workup.cases.files import Lazy
-from workup.collect import Collection, Share, Step, mean, means
-from workup.engines.trl import TrlEngine
-from workup.engines.trl_settings import EngineSettings, SupervisedSettings
+from workup.engines.trl.engine import TrlEngine
+from workup.engines.trl.settings import EngineSettings, SupervisedSettings
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Sample, Scores, Turn
 from workup.errors import RolloutError, WorkupError
 from workup.judges.exact import ExactJudge
@@ -30,6 +29,7 @@ from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.ports import Imitate, Instruments, Judge, Reinforce
 from workup.settings import Settings
+from workup.training.collect import Collection, Share, Step, mean, means
 
 METHOD = load("craft")
 OPTIONS = METHOD.settings(max_turns=4)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from workup import cli
+from workup.cli import app as cli
 from workup.episode import Message
-from workup.models.replies import DAY, FILE, Charge, Replies, asked
+from workup.models.support.replies import DAY, FILE, Charge, Replies, asked
 from workup.ports import Reply, Request
 
 Call = Callable[..., tuple[int, str, str]]

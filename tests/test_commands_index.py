@@ -19,7 +19,7 @@ from waiting import HANG
 from werkzeug import Request, Response
 
 from workup import extras
-from workup.commands.index import app
+from workup.cli.index import app
 from workup.errors import UserError
 
 
@@ -203,7 +203,7 @@ def test_a_server_that_is_slow_is_named_before_it_answers(tmp_path: Path) -> Non
     with HTTPServer(threaded=True) as server:
         server.expect_request("/retrieve").respond_with_handler(slowly)
         url = server.url_for("").rstrip("/")
-        words = [sys.executable, "-c", "from workup.commands.index import app; app()"]
+        words = [sys.executable, "-c", "from workup.cli.index import app; app()"]
         asking = subprocess.Popen(
             [*words, "search", url, "fever"],
             stdout=subprocess.PIPE,

@@ -12,8 +12,10 @@ import typer
 from command_line import Call
 from pydantic import BaseModel, ValidationError
 
-from workup import cases, cli, methods, settings, strategies
-from workup.commands.fields import evaluated, settings_of, trained
+from workup import cases, methods, settings
+from workup.cli import app as cli
+from workup.cli.fields import evaluated, settings_of, trained
+from workup.doctors import strategies
 from workup.settings import PolicySettings, Settings
 
 GIVEN = {Settings: {"method": "craft"}, PolicySettings: {"policy": "p", "cases": "c"}}

@@ -11,8 +11,9 @@ import pytest
 from command_line import SCRIPT, environment
 from waiting import HANG
 
-from workup import cases, methods, strategies
-from workup.commands import complete
+from workup import cases, methods
+from workup.cli import complete
+from workup.doctors import strategies
 
 BASH = shutil.which("bash")
 

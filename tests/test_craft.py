@@ -18,9 +18,9 @@ from workup.episode import Action, Completion, Ending, Episode, Observation, Tur
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
 from workup.methods.craft import Settings, craft_reward, score
+from workup.metrics.facts import criticality_recall
+from workup.metrics.measures import measure
 from workup.ports import Instruments
-from workup.signals.facts import criticality_recall
-from workup.signals.measures import measure
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
 weights = st.lists(st.integers(0, 3), min_size=1, max_size=8)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.case import Case, Truth
-from workup.credit import EPSILON, Baseline, Normalise, to_go, token_zscore, turn_zscore, zscore
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.ports import Credit, alone
+from workup.rl.credit import EPSILON, Baseline, Normalise, to_go, token_zscore, turn_zscore, zscore
 
 BASELINES: tuple[Baseline, ...] = ("last", "leave-one-out", "reached")
 CASE = Case("1", "", Truth("x"))

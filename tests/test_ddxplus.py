@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.balance import balanced, uniform
-from workup.cases.ddxplus import case_of, wording
-from workup.cases.ddxplus.patients import Rows
-from workup.cases.ddxplus.rates import Tally
-from workup.cases.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
-from workup.cases.ddxplus.simulator import LISTED, UNLISTED, Simulator
+from workup.cases.datasets.ddxplus import case_of, wording
+from workup.cases.datasets.ddxplus.patients import Rows
+from workup.cases.datasets.ddxplus.rates import Tally
+from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Release, age_group, read_release
+from workup.cases.datasets.ddxplus.simulator import LISTED, UNLISTED, Simulator
 from workup.cases.knowledge import grade
 from workup.environments.consultation import Consultation
 from workup.errors import CaseError, UserError

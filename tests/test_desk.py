@@ -13,10 +13,10 @@ from serving import Server, serving
 from test_chat import save
 
 from workup.errors import BudgetError, UserError
-from workup.models.config import Config
-from workup.models.desk import Desk
 from workup.models.endpoint import EndpointSettings, Price
-from workup.models.replies import FILE
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
+from workup.models.support.replies import FILE
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ from pydantic import BaseModel
 import workup
 import workup.cases
 import workup.methods
-from workup import cli, settings
+from workup import settings
+from workup.cli import app as cli
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
-from workup.signals.naming import CODER
+from workup.metrics.naming import CODER
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")])

@@ -17,14 +17,14 @@ from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 
 from workup.case import Case, Truth
-from workup.engines.trl import TrlEngine
-from workup.engines.trl_batches import padded
-from workup.engines.trl_settings import EngineSettings, PreferenceSettings, TuningSettings
-from workup.engines.trl_trainer import checkpoints
+from workup.engines.trl.batches import padded
+from workup.engines.trl.engine import TrlEngine
+from workup.engines.trl.settings import EngineSettings, PreferenceSettings, TuningSettings
+from workup.engines.trl.trainer import checkpoints
 from workup.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
 from workup.errors import WorkupError
 from workup.ports import Pair
-from workup.samples import imitated, spoken
+from workup.rl.samples import imitated, spoken
 
 torch.set_num_threads(1)
 gc.freeze()

@@ -27,7 +27,7 @@ from werkzeug import Response
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.faults import retry_after
+from workup.models.support.faults import retry_after
 from workup.ports import Reply, Request
 
 SCHEMA = json.dumps({"type": "object", "properties": {"same": {"type": "boolean"}}})

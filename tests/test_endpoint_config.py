@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.errors import UserError
-from workup.models.config import Config, refuse_secrets
 from workup.models.endpoint import EndpointSettings
+from workup.models.support.config import Config, refuse_secrets
 
 KEY = "sk-proj-8fJ2mQ7xLw0Zr4Tn"
 GOOD = {

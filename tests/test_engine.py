@@ -26,15 +26,15 @@ from trl.kernels import ChunkedLogProbFunction
 from waiting import pause, until
 
 from workup.case import Case, Truth
-from workup.engines.trl import TrlEngine
-from workup.engines.trl_scoring import Wanted, _score, scoring
-from workup.engines.trl_settings import EngineSettings, LoraSettings, SupervisedSettings
-from workup.engines.trl_trainer import checkpoints, updates
+from workup.engines.trl.engine import TrlEngine
+from workup.engines.trl.scoring import Wanted, _score, scoring
+from workup.engines.trl.settings import EngineSettings, LoraSettings, SupervisedSettings
+from workup.engines.trl.trainer import checkpoints, updates
 from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
 from workup.errors import UserError, WorkupError
 from workup.models.local import LocalPolicy
 from workup.ports import Collect, Demonstration, Policy, Sampling
-from workup.samples import sample, tree
+from workup.rl.samples import sample, tree
 
 torch.set_num_threads(1)
 gc.freeze()  # every stage ends with a collection, which need not go through the libraries

@@ -24,14 +24,15 @@ from serving import Gate, Server, completion, serving
 from waiting import until
 from werkzeug import Response
 
-from workup import api, evaluation
+from workup import api
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
-from workup.environments.model_doctor import up_to
+from workup.doctors.endpoint import up_to
 from workup.errors import UserError, WorkupError
-from workup.live import JsonLive
-from workup.models.replies import FILE
+from workup.evaluation import loop as evaluation
+from workup.models.support.replies import FILE
 from workup.report import build as build_report
+from workup.report.live import JsonLive
 from workup.runs import Run
 from workup.settings import PolicySettings
 

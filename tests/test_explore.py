@@ -28,16 +28,16 @@ from workup.cases.order import Order
 from workup.environments.questioning import Questioning, open
 from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError, UserError
-from workup.exploration import Exploration, kept, pairs
-from workup.explorers import best, best_and_worst, samples, tree
 from workup.judges.exact import ExactJudge
 from workup.methods import load
 from workup.ports import Act, Explore, Found, Instruments, Sampling, Trial
+from workup.rewards.outcome import correctness
+from workup.rl.explorers import best, best_and_worst, samples, tree
+from workup.rl.samples import imitated, spoken
+from workup.rl.treesearch import Search
 from workup.runs import Record, Run
-from workup.samples import imitated, spoken
 from workup.settings import Settings
-from workup.signals.outcome import correctness
-from workup.treesearch import Search
+from workup.training.search import Exploration, kept, pairs
 
 ENVIRONMENT = open(SOURCE, 4)
 CASE = SOURCE.train[1]

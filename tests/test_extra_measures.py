@@ -20,21 +20,21 @@ from workup import api
 from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
-from workup.commands.audit import app
+from workup.cli.audit import app
 from workup.environments import open_environment
 from workup.environments.library import Library
 from workup.environments.questioning import open as questioning
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import UserError
+from workup.metrics.documents import contains, doc_hit, documents
+from workup.metrics.extra import names, open_measures, take
+from workup.metrics.extra.emb import Embedding
+from workup.metrics.extra.kg import KnowledgeGraph
+from workup.metrics.icd_distance import tree
+from workup.metrics.naming import Coder
 from workup.ports import Passage
+from workup.rewards.searching import icd_tree
 from workup.runs import Run
-from workup.signals.documents import contains, doc_hit, documents
-from workup.signals.extra import names, open_measures, take
-from workup.signals.extra.emb import Embedding
-from workup.signals.extra.kg import KnowledgeGraph
-from workup.signals.icd_distance import tree
-from workup.signals.naming import Coder
-from workup.signals.searching import icd_tree
 
 
 def case(diagnosis: str, *codes: str, **rest: Any) -> Case:

@@ -22,11 +22,11 @@ from werkzeug import Response
 
 from workup.episode import Message
 from workup.errors import RolloutError, WorkupError
-from workup.models import keys
-from workup.models.account import Account
-from workup.models.cached import Cached
 from workup.models.endpoint import Endpoint, EndpointSettings, Price
-from workup.models.replies import FILE, Replies
+from workup.models.support import keys
+from workup.models.support.account import Account
+from workup.models.support.cached import Cached
+from workup.models.support.replies import FILE, Replies
 from workup.ports import Reply, Request
 
 MEGA = 10**6

@@ -14,9 +14,9 @@ from serving import Server, serving
 from workup import api
 from workup.case import Case
 from workup.cases import jsonl, open_source
+from workup.doctors.hybrid import whole_record
 from workup.environments import open_environment
 from workup.environments.consultation import DIAGNOSE
-from workup.environments.hybrid import whole_record
 from workup.runs import Record, Run
 
 CLINIC = open_source("clinic:xs")

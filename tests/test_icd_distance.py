@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.errors import UserError
-from workup.signals.icd_distance import Path, distance, kg, tree
+from workup.metrics.icd_distance import Path, distance, kg, tree
 
 CM, WHO = tree("cm"), tree("who")
 CHAPTERS = ("2", "9", "10")  # neoplasms, circulation, respiration
@@ -129,7 +129,7 @@ def test_every_code_has_a_path_that_begins_at_a_chapter() -> None:
 
 
 def test_what_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workup.signals.icd_distance import Tree
+    from workup.metrics.icd_distance import Tree
 
     monkeypatch.setitem(sys.modules, "simple_icd_10_cm", None)
     with pytest.raises(UserError, match=r"workup\[icd\]"):

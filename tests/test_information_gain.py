@@ -18,7 +18,7 @@ from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Probe, alone
-from workup.signals.information_gain import (
+from workup.rewards.information_gain import (
     LogitP,
     differences,
     document_rewards,

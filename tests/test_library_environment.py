@@ -17,9 +17,8 @@ from library_world import DOCUMENTS, index_folder, open_shelf
 
 from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
-from workup.collect import metrics
+from workup.doctors.anchors import FullInformationDoctor
 from workup.environments import open_environment
-from workup.environments.doctors import FullInformationDoctor
 from workup.environments.library import (
     CONCLUDE,
     NOTHING,
@@ -32,15 +31,16 @@ from workup.environments.library import (
 from workup.environments.library_teacher import LibraryTeaching
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import RolloutError, UserError
+from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.ports import Passage
 from workup.retrieval.corpus import Document
-from workup.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.samples import sample
 from workup.runs import Record
-from workup.samples import sample
-from workup.signals.measures import measure
 from workup.text import THINK
+from workup.training.collect import metrics
 
 SHELF = open_shelf()
 PIECES = st.sampled_from(

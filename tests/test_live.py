@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.live import JsonLive, PlainLive, Progress, ScreenLive, show, spark
+from workup.report.live import JsonLive, PlainLive, Progress, ScreenLive, show, spark
 from workup.runs.words import cell, duration, equation, in_order, number
 
 STEP = {
@@ -114,7 +114,7 @@ def test_screen_shows_progress_and_leaves_one_summary_per_stage(
 
 
 def test_the_face_fits_the_stream() -> None:
-    script = "from workup.live import show; print(type(show()).__name__, type(show(as_json=True)).__name__)"
+    script = "from workup.report.live import show; print(type(show()).__name__, type(show(as_json=True)).__name__)"
     piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert piped.stdout.split() == ["PlainLive", "JsonLive"]
     parent, child = pty.openpty()

@@ -30,7 +30,7 @@ from workup.episode import Completion, Ending, Message
 from workup.errors import UserError
 from workup.models.local import BLOCK, JOIN, LocalPolicy, draw, load, uniforms
 from workup.ports import Sampling
-from workup.rollout import Job, Play, TokenDoctor, play_all
+from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 torch.set_num_threads(1)
 

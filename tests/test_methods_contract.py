@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def instruments(stage: Reinforce | Explore) -> Instruments:
 @pytest.mark.parametrize("name", methods.names())
 def test_a_method_is_complete_and_runs(name: str) -> None:
     method = methods.load(name)
-    folder = Path(methods.__file__).parent / name.replace("-", "_")
-    assert (folder / "README.md").read_text().startswith("# ")
+    module = sys.modules[type(method).__module__]
+    assert (Path(str(module.__file__)).parent / "README.md").read_text().startswith("# ")
     assert method.paper
     assert len(method.summary) < 120
     settings = settings_of(method)
@@ -141,7 +142,7 @@ def test_names_are_folders_and_unknown_ones_get_a_hint() -> None:
 
 def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sixth.py").write_text(
-        "from workup.methods.outcome import Outcome\nclass Sixth(Outcome): summary = 'mine'\nmethod = Sixth()\n"
+        "from workup.methods.craft.outcome import Outcome\nclass Sixth(Outcome): summary = 'mine'\nmethod = Sixth()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert methods.load("sixth:method").summary == "mine"

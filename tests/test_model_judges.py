@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import Server, fault, serving
 
-from workup.audits.injections import INJECTIONS
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue, stains
@@ -49,6 +48,7 @@ from workup.judges.ranking import MOST_CANDIDATES, RankingJudge
 from workup.judges.verdicts import Verdicts
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.fence import clean, cut, fenced, numbered
+from workup.studies.audits.injections import INJECTIONS
 from workup.text import neutralise
 
 PATHOLOGY, FULL = open_source("clinic:pathology"), open_source("clinic:full")

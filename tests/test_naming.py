@@ -16,11 +16,11 @@ from serving import serving
 
 from workup.case import Case, Truth
 from workup.errors import CaseError, RolloutError, UserError
+from workup.metrics.icd_distance import tree
+from workup.metrics.icd_names import Names, _forms, key, words
+from workup.metrics.name_files import read, synonyms
+from workup.metrics.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
 from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.signals.icd_distance import tree
-from workup.signals.icd_names import Names, _forms, key, words
-from workup.signals.name_files import read, synonyms
-from workup.signals.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
 
 CM = tree("cm")
 CODER = Coder(CM)

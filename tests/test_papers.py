@@ -179,14 +179,14 @@ def test_every_item_that_is_cited_has_a_section() -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("workup.credit.zscore", True),
-        ("workup.credit", True),
+        ("workup.rl.credit.zscore", True),
+        ("workup.rl.credit", True),
         ("workup.methods.craft", True),
         ("workup.methods.craft.R", True),
         ("workup.environments.consultation.Consultation.reply", True),
         ("workup.methods.craft.Episode", False),  # imported there
-        ("workup.credit.zscores", False),
-        ("workup.credit.zscore.credit", False),
+        ("workup.rl.credit.zscores", False),
+        ("workup.rl.credit.zscore.credit", False),
         ("workup.nowhere.zscore", False),
     ],
 )

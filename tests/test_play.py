@@ -33,7 +33,7 @@ from workup.methods.craft import Settings as CraftSettings
 from workup.methods.craft import craft_reward
 from workup.play import play
 from workup.ports import Instruments
-from workup.rollout import TokenDoctor
+from workup.rl.rollout import TokenDoctor
 from workup.runs import Record
 
 FREE = FixedSource(

@@ -17,14 +17,15 @@ from preparing import CHINESE, ENGLISH, HIDDEN, configured, findings, lines, man
 from serving import Gate, Reset, Server, completion, fault, serving, truncated
 from waiting import HANG, until
 
-from workup import cli, open_source
+from workup import open_source
 from workup.case import Case, FixedSource, Truth
 from workup.cases import problems
 from workup.cases.jsonl import provenances, write
+from workup.cli import app as cli
 from workup.errors import BudgetError, UserError, WorkupError
-from workup.models.config import Config
-from workup.models.desk import Desk
 from workup.models.endpoint import EndpointSettings, Price
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
 from workup.prepare import load, names
 from workup.prepare.inputs import Input, open_input
 from workup.prepare.journal import Journal

@@ -23,13 +23,12 @@ from test_understanding import sections
 
 import workup
 from workup.case import Case, Fact, Truth
-from workup.credit import EPSILON, token_zscore
 from workup.environments.questioning import CHINESE, conclusion, partial
 from workup.environments.questioning import open as questioning
 from workup.environments.teacher import Teaching
 from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
-from workup.evaluation import as_trained
+from workup.evaluation.loop import as_trained
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
 from workup.methods.promed import R, Settings, Shares, _warn, credit, distribute, method, promed_reward, score
@@ -37,11 +36,12 @@ from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import DOCTOR, LIVE, REFERENCE, Act, Explore, Imitate, Instruments, Reinforce, Sampling, alone
-from workup.samples import sample
+from workup.rewards.question_gains import Weighing, question_gains
+from workup.rewards.shapley import Plan, answer_game, exact, pieces, softmax
+from workup.rewards.understanding import identified
+from workup.rl.credit import EPSILON, token_zscore
+from workup.rl.samples import sample
 from workup.settings import PolicySettings
-from workup.signals.question_gains import Weighing, question_gains
-from workup.signals.shapley import Plan, answer_game, exact, pieces, softmax
-from workup.signals.understanding import identified
 
 PLAIN = Settings(penalty=0, max_turns=6)
 WORLD = method.environment(SOURCE, PLAIN)

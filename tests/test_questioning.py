@@ -28,12 +28,12 @@ from workup.episode import Action, Ending
 from workup.errors import RolloutError
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge, chosen, right
+from workup.metrics.measures import measure
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
 from workup.ports import Sampling
-from workup.rollout import Job, Play, TokenDoctor, rollout
-from workup.signals.measures import measure
+from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 from workup.text import blocks
 
 WORLD = Questioning(Consultation(ITEMS, SOURCE.diagnoses), max_turns=4)

@@ -16,11 +16,11 @@ from workup.environments.consultation import UNKNOWN, UNREADABLE, Consultation
 from workup.environments.records import SimulatedRecord
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import RolloutError
-from workup.models.config import Config
-from workup.models.desk import Desk
 from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
 from workup.ports import Act, Sampling
-from workup.rollout import Job, Play, rollout
+from workup.rl.rollout import Job, Play, rollout
 
 ITEMS = (
     Item("fever", "Do you have a fever?", "No fever."),

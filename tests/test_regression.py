@@ -233,7 +233,7 @@ def test_compare_says_in_a_line_why_there_is_none(tmp_path: Path) -> None:
 
 
 def test_statsmodels_loads_only_for_a_fit() -> None:
-    code = "import sys, workup.cli, workup.report; sys.exit('statsmodels' in sys.modules)"
+    code = "import sys, workup.cli.app, workup.report; sys.exit('statsmodels' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

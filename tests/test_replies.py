@@ -31,12 +31,12 @@ from werkzeug import Response
 
 from workup.episode import Message
 from workup.errors import BudgetError, CaseError, RolloutError, UserError
-from workup.models import upkeep
-from workup.models.account import Account, cost, most
-from workup.models.cached import Cached
 from workup.models.endpoint import Endpoint, EndpointSettings, Price
-from workup.models.replies import DAY, FILE, Charge, Replies, asked
-from workup.models.upkeep import Which
+from workup.models.support import upkeep
+from workup.models.support.account import Account, cost, most
+from workup.models.support.cached import Cached
+from workup.models.support.replies import DAY, FILE, Charge, Replies, asked
+from workup.models.support.upkeep import Which
 from workup.ports import Reply, Request
 
 FREE = Charge("r", 7, 3, 0.0)
@@ -701,7 +701,7 @@ import os, sys
 from pathlib import Path
 from workup.episode import Message
 from workup.errors import UserError
-from workup.models.replies import Charge, Replies, asked
+from workup.models.support.replies import Charge, Replies, asked
 from workup.ports import Reply, Request
 try:
     replies = Replies(Path(sys.argv[1]))

@@ -20,8 +20,8 @@ from command_line import SMALL, forked, steps_of, without, workup
 from disturbing import Moment, disturbed
 from safetensors.torch import load_file
 
-from workup.engines.damage import refuse_damaged, refuse_incomplete
-from workup.engines.trl_trainer import checkpoints
+from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
+from workup.engines.trl.trainer import checkpoints
 from workup.errors import UserError
 from workup.runs import Run
 

@@ -50,7 +50,7 @@ def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(call: Call, tmp
 def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workup.training import Training
+    from workup.training.loop import Training
 
     def stopped(self: Training, *_: object) -> None:
         raise KeyboardInterrupt

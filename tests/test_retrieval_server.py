@@ -343,7 +343,7 @@ def test_requests_at_once_share_searches_and_too_many_are_told_to_come_back(libr
 
 def started(port: int) -> subprocess.Popen[str]:
     """`workup serve retrieval` as users start it."""
-    code = "from workup.commands.serve import app; app()"
+    code = "from workup.cli.serve import app; app()"
     words = [sys.executable, "-c", code, "retrieval", "clinic:xs", "--port", str(port)]
     child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert child.stderr is not None

@@ -16,13 +16,13 @@ from workup.environments.consultation import UNREADABLE, Consultation
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import RolloutError
 from workup.methods import load
+from workup.metrics.facts import criticality_recall
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.ports import Act, Sampling
-from workup.rollout import Job, Play, TokenDoctor, play_all, rollout, seed_key
+from workup.rl.rollout import Job, Play, TokenDoctor, play_all, rollout, seed_key
+from workup.rl.samples import sample
 from workup.runs.record import flat
-from workup.samples import sample
-from workup.signals.facts import criticality_recall
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, max_turns=4)
 SAMPLED = Play()

@@ -11,7 +11,7 @@ from workup.case import Case, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import WorkupError
 from workup.ports import Demonstration
-from workup.samples import Branch, Packed, Tree, attention, pack, sample, tree
+from workup.rl.samples import Branch, Packed, Tree, attention, pack, sample, tree
 
 ids = st.integers(0, 999)
 tokens = st.lists(ids, min_size=1, max_size=6).map(tuple)

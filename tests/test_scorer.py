@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from workup.cases.clinic import open_clinic
-from workup.engines.trl_scoring import scoring
+from workup.engines.trl.scoring import scoring
 from workup.environments.consultation import Consultation
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError

@@ -25,7 +25,7 @@ from workup.errors import WorkupError
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Probe
-from workup.signals.shapley import (
+from workup.rewards.shapley import (
     MOST_FACTS,
     Game,
     Order,

@@ -24,7 +24,7 @@ from workup.cases.files import Lazy, existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
 from workup.errors import CaseError, UserError
-from workup.unseen import open_unseen
+from workup.policies.unseen import open_unseen
 
 
 def numbered(count: int) -> list[Case]:

@@ -22,25 +22,26 @@ from serving import Server, serving
 from waiting import HANG
 from werkzeug import Response
 
-from workup import api, strategies
+from workup import api
 from workup.case import Case
 from workup.cases import open_source
+from workup.doctors import strategies
+from workup.doctors.endpoint import ModelDoctor
+from workup.doctors.strategies import Searcher, Seat, cot, mediq, sop, trees, uot
+from workup.doctors.strategies.prompting import ANSWER, ASK
 from workup.environments.consultation import Consultation
-from workup.environments.model_doctor import ModelDoctor
 from workup.environments.questioning import Questioning
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
-from workup.evaluation import Evaluation, _chat
+from workup.evaluation.loop import Evaluation, _chat
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
 from workup.ports import Environment, Request
-from workup.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.rl.treesearch import Node, Trajectory, Tree
 from workup.runs import Run
 from workup.settings import PolicySettings
-from workup.strategies import Searcher, Seat, cot, mediq, sop, trees, uot
-from workup.strategies.prompting import ANSWER, ASK
-from workup.treesearch import Node, Trajectory, Tree
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, 5)
 ASKING = Questioning(WORLD, max_turns=5)

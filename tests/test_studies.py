@@ -27,16 +27,16 @@ from typer.testing import CliRunner, Result
 from workup import api
 from workup.case import Case, Fact, Truth
 from workup.cases import jsonl, open_source
-from workup.commands.study import app
+from workup.cli.study import app
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning, partial
 from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.tiny import TinySettings, build
 from workup.ports import Logprobs, Probe
+from workup.rewards.shapley import Plan
 from workup.runs import Record, Run
 from workup.runs.folder import Outcome
-from workup.signals.shapley import Plan
 from workup.statistics import Estimate
 from workup.studies import cost, information, likelihood, noise, questions, simulators, trivia
 from workup.studies.agreement import krippendorff

@@ -14,8 +14,8 @@ from nltk.translate.bleu_score import corpus_bleu as nltk_corpus
 from nltk.translate.bleu_score import sentence_bleu as nltk_sentence
 
 from workup.errors import UserError
-from workup.signals import text_overlap
-from workup.signals.text_overlap import bleu, corpus_bleu, rouge, words
+from workup.metrics import text_overlap
+from workup.metrics.text_overlap import bleu, corpus_bleu, rouge, words
 
 WORDS = ["the", "patient", "has", "a", "fever", "and", "needs", "rest"]
 ENGLISH = st.lists(st.sampled_from(WORDS), min_size=5, max_size=30).map(" ".join)

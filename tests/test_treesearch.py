@@ -21,8 +21,8 @@ from workup.environments.consultation import Consultation
 from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import RolloutError, WorkupError
 from workup.ports import Act, Sampling
-from workup.rollout import Job, Play, rollout, seed_key
-from workup.treesearch import Search, Trajectory, Tree, TreeSearch
+from workup.rl.rollout import Job, Play, rollout, seed_key
+from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
 
 TURNS = 4
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, TURNS)

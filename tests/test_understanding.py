@@ -20,7 +20,7 @@ from workup.errors import RolloutError
 from workup.judges.entailment import EntailmentJudge
 from workup.judges.exact import ExactEntailment
 from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.signals.understanding import Written, identified
+from workup.rewards.understanding import Written, identified
 
 WORLD = questioning(SOURCE, 6)
 PNEUMONIA = CASES[1]  # cough is given; sputum, crackles and chest film are hidden

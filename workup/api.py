@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workup import live, settings, training
+from workup import settings
 from workup.errors import UserError
+from workup.report import live
 from workup.runs import Run
+from workup.training import loop as training
 
 
 def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
@@ -33,7 +35,7 @@ def evaluate(
 
     Without `cases` a run is evaluated on those that it was trained on, of which it plays the test side.
     """
-    from workup import evaluation
+    from workup.evaluation import loop as evaluation
 
     given = {} if cases is None else {"cases": cases}
     read, notes = evaluation.completed({"policy": str(policy), **given, **values})
@@ -54,7 +56,7 @@ def resume(run: str | Path, **changes: Any) -> Run:
 
 def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) -> Run:
     """`resume` in an open view. Raises UserError where there is no run, or half a config.yaml."""
-    from workup import evaluation
+    from workup.evaluation import loop as evaluation
 
     with Run.open(run) as opened:
         config = opened.config

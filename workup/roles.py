@@ -11,12 +11,12 @@ from workup.errors import UserError
 from workup.judges.diagnosis import DiagnosisJudge, DiagnosisPanel
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
-from workup.models.config import NAME, Config
-from workup.models.desk import Desk
+from workup.metrics import extra
+from workup.metrics.naming import CODER
+from workup.models.support.config import NAME, Config
+from workup.models.support.desk import Desk
 from workup.ports import Environment, Judge
 from workup.settings import SupportSettings
-from workup.signals import extra
-from workup.signals.naming import CODER
 
 EXACT = "exact"
 CLOSED = (

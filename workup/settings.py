@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from workup.engines.trl_settings import EngineSettings
+from workup.engines.trl.settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
-from workup.models.config import Config, refuse_secrets
 from workup.models.endpoint import ENDPOINT, EndpointSettings
+from workup.models.support.config import Config, refuse_secrets
 from workup.models.tiny import TinySettings
 
 T = TypeVar("T", bound=BaseModel)

@@ -1,12 +1,13 @@
 """Where cases come from.
 
-A source is one module (or folder) of this package that defines `open(rest, split, errors)` and
-returns a `FixedSource`; `errors` is told of every row that is no case. The first line of its
+A source is one module (or folder) of this package or of `datasets` within that defines
+`open(rest, split, errors)` and returns a `FixedSource`; `errors` is told of every row that is no case. The first line of its
 docstring says what it reads, `EXAMPLE` how it is named.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from workup.case import FixedSource, Source
+from workup.cases import datasets
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError, unknown
 
@@ -75,12 +77,17 @@ def schemes() -> list[Scheme]:
     return [_scheme(name, module) for name, module in found.items() if hasattr(module, "open")]
 
 
-def _modules() -> list[str]:
-    return [module.name for module in iter_modules(__path__)]
+def _modules() -> dict[str, str]:
+    """Every module that may be a source: its name → where it is."""
+    return {
+        module.name: f"{package.__name__}.{module.name}"
+        for package in (sys.modules[__name__], datasets)
+        for module in iter_modules(package.__path__)
+    }
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name}")
+    return import_module(_modules()[name])
 
 
 def _scheme(name: str, module: ModuleType) -> Scheme:

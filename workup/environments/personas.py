@@ -11,7 +11,7 @@ from itertools import product
 
 from workup.case import Case
 from workup.errors import unknown
-from workup.rollout import seed_key
+from workup.rl.rollout import seed_key
 
 _LETTERS = (
     {

@@ -24,7 +24,7 @@ from workup.environments.personas import Personas
 from workup.episode import Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
-from workup.rollout import seed_key
+from workup.rl.rollout import seed_key
 from workup.text import THINK, blocks, neutralise
 
 ASK = Kind.HISTORY.value

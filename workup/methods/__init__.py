@@ -1,20 +1,43 @@
-"""One folder per paper: the folder's name is the method's id. There is no registry."""
+"""One folder per paper, named as its method; the baselines of its tables are folders within.
+
+    methods/promed/         the method `promed`
+    methods/promed/sft_gt/  the baseline `sft-gt`, beside the paper whose it is
+    methods/base/           what the methods of one encounter share: no method
+
+A hyphen in a name is an underscore in the folder's. There is no registry.
+"""
 
 from __future__ import annotations
 
-import pkgutil
+from collections.abc import Iterable, Iterator
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import cast
 
 from workup.errors import UserError, unknown
 from workup.ports import Method
 
+_SHARED = "base"
 _PARTS = ("paper", "summary", "settings", "environment", "stages")
 
 
+def by_paper() -> dict[str, list[str]]:
+    """Every paper's own method, and after it the baselines beside it; sorted, nothing is imported.
+
+    >>> by_paper()["craft"]
+    ['craft', 'outcome']
+    """
+    found: dict[str, list[str]] = {}
+    for module in _places():
+        paper, *baseline = module.split(".")
+        found.setdefault(_name(paper), []).append(_name(baseline[0] if baseline else paper))
+    return found
+
+
 def names() -> list[str]:
-    """The ids of the built-in methods, sorted; nothing is imported. A hyphen is an underscore in the folder's name."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    """The ids of the built-in methods, sorted; nothing is imported."""
+    return sorted(_name(module.rpartition(".")[2]) for module in _places())
 
 
 def load(name: str) -> Method:
@@ -23,15 +46,38 @@ def load(name: str) -> Method:
     Raises UserError if there is no such method, or if what is there is none.
     """
     if ":" not in name:
-        if name not in names():
+        modules = {_name(module.rpartition(".")[2]): module for module in _places()}
+        if name not in modules:
             raise unknown("method", name, names(), more="`workup methods` lists all")
-        return cast(Method, import_module(f"{__name__}.{name.replace('-', '_')}").method)
+        return cast(Method, import_module(f"{__name__}.{modules[name]}").method)
     path, _, attribute = name.partition(":")
     method = getattr(_module(path, name), attribute, None)
     missing = [part for part in _PARTS if not hasattr(method, part)]
     if missing:
         raise UserError(f"'{name}' is no method: it lacks {', '.join(missing)} (see `workup.ports.Method`)")
     return cast(Method, method)
+
+
+def _places() -> Iterator[str]:
+    """Where the methods are, as in `promed` and `promed.sft_gt`: each paper's own before its baselines."""
+    for paper, folder in _packages(__path__):
+        if paper != _SHARED:
+            yield paper
+            yield from (f"{paper}.{baseline}" for baseline, _ in _packages([str(folder)]))
+
+
+def _packages(path: Iterable[str]) -> list[tuple[str, Path]]:
+    """The packages in these folders, with the folder of each; sorted by name."""
+    found = [
+        (module.name, Path(getattr(module.module_finder, "path", "")) / module.name)
+        for module in iter_modules(path)
+        if module.ispkg
+    ]
+    return sorted(found)
+
+
+def _name(folder: str) -> str:
+    return folder.replace("_", "-")
 
 
 def _module(path: str, name: str) -> object:

@@ -14,7 +14,7 @@ from workup.models import hub
 from workup.models.local import LocalPolicy, load
 from workup.models.structured import in_words
 from workup.ports import Reply, Request, Sampling
-from workup.rollout import seed_key
+from workup.rl.rollout import seed_key
 
 WEIGHTS = (".safetensors", ".bin")
 TEXTS = (".json", ".jinja", ".model", ".txt")

@@ -20,14 +20,14 @@ from aiolimiter import AsyncLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from workup.errors import RolloutError, UserError
-from workup.models.keys import learn, without_keys
 from workup.models.structured import in_words
+from workup.models.support.keys import learn, without_keys
 from workup.ports import Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-    from workup.models.faults import Party
+    from workup.models.support.faults import Party
 
 OURS = {"model", "messages", "stream", "n", "response_format"}  # of the request's body: decided here, not by `parameters`
 LONGEST_BACKOFF = 30.0  # seconds
@@ -176,7 +176,7 @@ class Endpoint:
         """
         import stamina
 
-        from workup.models.faults import Passing
+        from workup.models.support.faults import Passing
 
         line, limits, failures = await self._line(), self.settings, ["no answer"]
 
@@ -223,7 +223,7 @@ class Endpoint:
             yield
 
     async def _attempt(self, line: _Line, request: Request) -> Reply:
-        from workup.models.faults import Unformatted
+        from workup.models.support.faults import Unformatted
 
         asked, outcome = self._structured, await self._send(line, request)
         if isinstance(outcome, Unformatted) and asked != "none":
@@ -239,8 +239,8 @@ class Endpoint:
         """One HTTP request. The error is returned: raised in here, it would drag the SDK's along, and with it the key."""
         from openai import OpenAIError
 
-        from workup.models import wire
-        from workup.models.faults import explain
+        from workup.models.support import wire
+        from workup.models.support.faults import explain
 
         body = self._body(request)
         wire.allowed.set(wire.most(self._tokens(request)))
@@ -255,7 +255,7 @@ class Endpoint:
 
     def _reply(self, answer: _Answer, request: Request) -> Reply:
         """Raises Passing for an answer without text; RolloutError where more attempts would end the same way."""
-        from workup.models.faults import Passing
+        from workup.models.support.faults import Passing
 
         choice, usage = answer.choices[0], answer.used()
         if isinstance(usage, str):
@@ -323,8 +323,8 @@ class Endpoint:
         """The line of the running loop. A loop that ends closes its generators, and with this one the connections."""
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
 
-        from workup.models.faults import Party
-        from workup.models.wire import bound
+        from workup.models.support.faults import Party
+        from workup.models.support.wire import bound
 
         limits, key = self.settings, self.key()
         # No redirects: the text of a case goes to the address in the settings, and nowhere else. Timeouts are ours.

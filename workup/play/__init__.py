@@ -12,20 +12,20 @@ from rich.console import Console
 from rich.text import Text
 
 from workup.case import Case, Source
+from workup.doctors.anchors import GreedyDoctor, RandomDoctor
 from workup.environments.consultation import Consultation
-from workup.environments.doctors import GreedyDoctor, RandomDoctor
 from workup.episode import Ending, Episode
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
 from workup.methods import craft
+from workup.metrics.facts import scored
+from workup.metrics.measures import measure
 from workup.play.person import Person
 from workup.play.review import review
 from workup.ports import Doctor
-from workup.rollout import Job, Play, rollout, seed_key
+from workup.rewards.outcome import accuracy
+from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.runs import Record
-from workup.signals.facts import scored
-from workup.signals.measures import measure
-from workup.signals.outcome import accuracy
 
 
 def play(

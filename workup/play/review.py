@@ -15,15 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from workup.case import Case, Evidence, Fact, Source
-from workup.environments.doctors import BayesDiagnoser, FullInformationDoctor
+from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor
 from workup.episode import Episode, Turn
 from workup.methods import craft
+from workup.metrics.facts import scored
 from workup.play.person import printable
+from workup.rewards.outcome import malformed
 from workup.runs import Record
 from workup.runs.transcript import NAMES, STYLES
 from workup.runs.words import number
-from workup.signals.facts import scored
-from workup.signals.outcome import malformed
 
 _TOP = 3  # diagnoses shown of each posterior
 _BAR = 10  # characters of a probability of 1

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from workup.errors import UserError
+from workup.policies.unseen import alike, played_cases
 from workup.report import curves, dynamics, leaves, outcomes, regression, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.page import category_caption, title
@@ -24,7 +25,6 @@ from workup.runs import Outcome, Run
 from workup.runs.files import write_whole
 from workup.runs.summary import describe, seed_of
 from workup.runs.words import ANCHORS, COLUMNS, DASH, plus_minus
-from workup.unseen import alike, played_cases
 
 REGRESSION = "what success goes with (logistic regression)"
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import stamina
 
 from workup.errors import RolloutError, UserError
-from workup.models.keys import learn, without_keys
+from workup.models.support.keys import learn, without_keys
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response

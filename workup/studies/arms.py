@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from workup import evaluation
 from workup.errors import UserError
-from workup.live import Live
+from workup.evaluation import loop as evaluation
 from workup.models.endpoint import ENDPOINT
+from workup.policies.unseen import open_unseen
+from workup.report.live import Live
 from workup.runs import Run
 from workup.runs.folder import Outcome, is_run
 from workup.settings import PolicySettings, furnished, merge
-from workup.unseen import open_unseen
 
 # ProMed's encounter: ten questions and the answer.
 PROMED = {"environment": "questioning", "max_turns": 11}

@@ -16,9 +16,9 @@ from workup.errors import RolloutError, UserError
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Environment
-from workup.rollout import seed_key
+from workup.rewards.shapley import Plan, estimate
+from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
-from workup.signals.shapley import Plan, estimate
 from workup.statistics import Estimate, interval
 from workup.studies import plots
 from workup.studies.likelihood import Likelihood, local, opened

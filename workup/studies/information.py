@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from workup.errors import UserError
-from workup.live import Live
+from workup.report.live import Live
 from workup.runs.folder import Outcome
 from workup.runs.summary import difference, estimate
 from workup.statistics import Estimate

@@ -12,13 +12,13 @@ from workup.environments.consultation import DIAGNOSE, Consultation
 from workup.environments.patients import told
 from workup.environments.questioning import Questioning, conclusion, partial
 from workup.errors import UserError
-from workup.evaluation import Evaluation, anchors, open_policy
+from workup.evaluation.loop import Evaluation, anchors, open_policy
 from workup.models.endpoint import ENDPOINT
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Environment, Probe, Scorer
+from workup.rewards.shapley import Game, answer_game, pieces
 from workup.settings import PolicySettings
-from workup.signals.shapley import Game, answer_game, pieces
 
 Facts = Literal["hidden", "all"]
 Order = Literal["permutation", "canonical"]

@@ -12,9 +12,9 @@ import numpy as np
 from workup.case import Case, Fact, Source
 from workup.environments.lexical import chinese
 from workup.errors import RolloutError, UserError
-from workup.rollout import seed_key
+from workup.rewards.shapley import Plan, add_one_in, estimate, giveaways, hits, leave_one_out, precision
+from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
-from workup.signals.shapley import Plan, add_one_in, estimate, giveaways, hits, leave_one_out, precision
 from workup.statistics import SHARE, Estimate, interval, paired
 from workup.studies import plots, trivia
 from workup.studies.likelihood import Facts, Likelihood, opened, own_scorer, withheld

@@ -18,9 +18,9 @@ from workup.errors import RolloutError, UserError, unknown
 from workup.judges.assessor import Rubric, consult
 from workup.models.fence import clean
 from workup.ports import Model, Scorer
+from workup.rewards.question_gains import Weighing, question_gains
+from workup.rewards.understanding import identified
 from workup.runs import Record, Run
-from workup.signals.question_gains import Weighing, question_gains
-from workup.signals.understanding import identified
 from workup.statistics import Estimate, interval, paired
 from workup.studies import plots
 from workup.studies.agreement import krippendorff

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from workup.errors import UserError
-from workup.live import Live
+from workup.report.live import Live
 from workup.roles import EXACT
 from workup.runs.summary import difference, estimate
 from workup.settings import PolicySettings

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.signals.search_method import GainSettings, SearchMethod
-from workup.signals.searching import (
+from workup.methods.base.search import GainSettings, SearchMethod
+from workup.rewards.searching import (
     AUTO,
     EncoderName,
     Gains,

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from workup.case import Case
 from workup.episode import Batch, Episode, Score, Scores
+from workup.methods.base.consultation import ConsultationMethod, ConsultationSettings
+from workup.metrics.facts import critical_ratio, criticality_recall, information_recall, need_weights, noise_ratio
 from workup.ports import Instruments, Reward
-from workup.signals.consultation_method import ConsultationMethod, ConsultationSettings
-from workup.signals.facts import critical_ratio, criticality_recall, information_recall, need_weights, noise_ratio
-from workup.signals.outcome import malformed, naive, score_each
+from workup.rewards.outcome import malformed, naive, score_each
 
 Variant = Literal["crit", "crit+aux", "info-recall", "naive"]
 

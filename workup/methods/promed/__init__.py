@@ -11,17 +11,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.episode import Batch, Episode, Score, Scores
-from workup.explorers import best, tree
 from workup.judges.entailment import EntailmentJudge
+from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
 from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Explore, Instruments, Rehearse, Reinforce, Reward, Stage
-from workup.signals.outcome import accuracy, malformed
-from workup.signals.question_gains import Facts, Order, Weighing, question_gains
-from workup.signals.questioning_method import OutcomeSettings, QuestioningMethod, warm_start
-from workup.signals.shapley import Plan, Truncation
-from workup.signals.understanding import Understanding, Written, identified
-from workup.treesearch import Search
+from workup.rewards.outcome import accuracy, malformed
+from workup.rewards.question_gains import Facts, Order, Weighing, question_gains
+from workup.rewards.shapley import Plan, Truncation
+from workup.rewards.understanding import Understanding, Written, identified
+from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
+from workup.rl.explorers import best, tree
+from workup.rl.treesearch import Search
 
 Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]

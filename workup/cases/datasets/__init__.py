@@ -1,0 +1,1 @@
+"""One module (or folder) per released data set. Each defines `open(rest, split) -> Source`."""

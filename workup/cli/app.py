@@ -1,0 +1,316 @@
+"""The `workup` command: words in, one call of the library each, errors in one line.
+
+Everything heavy is imported inside the commands: `workup --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workup.cli import audit, cache, complete, index, lists, prepare, serve, study
+from workup.cli.common import CASES, EvaluateHelp, Source, TrainHelp
+from workup.errors import BudgetError, UserError, WorkupError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
+)
+SettingsWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="settings, for example steps=200 (`workup settings` lists all)",
+        autocompletion=complete.settings,
+    ),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")]
+Config = Annotated[Path | None, typer.Option("--config", help="a YAML file of settings")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object per event, for machines")]
+
+
+def main() -> None:
+    """Runs the command line. Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C."""
+    # Tiny models are slower on contended cores with several threads; whoever has free ones sets threads=N.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # package.module:attribute may name a module in the working directory.
+    sys.path.append(str(Path.cwd()))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # The hub's library would also ask it which program this is, and tell.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    try:
+        status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)
+    except typer.Exit as done:
+        status = done.exit_code
+    except typer.Abort:
+        status = INTERRUPTED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except WorkupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = error.exit_status
+    except Exception as error:
+        status = _unexpected(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _unexpected(error: Exception) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is its help
+        print(error)
+        return 2
+    # Typer carries its own copy of click, whose errors have no public base class; this method is what they share.
+    if hasattr(error, "format_message"):
+        from workup.cli import mistakes
+
+        print(f"error: {mistakes.line(error)}", file=sys.stderr)
+        return 2
+    traceback.print_exception(error)
+    print("error: this is a defect of workup; please report it with the lines above", file=sys.stderr)
+    return 1
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"workup {metadata.version('workup')}")
+        raise typer.Exit
+
+
+@app.callback()
+def workup(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """The options that stand before any command."""
+
+
+@app.command(cls=TrainHelp)
+def train(
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="a method's name (`workup methods`), or package.module:attribute",
+            autocompletion=complete.methods,
+        ),
+    ],
+    words: SettingsWords = None,
+    cases: Annotated[str | None, typer.Option(help=CASES, autocompletion=complete.sources)] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="tiny, a model folder, a run folder, or a hub id", autocompletion=complete.policies),
+    ] = None,
+    out: Out = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Train a policy: warm start, reinforcement, evaluation, report."""
+    from workup import settings
+    from workup.report import live
+    from workup.training import loop as training
+
+    given = {"method": method, **_given(cases=cases, policy=policy)}
+    read = settings.furnished(settings.Settings, {**settings.read(words or (), config), **given})
+    out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
+    with live.show(as_json=as_json) as view:
+        _resumable(lambda: training.start(read, out, view), out)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="settings that may change, as in budget=5"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run, training or evaluation."""
+    from workup import api, settings
+    from workup.report import live
+
+    changes = settings.read(words or ())
+    with live.show(as_json=as_json) as view:
+        _resumable(lambda: api.go_on(run, view, changes), run)
+
+
+@app.command(cls=EvaluateHelp)
+def evaluate(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="a run or model folder, a hub id, endpoint:NAME, or an anchor ('random doctor')",
+            autocompletion=complete.policies,
+        ),
+    ],
+    words: SettingsWords = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(help=f"{CASES} [default: those of the run]", autocompletion=complete.sources),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")] = None,
+    out: Out = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a policy on cases it has not seen."""
+    from workup import settings
+    from workup.evaluation import loop as evaluation
+    from workup.report import live
+
+    values = {**settings.read(words or (), config), "policy": policy, **_given(cases=cases)}
+    if repeats is not None:
+        values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
+    read, notes = evaluation.completed(values)
+    out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
+    with live.show(as_json=as_json) as view:
+        for note in notes:
+            view.note(note)
+        _resumable(lambda: evaluation.start(read, out, view), out)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
+) -> None:
+    """Write report.html anew for each run."""
+    from workup.report import build
+    from workup.runs import Run
+
+    for path in runs:
+        print(build(Run.open(path), transcripts=transcripts))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="two or more run folders; differences are to the first")],
+    html: Annotated[Path | None, typer.Option(help="also write a page, with figures and transcripts")] = None,
+    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
+) -> None:
+    """Compare runs: intervals, paired differences, regression."""
+    from workup.report import compare
+    from workup.runs import Run
+
+    if len(runs) < 2:
+        raise UserError("compare needs two runs or more: workup compare RUN RUN")
+    compare([Run.open(path) for path in runs], html, transcripts=transcripts)
+
+
+@app.command()
+def cases(
+    source: Source,
+    show: Annotated[int, typer.Option("--show", "-n", min=0, help="how many whole cases to show")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="which ones are shown or drawn")] = 0,
+    split: Annotated[int, typer.Option(min=0, help="which fifth is held out")] = 0,
+    validate: Annotated[bool, typer.Option("--validate", help="list every row that is no case, and nothing else")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")] = False,
+    export: Annotated[Path | None, typer.Option(help="write the test cases as a jsonl file")] = None,
+    of: Annotated[str, typer.Option(help="which side --export writes: test or train")] = "test",
+    sample: Annotated[int | None, typer.Option(min=1, help="write so many, drawn uniformly over the diagnoses")] = None,
+) -> None:
+    """Look at cases, check a file of them, or write some."""
+    from workup.cases import jsonl, look, open_source
+    from workup.cases.balance import taken
+
+    if validate:
+        _validate(source)
+        return
+    opened = open_source(source, split=split, strict=strict)
+    if export is not None:
+        chosen = taken(opened, of, sample, seed)
+        jsonl.write(chosen, export, items=opened.items, diagnoses=opened.diagnoses, restricted=opened.restricted)
+        print(export)
+        print(*opened.notes, sep="\n", file=sys.stderr)
+        return
+    if sample is not None:
+        raise UserError("--sample writes cases to a file: say which, as in --export sample.jsonl")
+    from rich.console import Console
+
+    look.show(opened, Console(highlight=False), n=show, seed=seed)
+
+
+def _validate(source: str) -> None:
+    from workup.cases import problems
+
+    spec = f"jsonl:{source}" if ":" not in source or Path(source).is_file() else source
+    count = problems(spec, print)
+    if count:
+        raise UserError(f"{source}: {count:,} problem{'s' if count > 1 else ''}")
+    print(f"{source}: valid")
+
+
+@app.command()
+def play(
+    source: Source,
+    against: Annotated[Path | None, typer.Option(help="a run whose policy gets the same patient")] = None,
+    case: Annotated[int | None, typer.Option(help="which test case [default: a random one]")] = None,
+    seed: Annotated[int, typer.Option(help="of the others' draws")] = 0,
+    split: Annotated[int | None, typer.Option(min=0, help="whose held-out cases")] = None,
+) -> None:
+    """Be the doctor; see what you missed and what others asked."""
+    from workup.play import play
+    from workup.policies.unseen import open_unseen
+    from workup.runs import Run
+    from workup.runs.folder import is_run
+
+    if is_run(Path(source)):
+        known = Run.open(source).config.get("cases")
+        raise UserError(f"{source} is a run: type workup play {known} --against {source}")
+    opened, split = open_unseen(source, [str(against)] if against else [], split)
+    rival, turns = None, 10
+    if against is not None:
+        from workup.evaluation.loop import as_trained, open_policy
+        from workup.settings import PolicySettings
+
+        settings = as_trained(PolicySettings(policy=str(against), cases=source))
+        rival, turns = open_policy(settings, str(against)), settings.max_turns or 10
+    index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
+    play(opened, index=index, seed=seed, against=rival, max_turns=turns)
+
+
+app.command()(lists.methods)
+app.command()(lists.settings)
+app.command()(lists.sources)
+# The rest stands last, so that help lists what a new user needs first.
+app.command()(prepare.prepare)
+app.add_typer(audit.app, name="audit")
+app.add_typer(cache.app, name="cache")
+app.add_typer(index.app, name="index")
+app.add_typer(serve.app, name="serve")
+app.add_typer(study.app, name="study")
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _free(name: str) -> Path:
+    """runs/NAME, or the first runs/NAME-2, -3, … that does not exist."""
+    slug = "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-")[-80:].strip("-")
+    candidates = (Path("runs") / (slug + (f"-{k}" if k > 1 else "")) for k in range(1, 10_000))
+    return next(path for path in candidates if not path.exists())
+
+
+def _resumable(work: Any, out: Path) -> None:
+    """Says how to go on after Ctrl-C and after a budget that is spent."""
+    try:
+        work()
+    except BudgetError as error:
+        raise BudgetError(f"{error}: type `workup resume {out} budget=MORE`") from None
+    except KeyboardInterrupt:
+        if (out / "config.yaml").exists():
+            print(f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr)
+        raise

@@ -1,0 +1,155 @@
+"""`workup audit`: how far the models in supporting roles can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workup.cli.common import group
+from workup.errors import RolloutError
+
+app = group("Measure how far to trust the models in supporting roles.")
+
+
+@app.callback()
+def audit() -> None:
+    """Measure how far to trust the models in supporting roles."""
+
+
+@app.command()
+def judge(
+    model: Annotated[str, typer.Option(help="endpoint:NAME, a model folder, or a hub id")],
+    cases: Annotated[str, typer.Option(help="where the probes come from; clinic:pathology tries all judgements")] = (
+        "clinic:pathology"
+    ),
+    n: Annotated[int, typer.Option("--n", min=1, help="probes of each judgement")] = 200,
+    seed: Annotated[int, typer.Option(help="which probes")] = 0,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
+) -> None:
+    """Compare a model's verdicts with the exact judge's.
+
+    The probes are those whose exact verdict is known.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.cases import open_source
+    from workup.models.support.config import Config
+    from workup.models.support.desk import Desk
+    from workup.studies.audits.judge import audit
+
+    source = open_source(cases)
+    desk = Desk(Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted)
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("probes", total=None)
+            found = asyncio.run(audit(desk.open(model), source, n, seed, lambda: progress.advance(task)))
+    finally:
+        desk.close()
+    console = Console(highlight=False)
+    console.print(found.table())
+    for judgement in found.versions:
+        console.print("", found.confusion(judgement))
+    for reason, count in found.failures().most_common(5):
+        console.print(f"{count} × {reason}", markup=False)
+    if out is not None:
+        found.write(out)
+        console.print(out, markup=False)
+    _answered(found.failures(), len(found.compared))
+
+
+@app.command()
+def simulator(
+    cases: Annotated[str, typer.Option(help="the source whose test cases are asked about")],
+    patient: Annotated[str, typer.Option(help="embedded, default, checked, persona, or record")] = "default",
+    model: Annotated[str | None, typer.Option(help="who plays: endpoint:NAME, a model folder, or a hub id")] = None,
+    checker: Annotated[str | None, typer.Option(help="who judges, and checks facts for the checked patient")] = None,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="questions, the four kinds in turn")] = 200,
+    seed: Annotated[int, typer.Option(help="which questions, and the personas")] = 0,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
+) -> None:
+    """Measure how far a simulated patient or record can be trusted.
+
+    Measured are relevance, factuality and leakage of the diagnosis.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.cases import open_source
+    from workup.models.support.config import Config
+    from workup.models.support.desk import Desk
+    from workup.studies.audits.simulator import Simulator, audit
+
+    source = open_source(cases)
+    name = f"audit simulator {patient} {model} {checker} {cases} {n} {seed}"
+    desk = Desk(Config.find(config), name, restricted=source.restricted)
+    try:
+        player, judge = (desk.open(spec) if spec else None for spec in (model, checker))
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("questions", total=n)
+            staged = Simulator(patient, source, player, judge, seed)
+            found = asyncio.run(audit(staged, source, n, judge, seed, lambda: progress.advance(task)))
+    finally:
+        desk.close()
+    console = Console(highlight=False)
+    console.print(found.table())
+    for note in found.notes():
+        console.print(note, markup=False)
+    if out is not None:
+        found.write(out, texts=not source.restricted)
+        console.print(out, markup=False)
+    _answered(found.failures(), len(found.judged))
+
+
+@app.command()
+def names(
+    file: Annotated[Path, typer.Argument(help="names and their ICD-10 codes: a table with tabs or commas, or JSON lines")],
+    columns: Annotated[str, typer.Option(help="headings of names and codes, as in label,xref; else the first two")] = "",
+    by: Annotated[str, typer.Option(help="heading of a column by which the names are also told apart")] = "",
+    release: Annotated[str, typer.Option(help="cm (ICD-10-CM) or who")] = "cm",
+    names: Annotated[str, typer.Option(help="a file of further names that may be used: FILE or FILE#NAMES,CODES")] = "",
+    model: Annotated[
+        str | None, typer.Option(help="who codes what is not found as it stands: endpoint:NAME, a folder, a hub id")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+) -> None:
+    """Measure how often disease names get the right ICD-10 code.
+
+    Right is the code that a curator gave them.
+    """
+    from rich.console import Console
+
+    from workup.cases.files import existing
+    from workup.metrics.icd_distance import tree
+    from workup.metrics.name_files import read, synonyms
+    from workup.metrics.naming import Coder, known_names
+    from workup.models.support.config import Config
+    from workup.models.support.desk import Desk
+    from workup.studies.audits.naming import agreement, audit, table, together
+
+    icd = tree(release)
+    headings = [name.strip() for name in columns.split(",") if name.strip()]
+    right, left_out = together(read(existing(str(file)), icd, headings, by))
+    more = synonyms(names, icd, known_names(icd))
+    desk = Desk(Config.find(config), f"audit names {file} {model}")
+    try:
+        coder = Coder(icd, model=desk.open(model) if model else None, more=more)
+        mapped, failed = asyncio.run(audit(coder, right))
+    finally:
+        desk.close()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table(mapped, icd))
+    console.print(agreement(mapped, coder))
+    console.print(f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the model")
+
+
+def _answered(failures: Counter[str], asked: int) -> None:
+    """An audit of which nothing came is no audit. Raises RolloutError with the commonest reason."""
+    if asked and failures.total() == asked:
+        raise RolloutError(f"all {asked} probes failed: {failures.most_common(1)[0][0]}")

@@ -1,0 +1,66 @@
+"""What the shell offers when Tab is pressed. Nothing here loads torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+Offer = tuple[str, str]  # what is typed, and what it means
+
+
+def methods(incomplete: str) -> Iterator[Offer]:
+    """Methods, for `workup train`."""
+    from workup import methods
+
+    yield from ((name, "a method") for name in methods.names() if name.startswith(incomplete))
+
+
+def choices(incomplete: str) -> Iterator[Offer]:
+    """Methods and strategies."""
+    from workup.doctors import strategies
+
+    yield from methods(incomplete)
+    yield from ((n, "a strategy") for n in strategies.names() if n.startswith(incomplete))
+
+
+def names(incomplete: str) -> Iterator[Offer]:
+    """What `workup settings` can be asked for."""
+    yield from choices(incomplete)
+    yield from ((typed.partition("=")[0], sense) for typed, sense in settings(incomplete))
+
+
+def settings(incomplete: str) -> Iterator[Offer]:
+    """Settings with their defaults, to be changed. Those that hold more than one value are left out."""
+    from workup.cli.fields import evaluated, trained
+
+    for group in (trained() | evaluated()).values():
+        for each in group:
+            if each.name.startswith(incomplete) and each.default and each.default[0] not in "[{":
+                yield each.typed, each.sense
+
+
+def sources(incomplete: str) -> Iterator[Offer]:
+    """Kinds of sources; behind the colon, files and folders."""
+    from workup.cases import schemes
+
+    scheme, colon, rest = incomplete.partition(":")
+    if not colon:
+        found = (each for each in schemes() if each.name.startswith(incomplete))
+        yield from ((f"{each.name}:", each.summary) for each in found)
+        return
+    yield from ((f"{scheme}:{path}", "") for path, _ in paths(rest))
+
+
+def policies(incomplete: str) -> Iterator[Offer]:
+    """Run and model folders, and whatever a hub or workup.yaml may know is left to the user."""
+    yield from paths(incomplete or "runs/")
+
+
+def paths(incomplete: str) -> Iterator[Offer]:
+    """What lies in the folder that is being typed."""
+    folder, slash, _ = incomplete.rpartition("/")
+    place = Path(f"{folder}{slash}" or ".").expanduser()
+    for entry in sorted(place.iterdir()) if place.is_dir() else ():
+        typed = f"{folder}{slash}{entry.name}"
+        if typed.startswith(incomplete) and not entry.name.startswith("."):
+            yield typed + ("/" if entry.is_dir() else ""), ""

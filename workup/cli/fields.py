@@ -1,0 +1,180 @@
+"""What a user can set, read from the pydantic models: name, default, range and sense."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+KINDS = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "array": "list",
+    "object": "mapping",
+    "null": "null",
+}
+Groups = dict[str, list["Setting"]]  # heading → what stands under it
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; `default` is as it is typed, or None where the user must give a value."""
+
+    name: str
+    default: str | None
+    range: str
+    sense: str
+
+    @property
+    def typed(self) -> str:
+        """`name=default`, and `name=…` where a value has to be given."""
+        return f"{self.name}={'…' if self.default is None else self.default}"
+
+
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
+    """Every setting of `model`, in the order of its JSON Schema; those of models inside it follow.
+
+    `prefix` stands before every name. What the user names, as in endpoints.NAME, is called NAME.
+
+    >>> from workup.engines.trl.settings import LoraSettings
+    >>> next(settings_of(LoraSettings, "lora."))
+    Setting(name='lora.r', default='8', range='whole number from 1', sense='rank of the adapters')
+    """
+    schema = model.model_json_schema()
+    yield from _members(schema, schema.get("$defs", {}), prefix, {})
+
+
+def _members(schema: Mapping[str, Any], models: Mapping[str, Any], prefix: str, given: Mapping[str, Any]) -> Iterator[Setting]:
+    """`given` are the defaults that the model around this one has chosen for it."""
+    for key, member in schema["properties"].items():
+        inner, named = _inside(member, models)
+        if inner is not None:
+            inherited = given.get(key) or member.get("default") or {}
+            yield from _members(inner, models, f"{prefix}{key}.{'NAME.' if named else ''}", inherited)
+            continue
+        free = key in schema.get("required", ()) or named
+        shown = None if free else _plain(given.get(key, _default(member)))
+        kind = member["additionalProperties"] if named else member
+        name = f"{prefix}{key}{'.NAME' if named else ''}"
+        yield Setting(name, shown, _range(kind), member.get("description", ""))
+
+
+def _default(member: Mapping[str, Any]) -> Any:
+    """A JSON Schema leaves out the defaults that a factory makes: these are empty here."""
+    if "default" in member:
+        return member["default"]
+    return {} if member["type"] == "object" else []
+
+
+def _inside(member: Mapping[str, Any], models: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, bool]:
+    """The model that a setting holds, if any; and whether it is one of several the user names."""
+    extra = member.get("additionalProperties")
+    named = isinstance(extra, Mapping)
+    options = [extra] if named else [member, *member.get("anyOf", ())]
+    found = next((option["$ref"] for option in options if option and "$ref" in option), None)
+    return (None if found is None else models[found.rpartition("/")[2]]), named
+
+
+def _plain(value: Any) -> str:
+    """A value as one types it: text without quotes, everything else as YAML reads it."""
+    if isinstance(value, str):
+        return value
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, ensure_ascii=False)
+
+
+def _range(member: Mapping[str, Any]) -> str:
+    if "anyOf" in member:
+        return " or ".join(_range(option) for option in member["anyOf"])
+    if "enum" in member or "const" in member:
+        return " | ".join(map(_plain, member.get("enum", [member.get("const")])))
+    if member.get("type") == "boolean":
+        return "true | false"
+    bounds = {
+        "above": "exclusiveMinimum",
+        "from": "minimum",
+        "below": "exclusiveMaximum",
+        "to": "maximum",
+    }
+    told = [f"{word} {member[limit]:g}" for word, limit in bounds.items() if limit in member]
+    return " ".join([KINDS[member.get("type", "object")], *told])
+
+
+def trained() -> Groups:
+    """The settings of `workup train`: by the class that defines them, then by what is before a dot.
+
+    The heading is the first sentence of that class's docstring.
+    """
+    from workup.settings import Settings
+
+    every = {each.name: each for each in settings_of(Settings)}
+    found: Groups = {}
+    for model in Settings.__mro__:
+        if issubclass(model, BaseModel) and model is not BaseModel:
+            names = [name for own in _own(model) for name in (own, f"{own}.NAME")]
+            found[_first_sentence(model)] = [every[name] for name in names if name in every]
+    for name, field in Settings.model_fields.items():
+        plain = f"{name}.NAME"  # a value under a name of the user's stands above
+        inner = [each for key, each in every.items() if key.startswith(f"{name}.") and key != plain]
+        if inner:
+            found[f"{name}: {field.description}"] = inner
+    return {heading: settings for heading, settings in found.items() if settings}
+
+
+def _own(model: type[BaseModel]) -> list[str]:
+    """The fields that this class adds to those of its bases."""
+    bases = [base.model_fields for base in model.__bases__ if issubclass(base, BaseModel)]
+    return [name for name in model.model_fields if not any(name in base for base in bases)]
+
+
+def _first_sentence(model: type[BaseModel]) -> str:
+    text = " ".join((model.__doc__ or "").split())
+    return text.partition(". ")[0].partition("; ")[0].rstrip(".")
+
+
+def evaluated() -> Groups:
+    """The settings of `workup evaluate` that `workup train` does not have, or not with this default."""
+    from workup.settings import PolicySettings
+
+    known = {each.typed for settings in trained().values() for each in settings}
+    found = [each for each in settings_of(PolicySettings) if each.typed not in known]
+    return {"Only, or otherwise, for `workup evaluate`": found}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A method or a strategy: what it is called and does, its paper, and the settings of its own."""
+
+    title: str
+    paper: str
+    settings: list[Setting]
+
+
+def owner(name: str) -> Owner:
+    """The method (settings `reward.…`) or strategy (`plan.…`) of this name; UserError for none."""
+    from workup import methods
+    from workup.doctors import strategies
+
+    if name in strategies.names():
+        strategy = strategies.load(name)
+        own = [*settings_of(strategy.Settings, "plan.")]
+        return Owner(f"strategy={name}: {strategy.summary}", strategy.paper, own)
+    method = methods.load(name)
+    own = [*settings_of(method.settings, "reward.")]
+    return Owner(f"{name}: {method.summary}", method.paper, own)
+
+
+def owned(names: Sequence[str]) -> Groups:
+    """The own settings of all these methods and strategies; what several share stands once."""
+    owners: dict[Setting, list[str]] = {}
+    for name in names:
+        for each in owner(name).settings:
+            owners.setdefault(each, []).append(name)
+    found: Groups = {}
+    for each, several in owners.items():
+        found.setdefault(", ".join(several), []).append(each)
+    return found

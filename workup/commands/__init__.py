@@ -1,1 +1,0 @@
-"""Commands of the `workup` program that are groups of their own."""

@@ -1,0 +1,1 @@
+"""Everyone who can play the doctor: anchors, endpoints, hybrids, prompting strategies."""

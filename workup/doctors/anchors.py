@@ -1,0 +1,118 @@
+"""Anchors: doctors that know the generative model of the cases, between whom every learning curve is read.
+
+All of them diagnose by the exact posterior's most probable diagnosis; they differ in what they ask. They see what any doctor
+sees, `case.given` and the ids that answers revealed, except `FullInformationDoctor`, which reads the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from workup.case import Case, Evidence, Item, Knowledge, evidence_of
+from workup.environments.consultation import DIAGNOSE
+from workup.episode import Completion, Episode, Message, Turn
+from workup.ports import Act, Sampling
+from workup.rl.rollout import seed_key
+from workup.text import tagged
+
+Known = Callable[[Case], Evidence]
+Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar
+
+
+def _given(case: Case) -> Evidence:
+    return evidence_of(case.given)
+
+
+class BayesDiagnoser:
+    """Asks nothing: names what is most probable given what has been seen. A `Doctor` and a `Diagnoser` (CR-11).
+
+    `known` is what the opening tells of a case.
+    """
+
+    def __init__(self, knowledge: Knowledge, items: Sequence[Item], write: Write = tagged, known: Known = _given) -> None:
+        self.knowledge, self.write, self.known = knowledge, write, known
+        self.items = {item.name: item for item in items}
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        return self._say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
+
+    async def diagnose(self, episode: Episode) -> str:
+        return self.most_probable(self.evidence(episode.case, episode.turns))
+
+    def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
+        """What `past` and the presentation revealed, as `Knowledge` takes it: item → ids, `()` for a normal answer.
+
+        An item that was answered with its parent's normal answer tells that the parent is normal.
+        """
+        seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
+        known = dict(self.known(case))
+        for name, ids in evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen).items():
+            known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
+        for turn in past:
+            item = self.items.get(turn.observation.item)
+            if item is not None and not turn.observation.evidence:
+                known.setdefault(item.name, ())
+                parent = self.items.get(item.parent or "")
+                if parent is not None and turn.observation.messages[0].content == parent.normal != item.normal:
+                    known.setdefault(parent.name, ())
+        return known
+
+    def _say(self, kind: str, content: str) -> Act:
+        return Act((), Completion(self.write(kind, content)))
+
+    def most_probable(self, evidence: Evidence) -> str:
+        return self.knowledge.diagnoses[int(np.argmax(self.knowledge.posterior(evidence)))]
+
+
+class FullInformationDoctor(BayesDiagnoser):
+    """The ceiling: diagnoses at once from the whole record, every item of it, which it READS FROM `case.truth`."""
+
+    def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
+        normal: Evidence = dict.fromkeys(self.items, ())
+        return normal | evidence_of((*case.given, *case.truth.facts))
+
+
+class RandomDoctor(BayesDiagnoser):
+    """Asks distinct random items, `max_turns` − 1 of them or all there are, then diagnoses.
+
+    The draws depend on `seed`, the case, the sampling key and the turn alone.
+    """
+
+    def __init__(
+        self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, seed: int = 0, write: Write = tagged
+    ) -> None:
+        super().__init__(knowledge, items, write)
+        self.max_turns, self.seed = max_turns, seed
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        evidence = self.evidence(case, past)
+        unasked = [name for name in self.items if name not in evidence]
+        if len(past) >= self.max_turns - 1 or not unasked:
+            return self._say(DIAGNOSE, self.most_probable(evidence))
+        item = self.items[unasked[seed_key(self.seed, case.id, sampling.key, len(past)) % len(unasked)]]
+        return self._say(item.kind.value, item.name)
+
+
+class GreedyDoctor(BayesDiagnoser):
+    """Asks the item with the largest expected information gain, `max_turns` − 1 times, then diagnoses."""
+
+    def __init__(self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, write: Write = tagged) -> None:
+        super().__init__(knowledge, items, write)
+        self.max_turns = max_turns
+        # Encounters share their first questions: the choice depends on the evidence alone.
+        self._choose = lru_cache(maxsize=1 << 15)(self._best)
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        evidence = self.evidence(case, past)
+        choice = self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
+        if choice is None:
+            return self._say(DIAGNOSE, self.most_probable(evidence))
+        return self._say(self.items[choice].kind.value, choice)
+
+    def _best(self, evidence: frozenset[tuple[str, tuple[str, ...]]]) -> str | None:
+        known = dict(evidence)
+        unasked = [name for name in self.items if name not in known]
+        return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None

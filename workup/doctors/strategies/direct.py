@@ -1,0 +1,60 @@
+"""Direct: answers from the presentation alone. What it would have asked is never read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+from workup.case import Case
+from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies.prompting import ANSWER, nudged
+from workup.environments.consultation import DIAGNOSE
+from workup.episode import Completion, Message, Turn
+from workup.ports import Act, Doctor, Environment, Policy, Sampling
+from workup.rl.rollout import TokenDoctor, seed_key
+
+summary = "answers at once, from the presentation alone"
+paper = "ProMed, section 4.1 (prompt-based baselines)"
+Settings = Plain
+MARK = "⁂"
+
+
+def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
+    """A policy that cannot be told to answer finds its answer begun."""
+    if seat.model is None and isinstance(seat.doctor, TokenDoctor):
+        lead = environment.write(DIAGNOSE, MARK).partition(MARK)[0].rstrip()
+        return Direct(Begun(cast(Encoding, seat.doctor.policy), lead))
+    return Direct(seat.doctor)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Every turn puts the presentation before the doctor anew: one that asks in spite of what it was told learns nothing."""
+
+    doctor: Doctor
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        told, _ = nudged(opening, (), ANSWER.spoken(opening))
+        again = replace(sampling, key=seed_key(sampling.key, len(past)))
+        return await self.doctor.act(case, told, (), again)
+
+
+class Encoding(Policy, Protocol):
+    """A token policy that can say what a text is in its tokens."""
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A token policy whose every completion begins with `lead`, which it did not choose: log-probability 0."""
+
+    policy: Encoding
+    lead: str
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        prompt, begun = self.policy.render(opening), self.policy.encode(self.lead)
+        said = await self.policy.sample((*prompt, *begun), sampling)
+        tokens, logprobs = (*begun, *said.tokens), (*(0.0 for _ in begun), *said.logprobs)
+        return Act(prompt, Completion(self.lead + said.text, tokens, logprobs, said.truncated))

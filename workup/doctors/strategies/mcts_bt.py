@@ -1,0 +1,15 @@
+"""MCTS-BT: the trajectory that the policy itself is surest of, out of a tree search at test time."""
+
+from __future__ import annotations
+
+from workup.doctors.strategies import Seat, trees
+from workup.ports import Environment
+
+summary = "tree search; the best trajectory by the policy's own estimate"
+paper = "ProMed, section 4.1 (MCTS-BT); the search is Algorithm 2"
+Settings = trees.Settings
+
+
+def open(seat: Seat, environment: Environment, settings: trees.Settings) -> trees.TreeSearcher:
+    """What stands for R without a truth, `trees` says."""
+    return trees.TreeSearcher(environment, seat, settings, trees.best)

@@ -1,0 +1,120 @@
+"""Tree search at test time (ProMed's MCTS-BT and MCTS-MV): many trajectories of one case, one of which is shown.
+
+There is no truth to reward then. What stands for R is the policy's own estimate of its answer, on the scale of ProMed's
+outcome reward: 2 · (confidence − 1) / 4 of a rating from 1 to 5 that a chat model gives, or, for a policy that can be asked
+nothing, 2 · the probability with which it said its last action. A trajectory without an answer has R = 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, fsum
+
+from pydantic import Field
+
+from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies.mediq import Confidence
+from workup.doctors.strategies.prompting import encounter, inquire
+from workup.episode import Ending, Episode, Score
+from workup.errors import UserError
+from workup.judges.options import chosen
+from workup.ports import Environment, Model, Value
+from workup.rl.rollout import Job, Play
+from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
+from workup.text import normalise
+
+ALPHA = 2.0  # the scale of R that the exploration weight of 2.2 was chosen for (H.1)
+VERSION = "mcts-estimate/1"
+TASK = (
+    "An encounter with a patient has ended with an answer to the case's question. Estimate how likely that answer is right, from "
+    "the case and from what came to light; whether it was asked for well does not matter. First say in one or two sentences "
+    "what speaks for the answer and what against it. Then rate:\n"
+    "1: almost certainly wrong.\n2: probably wrong.\n3: as likely right as wrong.\n4: probably right.\n"
+    "5: almost certainly right.\n"
+    'Answer with one JSON object: {"reason": …, "confidence": 1 to 5}.'
+)
+
+
+class Settings(Plain):
+    """The search's extent; the defaults are ProMed's."""
+
+    exploration: float = Field(2.2, ge=0, description="UCT's c")
+    width: int = Field(8, ge=1, description="actions drawn at a node, and simulated in one iteration")
+    iterations: int = Field(5, ge=0, description="expansions; 0 leaves the greedy trajectory alone")
+    depth: int = Field(10, ge=1, description="nodes with this many actions are not expanded")
+
+    @property
+    def in_flight(self) -> int:
+        return self.width
+
+
+Pick = Callable[[Tree], Trajectory | None]
+
+
+@dataclass(frozen=True)
+class TreeSearcher:
+    """A `Searcher`: grows a tree for each job and shows the trajectory that `pick` takes from it."""
+
+    environment: Environment
+    seat: Seat
+    settings: Settings
+    pick: Pick
+
+    async def play(self, job: Job, play: Play) -> Episode:
+        """FAILED where every branch failed. Raises UserError at temperature 0, where all draws are the same."""
+        if not play.temperature:
+            raise UserError("a tree search draws several actions at a node: set evaluation.temperature above 0")
+        search = Search(**self.settings.model_dump())
+        value = estimated(self.seat.model) if self.seat.model is not None else own_probability
+        tree = await TreeSearch(self.environment, self.seat.doctor, value, search, play).grow(job)
+        picked = self.pick(tree)
+        if picked is None:
+            return Episode(job.case, tree.opening, (), Ending.FAILED, tree.failures[0])
+        return picked.episode
+
+
+def estimated(model: Model) -> Value:
+    """R by the model's own rating of its answer."""
+
+    async def value(episode: Episode) -> Score:
+        if not episode.answer:
+            return Score.at_end(episode, 0.0)
+        rated = await inquire(model, TASK, VERSION, encounter(episode.opening, episode.turns), Confidence)
+        return Score.at_end(episode, ALPHA * (rated.confidence - 1) / 4)
+
+    return value
+
+
+async def own_probability(episode: Episode) -> Score:
+    """R by the probability with which a token policy said its answer."""
+    probability = exp(fsum(episode.turns[-1].completion.logprobs)) if episode.answer else 0.0
+    return Score.at_end(episode, ALPHA * probability)
+
+
+def best(tree: Tree) -> Trajectory | None:
+    """The trajectory of highest R, answered ones first."""
+    return tree.best(lambda trajectory: bool(trajectory.episode.answer)) or tree.best()
+
+
+def majority(tree: Tree) -> Trajectory | None:
+    """The best trajectory of the answer that most draws led to; of equally frequent answers that of the highest R.
+
+    A simulation speaks for all draws that were merged into its node. Trajectories without an answer do not vote.
+    """
+    votes: Counter[tuple[str, ...]] = Counter()
+    for trajectory in tree.trajectories:
+        votes[_ballot(trajectory.episode)] += trajectory.node.times
+    votes.pop((), None)
+    if not votes:
+        return best(tree)
+    most = max(votes.values())
+    return tree.best(lambda trajectory: votes[_ballot(trajectory.episode)] == most)
+
+
+def _ballot(episode: Episode) -> tuple[str, ...]:
+    """What an answer says: its options, or its name in normal form; () for none."""
+    if not episode.answer:
+        return ()
+    return chosen(episode.answer[0], episode.case.options) or (normalise(episode.answer[0]),)

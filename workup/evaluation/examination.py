@@ -1,0 +1,201 @@
+"""What every doctor of a run is put through: the same test cases, seeds, environment and judge; and who can take part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from workup.case import Case, Source
+from workup.cases.files import Lazy
+from workup.doctors.hybrid import Diagnoser, conclude, whole_record
+from workup.doctors.strategies import Searcher
+from workup.environments.consultation import Consultation
+from workup.episode import Ending, Episode, Score
+from workup.errors import RolloutError, UserError
+from workup.judges.verdicts import Verdicts
+from workup.metrics.extra import Measure, open_measures, take
+from workup.metrics.measures import measure
+from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
+from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
+from workup.runs import Record, Run
+from workup.settings import EvaluationSettings
+
+CHUNK = 256  # episodes in memory at a time
+Progress = Callable[[Mapping[str, float]], None]
+"""Told after every episode: `step`, the episodes so far (earlier sessions' too); `judged`, how many of
+them have a verdict; and, where that is any, `accuracy_so_far`, the share of those that is right."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What every doctor of a run is put through: the same cases, the same seeds, the same judge.
+
+    `reward` scores the episodes as training does, so that the report can show where the reward comes from.
+    """
+
+    environment: Environment
+    cases: Sequence[Case]
+    judge: Judge
+    settings: EvaluationSettings
+    reward: Reward | None = None
+    max_tokens: int = 256
+    seed: int = 0
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
+    concurrency: int = CHUNK
+    max_failed: float = 0.2
+    costs: Mapping[str, float] = field(default_factory=dict)
+    measures: Sequence[Measure] = ()
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        environment: Environment,
+        judge: Judge,
+        settings: EvaluationSettings,
+        models: Mapping[str, Model] | None = None,
+        **more: object,
+    ) -> Examination:
+        """The examination on the test split of `source`, with what `settings` has measured besides, `models` helping.
+
+        UserError when the split is empty or a measure cannot be taken.
+        """
+        if not len(source.test):
+            raise UserError(f"{source.name} holds no test case; a file needs at least a handful of cases to hold some out")
+        costs = {item.name: item.cost for item in source.items}
+        made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+        return replace(made, measures=open_measures(settings.measures, made.played, models))
+
+    @property
+    def total(self) -> int:
+        """How many episodes one doctor plays."""
+        return min(len(self.cases), self.settings.cases) * self.settings.samples
+
+    @property
+    def played(self) -> Sequence[Case]:
+        """The cases that are played, evenly spaced, since a file may be sorted by diagnosis; made when they are indexed."""
+        count = min(len(self.cases), self.settings.cases)
+        return Lazy(count, lambda place: self.cases[place * len(self.cases) // count])
+
+    def jobs(self) -> Iterator[tuple[Job, int]]:
+        """Every episode to play, with the number of its sample; the key depends on case and sample alone."""
+        for case in self.played:
+            for sample in range(self.settings.samples):
+                yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
+
+    @property
+    def play(self) -> Play:
+        return Play(self.settings.temperature, self.max_tokens, self.settings.avoid_repeats)
+
+
+Player = Callable[[Examination, Job], Awaitable[Episode]]
+
+
+def playing(doctor: Doctor) -> Player:
+    """`doctor` plays from the presentation to the diagnosis."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await rollout(job, examination.environment, doctor, examination.play)
+
+    return play
+
+
+def searching(searcher: Searcher) -> Player:
+    """`searcher` looks ahead, and shows one of the episodes that it played."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await searcher.play(job, examination.play)
+
+    return play
+
+
+def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
+    """One gathers, another concludes from the transcript (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        gathered = await gather(examination, job)
+        if gathered.ending is Ending.FAILED:
+            return gathered
+        return await _concluded(gathered, diagnoser, examination.environment)
+
+    return play
+
+
+def oracle(diagnoser: Diagnoser, record: Consultation) -> Player:
+    """The diagnoser sees the whole of `record` at once (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        environment = examination.environment
+        return await _concluded(whole_record(job.case, environment, record), diagnoser, environment)
+
+    return play
+
+
+async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
+    try:
+        return await conclude(episode, diagnoser, environment)
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"diagnoser: {error}")
+
+
+def examine(run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None) -> None:
+    """Plays the examination and writes its episodes into `run` as those of `label`.
+
+    What an earlier session has written is not played again, but for the failed episodes. Raises WorkupError when more than
+    `max_failed` of the episodes failed.
+    """
+    played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
+    kept = {(o.case_id, o.sample) for o in played}
+    jobs = ((job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept)
+    done, failed = len(kept), []
+    judged = sum(o.correct is not None for o in played)
+    right = sum(o.correct is True for o in played)
+
+    def tick(correct: bool | None) -> None:
+        nonlocal done, judged, right
+        done, judged, right = done + 1, judged + (correct is not None), right + (correct is True)
+        if progress is not None:
+            share = {"accuracy_so_far": right / judged} if judged else {}
+            progress({"step": done, "judged": judged, **share})
+
+    while chunk := list(islice(jobs, CHUNK)):
+        records = asyncio.run(_examine(examination, player, label, chunk, tick))
+        run.write(records)
+        failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
+        check_failures(failed, done, examination.max_failed)
+
+
+async def _examine(
+    examination: Examination, player: Player, label: str, jobs: Sequence[tuple[Job, int]], tick: Callable[[bool | None], None]
+) -> list[Record]:
+    verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
+
+    async def one(job: Job) -> tuple[Episode, bool | None, dict[str, float | None]]:
+        async with limit:
+            episode = await player(examination, job)
+        episode, correct = await verdicts.settle(episode)
+        episode, measured = (episode, {}) if correct is None else await take(examination.measures, episode, correct)
+        settled = None if episode.ending is Ending.FAILED else correct
+        tick(settled)
+        return episode, settled, measured
+
+    settled = await asyncio.gather(*(one(job) for job, _ in jobs))
+    instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
+    scores = await _scores([e for e, correct, _ in settled if correct is not None], examination.reward, instruments)
+    world, records = examination.environment, []
+    for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
+        judged = correct is not None
+        own = measure(episode, bool(correct), examination.costs, asks=world.asks, searches=world.searches)
+        measures = own | measured if judged else {}
+        score = next(scores) if judged and examination.reward else None
+        records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
+    return records
+
+
+async def _scores(episodes: Sequence[Episode], reward: Reward | None, instruments: Instruments) -> Iterator[Score]:
+    if reward is None or not episodes:
+        return iter(())
+    return iter((await reward((tuple(episodes),), instruments))[0])

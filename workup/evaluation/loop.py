@@ -1,0 +1,305 @@
+"""`workup evaluate`: one policy, its anchors and, if asked for, hybrid pipelines, on cases that nobody trained on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from workup import policies
+from workup.case import Case, Source
+from workup.cases.files import Lazy
+from workup.doctors import strategies
+from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
+from workup.doctors.endpoint import ModelDoctor
+from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
+from workup.doctors.strategies import Searcher, Seat, Strategy
+from workup.environments import open_environment
+from workup.environments.consultation import Consultation
+from workup.environments.questioning import partial
+from workup.errors import UserError
+from workup.evaluation.examination import Examination, Player, examine, hybrid, oracle, playing, searching
+from workup.methods import load
+from workup.models.endpoint import ENDPOINT
+from workup.policies.unseen import counted, open_unseen, own_cases, refuse_met
+from workup.ports import Doctor, Environment, Model, Sampling
+from workup.report.live import Live
+from workup.rl.rollout import TokenDoctor
+from workup.roles import Staff
+from workup.runs import Run, versions
+from workup.runs.folder import free, is_run
+from workup.runs.summary import repeats, summarise
+from workup.runs.words import ANCHORS
+from workup.settings import PolicySettings, build, furnished, merge, revised
+
+BAYES = "bayes"  # concludes by the source's own model
+
+
+def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Doctor]:
+    """The doctors that every curve is held against, by label; none where the source has no model of its cases."""
+    if source.knowledge is None:
+        return {}
+    world, turns, write = (source.knowledge, source.items), environment.max_turns, environment.write
+    if not environment.asks:
+        told: dict[str, Doctor] = {"told information": BayesDiagnoser(*world, write, environment.known)}
+        return {**told, "full information": FullInformationDoctor(*world, write)}
+    return {
+        "random doctor": RandomDoctor(*world, turns, seed, write),
+        "greedy information": GreedyDoctor(*world, turns, write),
+        "full information": FullInformationDoctor(*world, write),
+    }
+
+
+def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
+    """`values` as settings, and what the reader has to know of them.
+
+    Where they name no cases, those are taken that the policy, or who concludes, was trained on.
+    Raises UserError where there are none, and as `furnished` does.
+    """
+    if values.get("cases") is not None:
+        return furnished(PolicySettings, values), []
+    given = (values.get("policy"), values.get("conclude"))
+    named = [str(name) for name in given if name not in (None, BAYES)]
+    for name in named:
+        if is_run(Path(name)):
+            policies.check(name)  # an evaluation, or a run that has not ended
+    cases = own_cases(named)
+    told = f"cases   none were named: {cases} is taken, which the run was trained on"
+    return furnished(PolicySettings, {**values, "cases": cases}), [told]
+
+
+def start(settings: PolicySettings, out: Path, live: Live) -> Run:
+    """Evaluates one policy into the new folder `out`: the policy, the anchors, and with `conclude` hybrid and oracle.
+
+    `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
+    what the user can mend; nothing is written then.
+    """
+    if settings.policy == policies.TINY:
+        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
+    free(out)
+    account = token_hex(8)
+    evaluation = Evaluation.of(settings, account)
+    players = evaluation.players()
+    command = shlex.join(["workup", *sys.argv[1:]])
+    own = {"split": evaluation.settings.split, "roles": evaluation.staff.roles}
+    told = {**settings.model_dump(mode="json"), **own}
+    noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
+    config = {"kind": "evaluation", "account": account, **noted, **told}
+    Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
+    return _go_on(out, evaluation, players, live)
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted evaluation: what was played is kept, but for failed episodes.
+
+    `changes` are settings that may change in between (`settings.revised`); the run records them.
+    """
+    with Run.open(path) as run:
+        evaluation = Evaluation.of(revised(PolicySettings, run.settings, changes or {}), run.account)
+        if changes:
+            with run.alone():
+                run.revise(merge(run.settings, changes), changes)
+    return _go_on(path, evaluation, evaluation.players(), live)
+
+
+def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], live: Live) -> Run:
+    from workup.report import build as build_report  # matplotlib takes a second to load
+
+    began = time.monotonic()
+    evaluation.staff.desk.named(path)
+    with Run.open(path) as run, run.alone(), closing(evaluation.staff):
+        played, split = len(evaluation.examination.played), evaluation.settings.split
+        live.note(f"cases   {counted(evaluation.source, played, split)}")
+        for label, player in players.items():
+            live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
+            examine(
+                run,
+                evaluation.examination,
+                player,
+                label,
+                lambda so_far: live.step({**so_far, **evaluation.staff.spent}),
+            )
+        summary = summarise(run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls)
+        live.table(summary)
+        build_report(run)
+        for note in (*repeats(summary), *evaluation.notes):
+            live.note(note)
+        live.note(f"report  {run.report}")
+    return Run.open(path)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Settings resolved into parts. Making one checks what a user can get wrong, before anything is written."""
+
+    settings: PolicySettings
+    source: Source
+    staff: Staff
+    examination: Examination
+    met: Sequence[str] = ()  # what is to be said of cases that a policy was trained on
+
+    @classmethod
+    def of(cls, settings: PolicySettings, account: str) -> Evaluation:
+        """Raises UserError, also for cases that a policy was trained on unless `seen` is set."""
+        policies.check(settings.policy, ANCHORS)
+        if settings.conclude is not None:
+            policies.check(settings.conclude, (BAYES,))
+        settings, (_, plan) = as_trained(settings), strategy_of(settings)
+        named = [name for name in (settings.policy, settings.conclude) if name is not None]
+        source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
+        settings = settings.model_copy(update={"split": split})
+        environment, measures = _environment(settings, source), settings.evaluation.measures
+        staff = Staff(settings, source, environment, account, measures)
+        examination = Examination.of(
+            source,
+            staff.environment,
+            staff.judge,
+            settings.evaluation,
+            staff.measuring,
+            max_tokens=settings.max_tokens or 256,
+            seed=settings.seed,
+            concurrency=settings.concurrency,
+            max_failed=settings.max_failed,
+        )
+        if settings.share is not None:
+            examination = replace(examination, cases=_told(source.test, settings.share, settings.seed))
+        known = anchors(source, staff.environment, settings.seed)
+        for name in (settings.policy, settings.conclude or BAYES):
+            if name.startswith(ENDPOINT):
+                staff.desk.open(name)
+            elif name in ANCHORS and name not in known:
+                lacks = "" if known else f"; {source.name} has no model of its cases"
+                raise UserError(f"'{name}' does not play here{lacks}")
+        if settings.policy in known and settings.strategy is not None:
+            raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
+        seen = settings.evaluation.seen
+        met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
+        # Each episode in flight takes a place in a local policy's cache; beyond it prompts are computed again and again.
+        at_once = max(1, settings.concurrency // plan.in_flight)
+        return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the reader should know."""
+        return (*self.met, *self.own_judges, *self.source.notes, *self.staff.notes)
+
+    @property
+    def own_judges(self) -> list[str]:
+        """A warning where a policy, or who concludes, is its own judge."""
+        named = (self.settings.policy, self.settings.conclude)
+        return policies.own_judges([*filter(None, named)], self.settings)
+
+    def players(self) -> dict[str, Player]:
+        """Everyone who plays, by label."""
+        s, environment = self.settings, self.examination.environment
+        known = anchors(self.source, environment, s.seed)
+        gather = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
+        label = f"{s.strategy} ({_label(s.policy)})" if s.strategy else _label(s.policy)
+        players = {label: gather}
+        if s.conclude is not None:
+            (diagnoser, reader), other = self._diagnosers(s.conclude), _label(s.conclude)
+            record = Consultation(self.source.items, self.source.diagnoses)
+            players[f"{label}, {other} concludes"] = hybrid(gather, diagnoser)
+            players[f"{other}, oracle context"] = oracle(reader, record)
+        others = known if s.evaluation.anchors else {}
+        return {**players, **{label: playing(doctor) for label, doctor in others.items() if label != s.policy}}
+
+    def player(self, name: str) -> Player:
+        """The policy as the strategy has it play."""
+        if self.settings.strategy is None:
+            return playing(self.doctor(name))
+        strategy, tuned = strategy_of(self.settings)
+        played = strategy.open(self._seat(name), self.examination.environment, tuned)
+        return searching(played) if isinstance(played, Searcher) else playing(played)
+
+    def _seat(self, name: str) -> Seat:
+        """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat template."""
+        doctor = self.doctor(name)
+        return Seat(doctor, doctor.model if isinstance(doctor, ModelDoctor) else _chat(doctor.policy, name))
+
+    def doctor(self, name: str) -> ModelDoctor | TokenDoctor:
+        """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
+        if name.startswith(ENDPOINT):
+            return ModelDoctor(self.staff.desk.open(name))
+        return open_policy(self.settings, name)
+
+    def _diagnosers(self, name: str) -> tuple[Diagnoser, Diagnoser]:
+        """Who concludes from a transcript, and who from the whole record."""
+        environment, knowledge = self.examination.environment, self.source.knowledge
+        if name != BAYES:
+            sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
+            policy = TranscriptDiagnoser(self.doctor(name), environment, sampling)
+            return policy, policy
+        if knowledge is None:
+            raise UserError(f"conclude=bayes needs a model of the cases, which {self.source.name} does not have")
+        items, write = self.source.items, environment.write
+        told = BayesDiagnoser(knowledge, items, write, environment.known)
+        # In a whole record what is not mentioned is normal.
+        return told, FullInformationDoctor(knowledge, items, write)
+
+
+def _told(cases: Sequence[Case], share: float, seed: int) -> Sequence[Case]:
+    """The cases with this share of their facts told at the outset (PM-17)."""
+    return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
+
+
+def _label(policy: str) -> str:
+    return policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
+
+
+def _environment(settings: PolicySettings, source: Source) -> Environment:
+    """The environment that was asked for; else the one a run's policy was trained in; else the sequential encounter."""
+    if settings.environment is None and is_run(Path(settings.policy)):
+        config = policies.trained(settings.policy)
+        method = load(config["method"])
+        named = {"max_turns": settings.max_turns, "index": settings.index}
+        return method.environment(source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward"))
+    named = {"persona": settings.persona, "index": settings.index}
+    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **_given(named))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def as_trained(settings: PolicySettings) -> PolicySettings:
+    """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
+    if not is_run(Path(settings.policy)):
+        return settings
+    config = policies.trained(settings.policy)
+    reward = config.get("reward") or {}
+    known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
+    return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
+
+
+def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
+    """The strategy that was asked for (vanilla, where none was) with its settings. Raises UserError for what does not exist."""
+    strategy = strategies.load(settings.strategy or "vanilla")
+    return strategy, build(strategy.Settings, settings.plan, prefix="plan")
+
+
+def open_policy(settings: PolicySettings, name: str) -> TokenDoctor:
+    """The policy of a run, a model folder or a hub id as a doctor."""
+    import torch
+
+    from workup.models.local import LocalPolicy, load
+
+    torch.set_num_threads(settings.threads)
+    model, tokenizer = load(policies.path(name), dtype=settings.dtype)
+    return TokenDoctor(LocalPolicy(model, tokenizer, max_batch=settings.concurrency))
+
+
+def _chat(policy: Any, name: str) -> Model | None:
+    """The same weights as a chat model; None where the policy has no chat template of its own, or the tiny one's."""
+    from workup.models.chat import LocalChat
+    from workup.models.local import PLAIN
+    from workup.models.tiny import TEMPLATE
+
+    plain = policy.tokenizer.chat_template in (PLAIN, TEMPLATE)
+    return None if plain else LocalChat(policy.model, policy.tokenizer, _label(name))

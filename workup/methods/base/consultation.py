@@ -1,0 +1,51 @@
+"""What methods of the sequential consultation share (CRAFT and its baseline): settings, environment, warm start, stages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.case import Case, Source
+from workup.environments.consultation import Consultation
+from workup.environments.teacher import Teaching
+from workup.ports import Imitate, Reinforce, Reward, Stage
+from workup.rl.credit import Normalise, zscore
+
+
+class ConsultationSettings(BaseModel):
+    """What can be set in every one of these methods; their READMEs say why the defaults are what they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    penalty: float = Field(0.2, ge=0, description="taken off a trajectory without a valid diagnosis")
+    normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
+    max_turns: int = Field(10, ge=1, description="T: the diagnosis has to be among the first T actions")
+    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+
+
+class ConsultationMethod(ABC):
+    """A `Method` but for its `reward`: a warm start, then GRPO."""
+
+    paper: str
+    summary: str
+    settings: type[Any] = ConsultationSettings
+
+    @abstractmethod
+    def reward(self, settings: Any) -> Reward:
+        """What an episode is paid: the one thing in which these methods differ."""
+
+    def environment(self, source: Source, settings: Any) -> Consultation:
+        return Consultation(source.items, source.diagnoses, settings.max_turns)
+
+    def stages(self, settings: Any) -> Sequence[Stage]:
+        return (
+            Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
+            Reinforce("grpo", self.reward(settings), zscore(settings.normalise), fits=self.fits(settings)),
+        )
+
+    def fits(self, settings: Any) -> Callable[[Case], None]:
+        """What raises UserError for a case that the reward cannot score: nothing, by default."""
+        return lambda case: None

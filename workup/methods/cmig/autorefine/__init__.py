@@ -1,0 +1,15 @@
+"""AutoRefine: search and refine, paid for the diagnosis, and for a refinement that names it."""
+
+from __future__ import annotations
+
+from workup.methods.base.search import HardMethod
+
+
+class AutoRefine(HardMethod):
+    """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ refinement]."""
+
+    paper = "AutoRefine (Shi et al. 2026), as a baseline of C-MIG (2026)"
+    summary = "search and refine, paid for an exact diagnosis, or else a little for a refinement that names it"
+
+
+method = AutoRefine()

@@ -1,0 +1,16 @@
+"""Search-R1: search as you like, paid for the diagnosis alone. No refinements."""
+
+from __future__ import annotations
+
+from workup.methods.base.search import SearchMethod
+
+
+class SearchR1(SearchMethod):
+    """R_total = R_format + R_diag."""
+
+    paper = "Search-R1 (Jin et al. 2025), as a baseline of C-MIG (2026)"
+    summary = "search and diagnose, paid for an exactly matching diagnosis alone"
+    refine = False
+
+
+method = SearchR1()

@@ -1,0 +1,25 @@
+"""The plain outcome reward: right or wrong, nothing else. The baseline that every other method is compared with."""
+
+from __future__ import annotations
+
+from workup.methods.base.consultation import ConsultationMethod, ConsultationSettings
+from workup.ports import Reward
+from workup.rewards.outcome import correctness
+
+
+class Settings(ConsultationSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+
+class Outcome(ConsultationMethod):
+    """R(τ) = acc(d̂, d*), less a penalty where there is no valid diagnosis."""
+
+    paper = "the naive reward of CRAFT (Li, Shung, Stadie 2026), section 3.3"
+    summary = "plain outcome reward: 1 for the right diagnosis, 0 for a wrong one"
+    settings: type[Settings] = Settings
+
+    def reward(self, settings: Settings) -> Reward:
+        return correctness(settings.penalty)
+
+
+method = Outcome()

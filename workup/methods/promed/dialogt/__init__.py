@@ -1,0 +1,49 @@
+"""DialogT: the facts of a question told as a dialogue, then the gold answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workup.case import Case, Kind, Source
+from workup.cases.order import Order
+from workup.environments.consultation import DIAGNOSE
+from workup.environments.lexical import chinese
+from workup.environments.questioning import gold
+from workup.episode import Message
+from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
+from workup.ports import Demonstration, Environment, Imitate, Stage
+from workup.text import neutralise
+
+MORE, MORE_CHINESE = "What else can you tell me?", "您还有什么要告诉我的吗？"
+ASK = Kind.HISTORY.value
+
+
+class DialogT(QuestioningMethod):
+    """Every fact is asked for in the record's order, as long as there are turns: no question is better than another."""
+
+    summary = "imitates dialogues made from the cases' facts, then the gold answer"
+    settings: type[CaseSettings] = CaseSettings
+
+    def stages(self, settings: CaseSettings) -> Sequence[Stage]:
+        return warm_start(settings), Imitate("dialogt", demonstrate, settings.cases)
+
+
+def demonstrate(source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
+    """The dialogue of a training case; no patient plays in it, since its answers are the facts themselves.
+
+    One question is left unasked, since the patient's last reply would ask for the answer.
+    """
+    case = source.train[Order(len(source.train), seed)[index]]
+    facts = case.truth.facts[: max(0, environment.max_turns - 2)]
+    asked = [environment.write(ASK, fact.item or _more(case)) for fact in facts]
+    told = [(Message("user", neutralise(fact.text)),) for fact in facts]
+    answer = environment.write(DIAGNOSE, gold(case))
+    return Demonstration(environment.open(case), (*zip(asked, told, strict=True), (answer, ())))
+
+
+def _more(case: Case) -> str:
+    """How a doctor asks for a fact of which no item is known."""
+    return MORE_CHINESE if chinese(case.presentation) else MORE
+
+
+method = DialogT()

@@ -1,0 +1,33 @@
+"""DPO on the policy's own episodes: a right one and a wrong one of the same case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
+from workup.ports import Explore, Prefer, Stage
+from workup.rewards.outcome import correctness
+from workup.rl.explorers import best_and_worst, samples
+
+
+class Settings(CaseSettings, OutcomeSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    samples: int = Field(8, ge=2, description="episodes per case, the greedy one among them")
+
+
+class Dpo(QuestioningMethod):
+    """Prefers, case by case, the best right episode to the worst wrong one; the patient's words count nothing."""
+
+    summary = "prefers the policy's own right episodes to its wrong ones (DPO)"
+    settings: type[Settings] = Settings
+
+    def stages(self, settings: Settings) -> Sequence[Stage]:
+        look = samples(settings.samples)
+        found = Explore("pairs", look, correctness(settings.penalty), best_and_worst, settings.cases)
+        return warm_start(settings), found, Prefer("dpo", of=found.name)
+
+
+method = Dpo()

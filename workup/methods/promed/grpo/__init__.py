@@ -1,0 +1,31 @@
+"""GRPO in interactive questioning, paid for the right answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
+from workup.ports import Reinforce, Stage
+from workup.rewards.outcome import correctness
+from workup.rl.credit import Normalise, zscore
+
+
+class Settings(OutcomeSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
+
+
+class Grpo(QuestioningMethod):
+    """R(τ) = 1(A' = A*): every token of an episode inherits the advantage of its whole."""
+
+    summary = "interactive questioning, paid for the right answer alone (GRPO)"
+    settings: type[Settings] = Settings
+
+    def stages(self, settings: Settings) -> Sequence[Stage]:
+        return warm_start(settings), Reinforce("grpo", correctness(settings.penalty), zscore(settings.normalise))
+
+
+method = Grpo()

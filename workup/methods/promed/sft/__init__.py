@@ -1,0 +1,35 @@
+"""SFT on the policy's own episodes that ended with the right answer (best of n, no search)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
+from workup.ports import Explore, Rehearse, Stage
+from workup.rewards.outcome import correctness
+from workup.rl.explorers import best, samples
+
+RIGHT = 1.0  # R of a right answer: nothing is better
+
+
+class Settings(CaseSettings, OutcomeSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    samples: int = Field(5, ge=1, description="episodes per case: a greedy one, and more where that one is not right")
+
+
+class Sft(QuestioningMethod):
+    """Per case the first episode whose answer is right; its questions and its answer are imitated, token by token."""
+
+    summary = "imitates the policy's own episodes with a right answer, without a search (best of n)"
+    settings: type[Settings] = Settings
+
+    def stages(self, settings: Settings) -> Sequence[Stage]:
+        look = samples(settings.samples, enough=RIGHT)
+        found = Explore("best of n", look, correctness(settings.penalty), best, settings.cases)
+        return warm_start(settings), found, Rehearse("sft", of=found.name)
+
+
+method = Sft()

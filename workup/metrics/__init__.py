@@ -1,0 +1,1 @@
+"""What an episode is measured by."""

@@ -1,0 +1,68 @@
+"""How near the diagnosis is to the truth in the ICD-10 tree (C-MIG CM-16).
+
+Option: the release, "cm" (default) or "who", and a file of further names, as in "who,names=FILE" or "names=FILE".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workup.case import Case
+from workup.episode import Episode
+from workup.metrics.extra import Measure, Values
+from workup.metrics.icd_distance import kg, tree
+from workup.metrics.name_files import synonyms
+from workup.metrics.naming import CODER, Coder, claimed, known_names, names_of
+from workup.ports import Model
+
+ROLES = (CODER,)
+
+
+def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
+    """Names of the cases themselves go before the release's, those of a file behind them.
+
+    Raises UserError where the release's package is missing or the file cannot be read, CaseError where it is malformed.
+    """
+    release, _, file = option.partition("names=")
+    icd = tree(release.rstrip(",") or "cm")
+    more = synonyms(file, icd, known_names(icd))
+    return KnowledgeGraph(Coder(icd, names_of(cases), models.get(CODER), more)).measure
+
+
+class KnowledgeGraph:
+    """KG of diagnoses, by a coder of names. A case without a usable code has that of its diagnosis's name."""
+
+    def __init__(self, coder: Coder) -> None:
+        self.coder = coder
+
+    async def measure(self, episode: Episode, correct: bool) -> Values:
+        """kg; em_kg = (accuracy + kg) / 2; unmapped and truth_unmapped: whether diagnosis and truth have no code.
+
+        No diagnosis is worth 0, and is not counted as unmapped. One that is denied, doubted or one of several
+        is worth 0, and is. Of what is right, only the truth is mapped.
+        """
+        case, answer = episode.case, "" if correct or not episode.answer else episode.answer[0]
+        truths, found = await self.truths(case), await self._code(answer, case)
+        score = 1.0 if correct else self._nearest(found, truths)
+        unmapped = None if not episode.answer else float(not correct and not found)
+        return {"kg": score, "em_kg": (correct + score) / 2, "unmapped": unmapped, "truth_unmapped": float(not truths)}
+
+    async def score(self, answer: str, case: Case) -> float:
+        """KG of an answer by its code alone, within [0, 1]: the nearest of the true codes counts.
+
+        0 for what is denied, doubted or one of several (`workup.text.asserts`).
+        """
+        return self._nearest(await self._code(answer, case), await self.truths(case))
+
+    async def _code(self, answer: str, case: Case) -> str:
+        return (await self.coder.code(answer)).code if answer and claimed(answer, case) else ""
+
+    async def truths(self, case: Case) -> tuple[str, ...]:
+        """The case's codes as the release knows them, else the code of its diagnosis; empty where neither exists."""
+        codes = tuple(filter(None, map(self.coder.tree.nearest, case.truth.codes)))
+        named = codes or ((await self.coder.code(case.truth.diagnosis)).code,)
+        return tuple(filter(None, named))
+
+    def _nearest(self, code: str, truths: Sequence[str]) -> float:
+        path = self.coder.tree.path
+        return max((kg(path(code), path(truth)) for truth in truths), default=0.0) if code else 0.0

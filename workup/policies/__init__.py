@@ -1,0 +1,105 @@
+"""Which policy a name stands for, and what the run that trained it tells about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from workup import methods
+from workup.doctors import strategies
+from workup.errors import UserError
+from workup.models import hub
+from workup.models.endpoint import ENDPOINT
+from workup.models.support.config import Config
+from workup.runs import Run
+from workup.runs.folder import is_run
+from workup.settings import SupportSettings
+
+FORMS = "a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+TINY = "tiny"  # the policy that starts from nothing, made from the cases
+TRAINABLE = "tiny, a model folder, a run folder or a hub id"
+
+
+def path(name: str, forms: str = FORMS) -> str:
+    """Where the weights are; a run folder stands for the policy it trained.
+
+    Raises UserError for what cannot be a policy, and for a hub id that neither the cache nor the hub
+    knows (`hub.weights`). `forms` says what could have been named.
+    """
+    folder = Path(name).expanduser()
+    if not folder.exists():
+        hub.weights(name, forms=forms)
+        return name
+    if folder.is_file():
+        raise UserError(f"'{name}' is a file; name the folder that holds it ({forms})")
+    if is_run(folder):
+        trained(name)
+        if not (folder / "policy").exists():
+            raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")
+        return str(folder / "policy")
+    if not any((folder / each).is_file() for each in hub.FILES):
+        raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
+    return str(folder)
+
+
+def trained(run: str) -> Mapping[str, Any]:
+    """The settings of the run that trained a policy. UserError for an evaluation: it trains none."""
+    config = Run.open(Path(run).expanduser()).config
+    if "method" not in config:
+        raise UserError(f"{run} is an evaluation and holds no policy; name what it evaluated: '{config.get('policy')}'")
+    return config
+
+
+def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
+    """Raises UserError for what is no policy, with what to type instead.
+
+    `anchors` are names that need no weights; the tiny policy needs none either. An endpoint is
+    checked where it is opened.
+    """
+    if name in (*anchors, TINY) or name.startswith(ENDPOINT):
+        return
+    if not Path(name).expanduser().exists():
+        _refuse_other_names(name, anchors)
+    path(name, forms)
+
+
+def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
+    """A warning for each of these policies that is also its own judge.
+
+    The same is the same model at the same address, or the same weights on this machine or the hub. A
+    model tends to find its own answers right.
+    """
+    specs = settings.roles.get("judge", "").split(",")
+    judges = {_identity(spec.strip(), settings): spec.strip() for spec in specs if spec.strip()}
+    return [
+        f"The judge {judges[_identity(name, settings)]} is the policy {name} itself: "
+        "a model tends to find its own answers right. Let another model judge, or the exact judge."
+        for name in names
+        if _identity(name, settings) in judges
+    ]
+
+
+def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
+    """What two names of one model have in common."""
+    end = settings.endpoints.get(name.removeprefix(ENDPOINT)) if name.startswith(ENDPOINT) else None
+    if end is not None:
+        return end.base_url, end.model
+    folder = Path(name).expanduser()
+    if not folder.exists():
+        return "", name
+    return "", str((folder / "policy" if is_run(folder) else folder).resolve())
+
+
+def _refuse_other_names(name: str, anchors: Collection[str]) -> None:
+    if name in Config.find(None).endpoints:
+        raise UserError(f"no policy '{name}'. Did you mean '{ENDPOINT}{name}'?")
+    if name in methods.names():
+        raise UserError(f"'{name}' is a method: type `workup train {name}`, then evaluate its run folder")
+    if name in strategies.names():
+        raise UserError(f"'{name}' is a strategy: type workup evaluate POLICY strategy={name}")
+    begun = [anchor for anchor in anchors if anchor.startswith(name)]
+    near = begun or get_close_matches(name, [*anchors], n=1, cutoff=0.6)
+    if near and "/" not in name:
+        raise UserError(f"no policy '{name}'. Did you mean '{near[0]}'?")

@@ -1,0 +1,1 @@
+"""The mathematics of the rewards, one module per idea."""

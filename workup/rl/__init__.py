@@ -1,0 +1,1 @@
+"""Mechanics of reinforcement learning that know no model: rollouts, samples, credit, tree search."""

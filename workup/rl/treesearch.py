@@ -1,0 +1,304 @@
+"""Monte Carlo tree search over encounters (ProMed's Algorithm 2): which questions lead to a trajectory of high reward R?
+
+A node is an action and what came back. Selection goes down by UCT, expansion draws the next actions from the doctor, and each
+new one is played to the end: that episode's R is back-propagated. All that a search waits for at one time, it asks for at one
+time, and trees grow side by side, so that a local model or an endpoint sees many requests at once.
+
+Where Algorithm 2 leaves off or could not search (PM-8): an iteration expands and simulates up to `width` children, since one
+at a time no tree of 5 iterations ever gets below its first level (`expand=1` is that literal search); the greedy trajectory
+comes first; a subtree that holds nothing new is not selected again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite, log, sqrt
+
+from workup.case import Case
+from workup.episode import Ending, Episode, Message, Score, Turn
+from workup.errors import RolloutError, WorkupError
+from workup.ports import Act, Doctor, Environment, Sampling, Value
+from workup.rl.rollout import Job, Play, ended, rollout, seed_key, take_turn
+from workup.text import normalise
+
+EPSILON = 1e-6  # Eq. 16's ε: every child is simulated as soon as it exists, so that it decides nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far one search goes; the defaults are ProMed's (H.1).
+
+    `exploration` is UCT's c; `width` how many actions are drawn at a node, `expand` how many of them in one iteration (all, by
+    default); nodes with `depth` actions are not expanded further (how long an episode may be, the environment says). The search
+    is over after the greedy trajectory where that one's R is at least `enough`.
+    """
+
+    exploration: float = 2.2
+    width: int = 8
+    iterations: int = 5
+    depth: int = 10
+    expand: int | None = None
+    enough: float = inf
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One action at the end of its past, with N and W; the root has no turn.
+
+    `times` counts how often the action was drawn, `drawn` how many actions were drawn after it; `failure` says why it could
+    not be simulated. A `closed` node has nothing new below it.
+    """
+
+    turn: Turn | None = None
+    place: tuple[int, ...] = ()
+    children: list[Node] = field(default_factory=list)
+    visits: int = 0
+    total: float = 0.0
+    times: int = 1
+    drawn: int = 0
+    closed: bool = False
+    failure: str = ""
+
+    @property
+    def mean(self) -> float:
+        """R̄; 0 before the first visit."""
+        return self.total / self.visits if self.visits else 0.0
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One simulated episode with its R, and the node whose simulation it was."""
+
+    episode: Episode
+    score: Score
+    node: Node
+
+
+@dataclass(slots=True, eq=False)
+class Tree:
+    """What a search has seen: every completed trajectory in the order of the simulations, the greedy one first.
+
+    `failures` are the reasons of branches that failed; `calls` counts how often the doctor was asked to act.
+    """
+
+    job: Job
+    opening: tuple[Message, ...]
+    root: Node = field(default_factory=Node)
+    trajectories: list[Trajectory] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    calls: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Actions on the way to the deepest node: 1 is best-of-n, no search."""
+        return max(len(node.place) for node in self.root.walk())
+
+    def best(self, fit: Callable[[Trajectory], bool] = lambda trajectory: True) -> Trajectory | None:
+        """The trajectory of highest R among those that are `fit` (answer-correct, for Algorithm 2), the earliest of equals."""
+        return max(filter(fit, self.trajectories), key=lambda trajectory: trajectory.score.total, default=None)
+
+    def show(self) -> str:
+        """One line per node, indented: N, R̄ and the action."""
+        return "\n".join(
+            f"{'  ' * len(node.place)}{node.visits} {node.mean:+.3f} {node.turn.completion.text if node.turn else 'start'}"
+            + (f"  [{node.failure}]" if node.failure else "")
+            for node in self.root.walk()
+        )
+
+
+def uct(parent: Node, child: Node, exploration: float) -> float:
+    """R̄(n') + c·√(log N(n) / (N(n') + ε)) (Eq. 16)."""
+    return child.mean + exploration * sqrt(log(parent.visits) / (child.visits + EPSILON))
+
+
+@dataclass(frozen=True)
+class TreeSearch:
+    """Grows trees for a doctor in an environment, whose trajectories `value` measures; `play` says how actions are sampled.
+
+    A tree depends on its job, the doctor and these settings alone, whatever grows beside it.
+    """
+
+    environment: Environment
+    doctor: Doctor
+    value: Value
+    search: Search = field(default_factory=Search)
+    play: Play = field(default_factory=Play)
+
+    async def grow(self, job: Job) -> Tree:
+        """The tree of one case. A RolloutError ends its branch; the tree may end up without any trajectory."""
+        tree, doctor = Tree(job, self.environment.open(job.case)), _Counting(self.doctor)
+        growth = _Growth(replace(self, doctor=doctor), tree)
+        await growth.greedy()
+        if not any(trajectory.score.total >= self.search.enough for trajectory in tree.trajectories):
+            for _ in range(self.search.iterations):
+                await growth.iterate()
+        tree.calls = doctor.calls
+        return tree
+
+    async def grow_all(self, jobs: Sequence[Job], concurrency: int = 64) -> list[Tree]:
+        """The trees of `jobs` in their order, at most `concurrency` growing at a time.
+
+        A tree has up to `width` episodes in flight: a local policy should keep that many transcripts for each tree
+        (`max_batch`), or it computes their prompts again in every turn.
+        """
+        limit = asyncio.Semaphore(concurrency)
+
+        async def one(job: Job) -> Tree:
+            async with limit:
+                return await self.grow(job)
+
+        return list(await asyncio.gather(*map(one, jobs)))
+
+
+class _Counting:
+    def __init__(self, doctor: Doctor) -> None:
+        self.doctor, self.calls = doctor, 0
+
+    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        self.calls += 1
+        return await self.doctor.act(case, opening, past, sampling)
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """One tree in the making. A path is the nodes from the root down."""
+
+    by: TreeSearch
+    tree: Tree
+
+    async def greedy(self) -> None:
+        """Temperature 0 from the start: the first child of the root."""
+        root, play = self.tree.root, replace(self.by.play, temperature=0.0)
+        episode = await rollout(self.tree.job, self.by.environment, self.by.doctor, play)
+        root.drawn = 1
+        if not episode.turns:
+            self.tree.failures.append(episode.reason)
+            self._close([root])
+            return
+        child = self._attach(root, episode.turns[0], over=len(episode.turns) == 1)
+        self._record([root, child], *await self._valued(episode))
+
+    async def iterate(self) -> None:
+        """One expansion that found something new, and the simulations of all that it found."""
+        new: list[Node] = []
+        path = [self.tree.root]
+        while not self.tree.root.closed and not new:
+            path = self._select()
+            new = await self._expand(path)
+        simulated = await asyncio.gather(*(self._simulate([*path, child]) for child in new))
+        for child, outcome in zip(new, simulated, strict=True):
+            self._record([*path, child], *outcome)
+
+    def _select(self) -> list[Node]:
+        """Down by UCT to the first node that is not fully expanded; there is one below every node that is not closed."""
+        path = [self.tree.root]
+        while (node := path[-1]).drawn >= self.by.search.width:
+            open_ = [child for child in node.children if not child.closed]
+            path.append(max(open_, key=lambda child: uct(node, child, self.by.search.exploration)))
+        return path
+
+    async def _expand(self, path: Sequence[Node]) -> list[Node]:
+        """Draws the next actions after `path`, equal ones merged; the children that are new."""
+        search, node = self.by.search, path[-1]
+        count = min(search.expand or search.width, search.width - node.drawn)
+        turns = await asyncio.gather(*(self._draw(path, node.drawn + k) for k in range(count)))
+        node.drawn += count
+        known = {_identity(child.turn): child for child in node.children if child.turn is not None}
+        new: list[Node] = []
+        for turn in turns:
+            if isinstance(turn, str):
+                self.tree.failures.append(turn)
+            elif (twin := known.get(_identity(turn))) is not None:
+                twin.times += 1
+            else:
+                over = turn.observation.done or len(path) == self.by.environment.max_turns
+                new.append(self._attach(node, turn, over))
+                known[_identity(turn)] = new[-1]
+        self._close(path)
+        return new
+
+    def _attach(self, node: Node, turn: Turn, over: bool) -> Node:
+        place = (*node.place, len(node.children))
+        child = Node(turn, place, closed=over or len(place) >= self.by.search.depth)
+        node.children.append(child)
+        return child
+
+    async def _draw(self, path: Sequence[Node], number: int) -> Turn | str:
+        """The `number`-th action after `path`, or why there is none."""
+        job = self._job("draw", path[-1], number)
+        by, tree = self.by, self.tree
+        try:
+            return await take_turn(job, by.environment, by.doctor, by.play, tree.opening, _turns(path))
+        except RolloutError as error:
+            return _reason(error)
+
+    async def _simulate(self, path: Sequence[Node]) -> tuple[Episode, Score | None, str]:
+        """Plays on from the end of `path`, if it is not an end itself."""
+        *past, last = _turns(path)
+        case, opening, by = self.tree.job.case, self.tree.opening, self.by
+        if not last.observation.done:
+            job = self._job("simulate", path[-1])
+            episode = await rollout(job, by.environment, by.doctor, by.play, (*past, last))
+        else:
+            try:
+                episode = ended(case, opening, past, last)
+            except RolloutError as error:
+                episode = Episode(case, opening, tuple(past), Ending.FAILED, _reason(error))
+        return await self._valued(episode)
+
+    async def _valued(self, episode: Episode) -> tuple[Episode, Score | None, str]:
+        """The episode with its R, or with the reason why it has none."""
+        if episode.ending is Ending.FAILED:
+            return episode, None, episode.reason
+        try:
+            score = await self.by.value(episode)
+        except RolloutError as error:
+            return episode, None, _reason(error)
+        if not isfinite(score.total):
+            raise WorkupError(f"case {episode.case.id}: R is {score.total}")
+        return episode, score, ""
+
+    def _record(self, path: Sequence[Node], episode: Episode, score: Score | None, failure: str) -> None:
+        """Back-propagation (Eqs. 20–22), or the branch's failure."""
+        node = path[-1]
+        if score is None:
+            node.failure, node.closed = failure, True
+            self.tree.failures.append(failure)
+        else:
+            self.tree.trajectories.append(Trajectory(episode, score, node))
+            for passed in path:
+                passed.visits += 1
+                passed.total += score.total
+        self._close(path[:-1])
+
+    def _close(self, path: Sequence[Node]) -> None:
+        for node in reversed(path):
+            node.closed = node.drawn >= self.by.search.width and all(child.closed for child in node.children)
+
+    def _job(self, *parts: object) -> Job:
+        keys = [part.place if isinstance(part, Node) else part for part in parts]
+        return Job(self.tree.job.case, seed_key(self.tree.job.key, *keys))
+
+
+def _reason(error: RolloutError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _turns(path: Sequence[Node]) -> list[Turn]:
+    return [node.turn for node in path if node.turn is not None]
+
+
+def _identity(turn: Turn | None) -> tuple[str, ...]:
+    """What makes two draws the same action: what was asked for or answered, whatever was thought before; else the text."""
+    if turn is None:
+        return ()
+    names = tuple(map(normalise, turn.action.content))
+    return (turn.action.kind, *names) if any(names) else ("", turn.completion.text)

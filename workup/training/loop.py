@@ -1,0 +1,592 @@
+"""The one training loop: a method's stages, whether they imitate, explore, prefer or reinforce, and evaluations in between.
+
+Everything a run does follows from its settings and seed, and every phase leaves a mark in the run folder when it is done; so a
+run that was killed at any moment goes on from its last checkpoint and ends as it would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from workup import policies
+from workup.case import Source
+from workup.cases import open_source
+from workup.cases.balance import balanced
+from workup.cases.order import Order
+from workup.engines.trl.settings import PreferenceSettings, TuningSettings
+from workup.environments.questioning import told_at_outset
+from workup.errors import UserError
+from workup.evaluation.examination import Examination, Player, examine, playing
+from workup.evaluation.loop import anchors
+from workup.methods import load
+from workup.models import warm
+from workup.models.endpoint import ENDPOINT
+from workup.policies.unseen import counted, recorded, refuse_met
+from workup.ports import (
+    DOCTOR,
+    LIVE,
+    REFERENCE,
+    Demonstration,
+    Environment,
+    Explore,
+    Imitate,
+    Instruments,
+    Method,
+    Model,
+    Prefer,
+    Rehearse,
+    Reinforce,
+    Scorer,
+)
+from workup.report.live import Live
+from workup.rl.rollout import TokenDoctor
+from workup.roles import Staff
+from workup.runs import Record, Run, versions
+from workup.runs.folder import free
+from workup.runs.summary import summarise
+from workup.settings import Settings, build, merge, revised
+from workup.training.collect import Collection, Share, Step, metrics
+from workup.training.search import Exploration, kept, pairs, searched, told
+
+if TYPE_CHECKING:
+    from workup.engines.trl.engine import TrlEngine
+    from workup.models.local import LocalPolicy
+
+LOOKED_AT = 20  # training cases that are looked at before anything is written
+UNTRAINED, TRAINED = "untrained", "trained"
+RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")  # safetensors' and torch's words for it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings resolved into parts. Making one checks what a user can get wrong, before anything is written."""
+
+    settings: Settings
+    method: Method
+    source: Source
+    staff: Staff
+    options: Any  # the method's own settings
+
+    @classmethod
+    def of(cls, settings: Settings, account: str) -> Plan:
+        method = load(settings.method)
+        if settings.policy.startswith(ENDPOINT):
+            raise UserError(f"'{settings.policy}' cannot be trained: its weights are elsewhere ({policies.TRAINABLE})")
+        policies.check(settings.policy, forms=policies.TRAINABLE)
+        options = build(method.settings, settings.reward, prefix="reward")
+        source = open_source(settings.cases, split=settings.split, strict=settings.strict)
+        if not len(source.train):
+            raise UserError(f"{source.name} holds no training case")
+        if (share := getattr(options, "share", None)) is not None:  # methods of the questioning environment have it
+            source = told_at_outset(source, share, settings.seed)
+        environment, measures = method.environment(source, options), settings.evaluation.measures
+        staff = Staff(settings, source, environment, account, measures)
+        plan = cls(settings, method, source, staff, options)
+        # What a source cannot give shows here, and not after the warm start.
+        _ = plan.examination
+        for stage in plan.method.stages(options):
+            if isinstance(stage, Reinforce):
+                for place in range(min(LOOKED_AT, len(source.train))):
+                    stage.fits(source.train[place])
+        if settings.balance:
+            balanced(source.train, power=settings.balance, seed=settings.seed)
+        return plan
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.yaml holds: every setting, defaults included."""
+        own = {"roles": self.staff.roles, "reward": self.options.model_dump(mode="json")}
+        return {**self.settings.model_dump(mode="json"), **own}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the method has to say of its settings, and whether the policy is its own judge."""
+        told: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
+        own = policies.own_judges([self.settings.policy], self.settings)
+        return (*(told(self.options) if told else ()), *own)
+
+    def introduced(self) -> list[str]:
+        """What is said at the start: which cases are taken, whether the policy knows them, the method's notes.
+
+        Raises UserError where the policy was trained on cases that it is to be evaluated on.
+        """
+        s, played = self.settings, self.examination.played
+        met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
+        default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
+        trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
+        tested = counted(self.source, len(played), s.split)
+        return [f"cases   trained on {trained}", f"cases   evaluated on {tested}", *met, *self.notes]
+
+    @property
+    def environment(self) -> Environment:
+        return self.staff.environment
+
+    @property
+    def scoring(self) -> Reinforce | Explore | None:
+        """The last stage with a reward, which scores the evaluations."""
+        stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce | Explore)]
+        return stages[-1] if stages else None
+
+    @property
+    def examination(self) -> Examination:
+        """What every doctor of the run is put through; UserError when the source holds no test case."""
+        stage, s = self.scoring, self.settings
+        return Examination.of(
+            self.source,
+            self.environment,
+            self.staff.judge,
+            s.evaluation,
+            self.staff.measuring,
+            reward=stage.reward if stage else None,
+            max_tokens=s.max_tokens,
+            seed=s.seed,
+            concurrency=s.concurrency,
+            max_failed=s.max_failed,
+        )
+
+    def open_policy(self) -> LocalPolicy:
+        """The policy before any training; UserError when there is none of this name."""
+        import torch
+
+        from workup.models.local import LocalPolicy, load
+        from workup.models.tiny import build as build_tiny
+
+        s = self.settings
+        torch.set_num_threads(s.threads)
+        if s.policy == policies.TINY:
+            model, tokenizer = build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
+        else:
+            model, tokenizer = load(policies.path(s.policy), dtype=s.dtype)
+        return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
+
+
+def start(settings: Settings, out: Path, live: Live) -> Run:
+    """Trains into the new folder `out` and returns the finished run.
+
+    Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
+    """
+    free(out)
+    account = _account()
+    plan = Plan.of(settings, account)
+    notes = plan.introduced()
+    from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
+
+    state, policy = PartialState(cpu=not cuda()), plan.open_policy()
+    if state.is_main_process:
+        command = shlex.join(["workup", *sys.argv[1:]])
+        told = {"notes": list(plan.notes)} if plan.notes else {}
+        config = {"account": account, "trained_before": recorded(settings.policy), **told, **plan.config}
+        Run.create(out, config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
+        for note in notes:
+            live.note(note)
+    state.wait_for_everyone()
+    return _go_on(out, plan, policy, live)
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted run and returns it finished; a finished one is returned as it is.
+
+    `changes` are settings that may change in between (`settings.revised`); the run records them.
+    """
+    with Run.open(path) as run:
+        plan = Plan.of(revised(Settings, run.settings, changes or {}), run.account)
+        if run.summary and run.report.exists():
+            live.note(f"{path} is finished")
+            return run
+    return _go_on(path, plan, plan.open_policy(), live, changes or {})
+
+
+def _go_on(
+    path: Path,
+    plan: Plan,
+    policy: LocalPolicy,
+    live: Live,
+    changes: Mapping[str, Any] | None = None,
+) -> Run:
+    from accelerate import PartialState
+
+    run = Run.open(path)
+    plan.staff.desk.named(path)
+    main = PartialState(cpu=not cuda()).is_main_process
+    alone = run.alone() if main else nullcontext()
+    with alone, _refusals(path), closing(plan.staff):
+        if changes and main:
+            run.revise(merge(run.settings, changes), changes)
+        for note in plan.source.notes if main else ():
+            live.note(note)
+        Training(run, plan, policy, live).run()
+    return run
+
+
+def _account() -> str:
+    """A new run's name in the ledger, the same in all its processes."""
+    name = [token_hex(8)]
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from accelerate import PartialState
+        from accelerate.utils import broadcast_object_list
+
+        PartialState(cpu=not cuda())
+        broadcast_object_list(name)
+    return name[0]
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """A disk that refuses a checkpoint, told in one line: torch and safetensors wrap the system's error in their own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        refused = error.errno in DISK if isinstance(error, OSError) else WRITER.search(str(error))
+        if not refused:
+            raise
+        raise UserError(
+            f"cannot write {path}: the disk is full or sealed; make room, then type `workup resume {path}`"
+        ) from error
+
+
+def cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@contextmanager
+def _interruptible(engine: TrlEngine) -> Iterator[None]:
+    """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then KeyboardInterrupt raised.
+
+    A second Ctrl-C stops at once.
+    """
+    asked: list[int] = []
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        engine.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    catching = threading.current_thread() is threading.main_thread()
+    if catching:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        if catching:
+            signal.signal(signal.SIGINT, before)
+    if asked or engine.stopped:
+        raise KeyboardInterrupt
+
+
+class Training:
+    """One run in progress. With several processes each has one; only the main one writes."""
+
+    def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
+        self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
+        self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
+        self._clock("")
+        self.engine = self._make_engine()
+
+    def run(self) -> None:
+        """Does every phase that is not done yet, then writes summary and report."""
+        label, steps = UNTRAINED, 0
+        for stage in self.plan.method.stages(self.plan.options):
+            if isinstance(stage, Explore):
+                self._explore(stage)
+            elif isinstance(stage, Imitate) and stage.size is None:
+                if self._warm_steps and self.settings.evaluation.untrained:
+                    self._evaluate(label)  # the base model, beside what a warm start makes of it
+                made = self._imitate(stage)
+                label = stage.name if made else label
+                steps += made
+            else:
+                if isinstance(stage, Reinforce):
+                    self._scorers(stage)  # before the stage's checkpoints change the weights that a reference keeps
+                self._evaluate(label)
+                steps += self._train(stage)
+                label = stage.name
+        if self.engine.is_main:
+            self.engine.save(self.disk.policy)
+        self._evaluate(TRAINED)
+        if self.engine.is_main:
+            self._finish(steps)
+
+    # --- phases ---
+
+    def _imitate(self, stage: Imitate) -> int:
+        """The supervised warm start: by default for policies that know nothing, that is the tiny one. Returns its steps."""
+        s, steps = self.settings, self._warm_steps
+        folder = self.disk.checkpoints / "warm-start"
+        store = warm.Store(folder, self._recipe(stage)) if s.policy == policies.TINY else None
+        if steps and store is not None and self._taken(store, stage.name):
+            return steps
+        self._begin(stage.name, "imitate", steps)
+        with _interruptible(self.engine):
+            self.engine.imitate(self._demonstrations(stage), steps)
+        if steps and store is not None and self.engine.is_main:
+            store.save(self.policy.model, self.policy.tokenizer)
+        return steps
+
+    @property
+    def _warm_steps(self) -> int:
+        s = self.settings
+        warms = s.policy == policies.TINY if s.warm_start is None else s.warm_start
+        return s.sft.steps if warms else 0
+
+    def _taken(self, store: warm.Store, name: str) -> bool:
+        """Whether the warm start could be taken from an identical earlier run, by all processes."""
+        if not all(self.engine.gather([store.found])):
+            return False
+        model = self.policy.model
+        before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        why = store.load_into(model)
+        if all(self.engine.gather([not why])):
+            self.engine.imitate((), 0)
+            if self.engine.is_main:
+                store.adopt()
+                self.live.note(f"✓ {name}: taken from an identical earlier run")
+            return True
+        model.load_state_dict(before)
+        if self.engine.is_main:
+            store.discard()
+            self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
+        return False
+
+    def _explore(self, stage: Explore) -> None:
+        """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
+        plan, disk, s = self.plan, self.disk, self.settings
+        exploration = Exploration(stage, plan.source.train, plan.environment, s, self._instruments(stage)())
+        logged = sum(line["stage"] == stage.name for line in disk.metrics())
+        first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
+        disk.refuse_lost(stage.name, first - 1)
+        self._clock(stage.name)
+        self.policy.refresh()
+        if self.engine.is_main:
+            self.live.stage(stage.name, exploration.total, done=exploration.before(first), unit="case")
+        for step in range(first, exploration.steps + 1):
+            found = searched(disk, stage.name, step)
+            mine = [case for case in exploration.step(step)[self.engine.rank :: self.engine.world] if case.id not in found]
+            with self._written(exploration.before(step) + len(found)) as write:
+                asyncio.run(exploration.search(self.policy, step, mine, write))
+            if self.engine.is_main:
+                self._log(step, told(disk, stage.name, step, s.max_failed), shown=exploration.before(step + 1))
+        self.engine.gather(())  # nobody reads what was kept before it is written
+
+    @contextmanager
+    def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
+        """Writes each case's records as they come, `done` cases being there; those of several processes at the end."""
+        mine: list[Record] = []
+
+        def write(records: list[Record]) -> None:
+            nonlocal done
+            done += 1
+            self.disk.write(records)
+            self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
+
+        if self.engine.world == 1:
+            yield write
+            return
+        yield mine.extend
+        records = [record for share in self.engine.send_to_main(mine) for record in share]
+        if self.engine.is_main:
+            self.disk.write(records)
+
+    def _train(self, stage: Imitate | Rehearse | Prefer | Reinforce) -> int:
+        """A stage that every policy goes through. Returns its steps."""
+        s, source = self.settings, self.plan.source
+        if isinstance(stage, Reinforce):
+            return self._reinforce(stage)
+        if isinstance(stage, Prefer):
+            found = pairs(self.disk, stage.of)
+            return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
+        if isinstance(stage, Rehearse):
+            samples = kept(self.disk, stage.of)
+            return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
+        size = min(stage.size or len(source.train), len(source.train))
+        return self._learn(
+            stage.name, s.tuning, size, lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index)
+        )
+
+    def _learn(self, name: str, how: TuningSettings | PreferenceSettings, size: int, get: Callable[[int], Any]) -> int:
+        """Goes through data of `size` pieces in a random order, `how.epochs` times."""
+        rank, world = self.engine.rank, self.engine.world
+        batch = max(world, min(how.batch, size))
+        steps = math.ceil(how.epochs * size / batch)
+        order = Order(size, self.settings.seed)
+        places = (range(start + rank, start + batch, world) for start in range(0, steps * batch, batch))
+        batches = ([get(order[place]) for place in mine] for mine in places)
+        kind = "prefer" if isinstance(how, PreferenceSettings) else "tune"
+        fit: Callable[[Any, int], None] = getattr(self.engine, kind)
+        self._begin(name, kind, steps)
+        with _interruptible(self.engine):
+            fit(batches, steps)
+        return steps
+
+    def _reinforce(self, stage: Reinforce) -> int:
+        self._begin(stage.name, "reinforce", self.settings.steps)
+        plan, share = self.plan, Share(self.engine.rank, self.engine.world)
+        loop = Collection(stage, plan.source, plan.environment, self.settings, share, self._keep, self._instruments(stage))
+        with _interruptible(self.engine):
+            self.engine.reinforce(loop.collect, self.settings.steps)
+        return self.settings.steps
+
+    def _evaluate(self, label: str) -> None:
+        """Plays the test cases with the policy as it is now, unless an earlier session has."""
+        if self.engine.is_main:
+            self._examine(playing(TokenDoctor(self.policy)), label)
+
+    def _examine(self, player: Player, label: str) -> None:
+        examination = replace(self.plan.examination, scorers=self._known_scorers(), models=self._models())
+        if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
+            return
+        self.policy.refresh()
+        self.live.stage(f"evaluate {label}", examination.total, unit="episode")
+        examine(
+            self.disk,
+            examination,
+            player,
+            label,
+            lambda so_far: self.live.step({**so_far, **self.plan.staff.spent}),
+        )
+
+    def _finish(self, steps: int) -> None:
+        from workup.report import build as build_report  # matplotlib takes a second to load
+
+        if self.settings.evaluation.anchors:
+            for label, doctor in anchors(self.plan.source, self.plan.environment, self.settings.seed).items():
+                self._examine(playing(doctor), label)
+        seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
+        summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
+        build_report(self.disk)
+        self.live.table(summary)
+        for note in self.plan.staff.notes:
+            self.live.note(note)
+        self.live.note(f"report  {self.disk.report}")
+        self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
+
+    # --- parts ---
+
+    def _make_engine(self) -> TrlEngine:
+        from workup.engines.trl.engine import TrlEngine
+
+        return TrlEngine(self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True)
+
+    def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
+        """What the stage's reward asks, made where the stage begins: with the weights that it starts from."""
+        if stage.name not in self.scorers:
+            self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
+        return self.scorers[stage.name]
+
+    def _instruments(self, stage: Reinforce | Explore) -> Callable[[], Instruments]:
+        scorers = self._scorers(stage)
+        return lambda: Instruments(self.plan.staff.judge, self.engine.gather, scorers, self._models())
+
+    def _models(self) -> Mapping[str, Model]:
+        """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
+        from workup.models.chat import LocalChat
+
+        # A new one each time: it remembers what it has read with the weights of that time.
+        return {DOCTOR: LocalChat(self.policy.model, self.policy.tokenizer, "the policy"), **self.plan.staff.models}
+
+    def _scorer(self, name: str) -> Scorer:
+        from workup.models.scorer import LocalScorer
+
+        makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
+        return makers[name](self.policy)
+
+    def _scoring(self) -> float:
+        """The seconds that this process's scorers have taken so far."""
+        return sum(scorer.seconds for found in self.scorers.values() for scorer in found.values())
+
+    def _known_scorers(self) -> Mapping[str, Scorer]:
+        """What the evaluations' reward asks: the newest of each kind, or one of the present weights."""
+        stage = self.plan.scoring
+        known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
+        return {name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())}
+
+    def _recipe(self, stage: Imitate) -> str:
+        """What the warm start of a tiny policy depends on.
+
+        Demonstrations from the whole of it tell the teacher, the environment and the cases, so that
+        methods which teach the same share what was learned.
+        """
+        s, source = self.settings, self.plan.source
+        total = s.sft.steps * s.sft.batch
+        told = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
+        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(told)]
+        tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
+        made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
+        # What decides how the same sums are rounded, or how a gradient is cut.
+        how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
+        libraries = [version(name) for name in ("torch", "transformers", "trl", "peft")]
+        where = (self.engine.world, self.policy.device.type, libraries)
+        return repr((stage.name, made, how, where, tokenizer, shown))
+
+    def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
+        """This process's share of each batch."""
+        s, index = self.settings, 0
+        while True:
+            mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
+            yield [stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine]
+            index += s.sft.batch
+
+    def _begin(self, name: str, kind: str, total: int) -> None:
+        """Opens a stage in the live view and drops from the folder what its last checkpoint does not know."""
+        self._clock(name)
+        done = self.engine.done(kind)
+        if self.engine.is_main:
+            self.disk.truncate_after(name, done)
+            if kind == "reinforce":
+                self.disk.refuse_lost(name, done)
+            if total:
+                self.live.stage(name, total, done=done)
+
+    def _clock(self, name: str) -> None:
+        """What is logged from here on belongs to the stage `name`, and took its time from now."""
+        self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
+        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
+
+    def _keep(self, step: Step) -> None:
+        """Writes a step's episodes before its update: one that is killed in between is played and written again."""
+        records = [record for share in self.engine.send_to_main(step.records) for record in share]
+        self.collected = step.metrics if self.engine.world == 1 else metrics(records)
+        if self.engine.is_main:
+            self.disk.write(records)
+
+    def _on_step(self, step: int, update: Mapping[str, float]) -> None:
+        """Called by the engine after every update."""
+        self._log(step, {**self.collected, **update})
+
+    def _log(self, step: int, figures: Mapping[str, Any], shown: int | None = None) -> None:
+        """Logs a step, and shows it, as step `shown` if that is another."""
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        scored, self.scored = self.scored, self._scoring()
+        line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
+        if self.scored > scored:
+            line["scoring_seconds"] = self.scored - scored
+        if tokens := line.get("tokens"):
+            line["tokens_per_second"] = tokens / seconds
+        if self.engine.is_main:
+            self.disk.log(line)
+            place = step if shown is None else shown
+            self.live.step({**line, "step": place, **self.plan.staff.spent})

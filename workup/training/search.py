@@ -1,0 +1,174 @@
+"""An Explore stage: training cases are searched side by side with the policy as it is, and what the stage chooses is kept.
+
+What is kept lies in the run's episodes.sqlite: in phase "search" one episode per case, the first that was played, with the
+figures of the search among its measures; in phases "chosen" and "rejected" what later stages learn from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workup.case import Case
+from workup.cases.order import Order
+from workup.episode import Ending, Episode, Sample, Score
+from workup.errors import RolloutError, UserError
+from workup.judges.verdicts import Verdicts
+from workup.metrics.measures import measure
+from workup.ports import (
+    LIVE,
+    Choice,
+    Environment,
+    Explore,
+    Found,
+    Instruments,
+    Pair,
+    Policy,
+    Sampling,
+    Trial,
+    alone,
+)
+from workup.rl.rollout import TokenDoctor, check_failures, seed_key
+from workup.rl.samples import imitated, spoken
+from workup.runs import Record, Run
+from workup.settings import Settings
+from workup.training.collect import mean
+
+SEARCH, CHOSEN, REJECTED = "search", "chosen", "rejected"
+FIGURES = ("kept", "right", "trials", "failures", "depth", "calls")
+
+
+class Exploration:
+    """The searches of one stage. A case's search depends on policy, settings and case alone, whatever runs beside it."""
+
+    def __init__(
+        self,
+        stage: Explore,
+        cases: Sequence[Case],
+        environment: Environment,
+        settings: Settings,
+        instruments: Instruments,
+    ) -> None:
+        self.stage, self.environment, self.settings, self.instruments = stage, environment, settings, instruments
+        self.total = min(stage.cases or len(cases), len(cases))
+        order = Order(len(cases), settings.seed)
+        self.cases = [cases[order[place]] for place in range(self.total)]
+        # Trees hold several episodes in flight each.
+        self.at_once = max(1, settings.concurrency // 4)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.total // self.at_once)
+
+    def step(self, number: int) -> list[Case]:
+        """The cases of step `number` ≥ 1: those that are searched side by side."""
+        return self.cases[(number - 1) * self.at_once : number * self.at_once]
+
+    def before(self, step: int) -> int:
+        """How many cases come before those of step `step`."""
+        return min((step - 1) * self.at_once, self.total)
+
+    async def search(self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]) -> None:
+        """Searches `cases` of step `step`; `keep` receives a case's records as soon as its search is over."""
+        verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
+        if LIVE in self.instruments.scorers:
+            self.instruments.scorers[LIVE].refresh()
+        # Each process searches cases of its own, one at a time: there is no batch to gather.
+        instruments = replace(self.instruments, judge=verdicts, gather=alone)
+
+        async def value(episode: Episode) -> Score:
+            settled, correct = await verdicts.settle(episode)
+            if correct is None:
+                raise RolloutError(settled.reason)
+            return (await self.stage.reward(((episode,),), instruments))[0][0]
+
+        async def one(case: Case) -> None:
+            s = self.settings
+            key = seed_key(self.stage.name, s.seed, case.id)
+            sampling = Sampling(self.environment.stop, s.max_tokens, s.temperature, key)
+            found = await self.stage.search(case, self.environment, doctor, value, sampling)
+            judged = [(await verdicts.settle(episode))[1] for episode, _ in found.scored]
+            trials = [Trial(e, score, bool(correct)) for (e, score), correct in zip(found.scored, judged, strict=True)]
+            keep(self._records(step, case, found, trials))
+
+        await asyncio.gather(*map(one, cases))
+
+    def _records(self, step: int, case: Case, found: Found, trials: Sequence[Trial]) -> list[Record]:
+        choice = self.stage.choose(trials)
+        figures = _figures(found, trials, choice)
+        if trials:
+            first = self._record(SEARCH, step, 0, trials[0], figures)
+        else:
+            reason = found.failures[0] if found.failures else "the search played nothing"
+            failed = Episode(case, self.environment.open(case), (), Ending.FAILED, reason)
+            first = Record("policy", failed, phase=SEARCH, stage=self.stage.name, step=step, measures=figures)
+        chosen = [self._record(CHOSEN, step, k, trial) for k, trial in enumerate(choice.chosen)]
+        rejected = [self._record(REJECTED, step, k, trial) for k, trial in enumerate(choice.rejected)]
+        return [first, *chosen, *rejected]
+
+    def _record(self, phase: str, step: int, number: int, trial: Trial, figures: Mapping[str, float] | None = None) -> Record:
+        world = self.environment
+        own = measure(trial.episode, trial.correct, asks=world.asks, searches=world.searches)
+        return Record(
+            "policy",
+            trial.episode,
+            phase=phase,
+            stage=self.stage.name,
+            step=step,
+            sample=number,
+            correct=trial.correct,
+            score=trial.score,
+            measures={**own, **(figures or {})},
+        )
+
+
+def _figures(found: Found, trials: Sequence[Trial], choice: Choice) -> dict[str, float]:
+    """One search in numbers; `right` is the share of its episodes whose answer is right."""
+    right = sum(trial.correct for trial in trials) / len(trials) if trials else 0.0
+    counts = (len(found.scored), len(found.failures), found.depth, found.calls)
+    return dict(zip(FIGURES, (float(bool(choice.chosen)), right, *map(float, counts)), strict=True))
+
+
+def searched(run: Run, stage: str, step: int) -> set[str]:
+    """The ids of the cases of a step whose search came to something."""
+    found = run.episodes(phase=SEARCH, stage=stage, step=step)
+    return {record.episode.case.id for record in found if record.episode.ending is not Ending.FAILED}
+
+
+def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
+    """A step in numbers: means over its cases, and over the chosen episodes.
+
+    Raises WorkupError when more than the share `max_failed` of the searches came to nothing.
+    """
+    first = list(run.episodes(phase=SEARCH, stage=stage, step=step))
+    check_failures([r.episode for r in first if r.episode.ending is Ending.FAILED], len(first), max_failed)
+    chosen = [record for record in run.episodes(phase=CHOSEN, stage=stage, step=step) if record.score]
+    return {
+        **{name: mean(record.measures.get(name) for record in first) for name in FIGURES},
+        "reward": mean(record.score.total for record in chosen if record.score),
+        "questions": mean(record.measures.get("questions") for record in chosen),
+    }
+
+
+def kept(run: Run, stage: str) -> list[Sample]:
+    """What `stage` chose, to imitate. Raises UserError when that is nothing."""
+    found = [imitated(record.episode) for record in run.episodes(phase=CHOSEN, stage=stage)]
+    return found or _nothing(stage, "no episode: not one answer was right")
+
+
+def pairs(run: Run, stage: str) -> list[Pair]:
+    """What `stage` chose, each with what it rejected for it. Raises UserError when there is no pair."""
+    rejected = {_place(record): record for record in run.episodes(phase=REJECTED, stage=stage)}
+    chosen = [record for record in run.episodes(phase=CHOSEN, stage=stage) if _place(record) in rejected]
+    found = [(spoken(record.episode), spoken(rejected[_place(record)].episode)) for record in chosen]
+    return found or _nothing(stage, "no pair: no case has both a right and a wrong answer")
+
+
+def _place(record: Record) -> tuple[str, int]:
+    return record.episode.case.id, record.sample
+
+
+def _nothing(stage: str, what: str) -> list[Any]:
+    raise UserError(f"stage '{stage}' kept {what}; search more cases or more often, or begin with a better policy")
