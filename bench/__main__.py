@@ -1,4 +1,6 @@
-"""`python -m bench [NAME …] [--json FILE]`: measures, prints one table, and exits 0 whatever it says."""
+"""`python -m bench [NAME …] [--json FILE]`: measures, prints one table, and exits 0 whatever it
+says.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,46 @@ from rich.console import Console
 
 from bench.figures import table
 
-NAMES = ("rollout", "step", "memory", "startup", "judging", "replies", "retrieval", "searching", "treesearch", "shapley", "gains")
+NAMES = (
+    "rollout",
+    "step",
+    "memory",
+    "startup",
+    "judging",
+    "replies",
+    "retrieval",
+    "searching",
+    "treesearch",
+    "shapley",
+    "gains",
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(NAMES)} (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"what to measure: {', '.join(NAMES)} (default: all)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"nothing called {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
-    warnings.simplefilter("ignore", FutureWarning)  # transformers' own, about names that TRL still uses
-    figures = [figure for name in arguments.names or NAMES for figure in import_module(f"bench.{name}").measure()]
+    warnings.simplefilter(
+        "ignore", FutureWarning
+    )  # transformers' own, about names that TRL still uses
+    figures = [
+        figure
+        for name in arguments.names or NAMES
+        for figure in import_module(f"bench.{name}").measure()
+    ]
     Console().print(table(figures))
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(f) | {"met": f.met} for f in figures], indent=1, ensure_ascii=False))
+        arguments.json.write_text(
+            json.dumps([asdict(f) | {"met": f.met} for f in figures], indent=1, ensure_ascii=False)
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,10 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: `ours` and `baseline` in `unit`, and whether `ratio` is on the right side of `target`."""
+    """One line of the table:
+
+    `ours` and `baseline` in `unit`, and whether `ratio` is on the right side of `target`.
+    """
 
     measure: str
     ours: float
@@ -35,12 +38,21 @@ def table(figures: Sequence[Figure]) -> Table:
     for f in figures:
         target = f"{'≥' if f.at_least else '≤'} {f.target:g}"
         verdict = "[green]yes[/]" if f.met else "[red]no[/]"
-        shown.add_row(f.measure, f"{f.ours:.3g} {f.unit}", f"{f.baseline:.3g} {f.unit}", f"{f.ratio:.2f}", target, verdict)
+        shown.add_row(
+            f.measure,
+            f"{f.ours:.3g} {f.unit}",
+            f"{f.baseline:.3g} {f.unit}",
+            f"{f.ratio:.2f}",
+            target,
+            verdict,
+        )
     return shown
 
 
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Each contestant's median seconds; they take turns (A B C A B C …), so that a slow minute slows them all alike."""
+    """Each contestant's median seconds; they take turns (A B C A B C …), so that a slow minute
+    slows them all alike.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():
         run()  # the first time pays for imports, caches and allocations

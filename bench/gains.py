@@ -1,9 +1,10 @@
 """C-MIG's reference scoring beside one prompt at a time.
 
-Eight cases with groups of eight episodes, each with three searches and a refinement. First with the tiny policy's size and
-lengths (a question of 8 tokens, evidence of 30, a refinement of 8); then on 0.6 M parameters with those of real text (190, 300
-in three passages, 60), once with all evidence different, once with six results per case that its 24 searches find, as
-episodes of one group do. One prompt at a time is a plain causal forward pass with a batch of one, and the output layer only
+Eight cases with groups of eight episodes, each with three searches and a refinement. First with the
+tiny policy's size and lengths (a question of 8 tokens, evidence of 30, a refinement of 8); then on
+0.6 M parameters with those of real text (190, 300 in three passages, 60), once with all evidence
+different, once with six results per case that its 24 searches find, as episodes of one group do.
+One prompt at a time is a plain causal forward pass with a batch of one, and the output layer only
 where an answer's token is predicted; values agree to 1e-5 per token.
 """
 
@@ -61,7 +62,9 @@ def measure() -> list[Figure]:
     ]
 
 
-def compare(policy: LocalPolicy, name: str, lengths: Lengths, results: int | None, target: float) -> Figure:
+def compare(
+    policy: LocalPolicy, name: str, lengths: Lengths, results: int | None, target: float
+) -> Figure:
     batch = [episode for index in range(CASES) for episode in group(index, lengths, results)]
     scorer = LocalScorer(policy)
 
@@ -72,7 +75,15 @@ def compare(policy: LocalPolicy, name: str, lengths: Lengths, results: int | Non
     apart = partial(one_by_one, policy, batch)
     agree(ours(), apart())
     seconds = race({"ours": ours, "apart": apart}, ROUNDS)
-    return Figure(name, seconds["ours"], seconds["apart"], "s", seconds["apart"] / seconds["ours"], target, True)
+    return Figure(
+        name,
+        seconds["ours"],
+        seconds["apart"],
+        "s",
+        seconds["apart"] / seconds["ours"],
+        target,
+        True,
+    )
 
 
 def group(index: int, lengths: Lengths, results: int | None) -> list[Searched]:
@@ -81,25 +92,40 @@ def group(index: int, lengths: Lengths, results: int | None) -> list[Searched]:
     opening = (Message("user", words(rng, lengths.question)),)
     probe = Probe(str(index), words(rng, ANSWER), opening)
     found = [f"\n{words(rng, lengths.evidence)}" for _ in range(results or GROUP * SEARCHES)]
-    picked = rng.integers(results, size=(GROUP, SEARCHES)) if results else np.arange(GROUP * SEARCHES).reshape(GROUP, SEARCHES)
-    return [Searched(probe, tuple(found[i] for i in row), f"\n{words(rng, lengths.refinement)}") for row in picked]
+    picked = (
+        rng.integers(results, size=(GROUP, SEARCHES))
+        if results
+        else np.arange(GROUP * SEARCHES).reshape(GROUP, SEARCHES)
+    )
+    return [
+        Searched(probe, tuple(found[i] for i in row), f"\n{words(rng, lengths.refinement)}")
+        for row in picked
+    ]
 
 
 async def together(scorer: LocalScorer, batch: Sequence[Searched]) -> list[LogitP]:
-    return list(await asyncio.gather(*(logit_p(scorer, one.probe, one.documents, one.refinement) for one in batch)))
+    return list(
+        await asyncio.gather(
+            *(logit_p(scorer, one.probe, one.documents, one.refinement) for one in batch)
+        )
+    )
 
 
 def one_by_one(policy: LocalPolicy, batch: Sequence[Searched]) -> list[LogitP]:
     made = []
     for one in batch:
         contexts = ((), *((text,) for text in (*one.documents, one.refinement)))
-        question, *rest = (separately(policy, one.probe, [context])[0] / ANSWER for context in contexts)
+        question, *rest = (
+            separately(policy, one.probe, [context])[0] / ANSWER for context in contexts
+        )
         made.append(LogitP(question, tuple(rest[:-1]), rest[-1]))
     return made
 
 
 def agree(ours: Sequence[LogitP], theirs: Sequence[LogitP]) -> None:
-    mine, others = ([[*one.rounds, one.refinement or 0.0] for one in side] for side in (ours, theirs))
+    mine, others = (
+        [[*one.rounds, one.refinement or 0.0] for one in side] for side in (ours, theirs)
+    )
     difference = np.abs(np.subtract(mine, others)).max()
     if difference > 1e-5:
         raise SystemExit(f"gains: packed and separate values differ by {difference}")

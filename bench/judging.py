@@ -1,8 +1,10 @@
-"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call, and cached look-ups.
+"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call,
+and cached look-ups.
 
-Two runs of the same steps, one with the exact judge, one with a language model behind a real server on loopback (a process of
-its own). Its answers arrive while other episodes still play; equal questions are asked once. The second pass over the same
-cases shows how much the cache saves, while the policy goes on changing.
+Two runs of the same steps, one with the exact judge, one with a language model behind a real server
+on loopback (a process of its own). Its answers arrive while other episodes still play; equal
+questions are asked once. The second pass over the same cases shows how much the cache saves, while
+the policy goes on changing.
 """
 
 from __future__ import annotations
@@ -54,14 +56,24 @@ def measure() -> list[Figure]:
         rate = lookups(desk)
         desk.close()
     return [
-        Figure("first epoch with a judge of 300 ms", judged[0], plain[0], "s", judged[0] / plain[0], 1.2, False),
+        Figure(
+            "first epoch with a judge of 300 ms",
+            judged[0],
+            plain[0],
+            "s",
+            judged[0] / plain[0],
+            1.2,
+            False,
+        ),
         Figure("judgements of later epochs without a call", saved, 1.0, "", saved, 0.9, True),
         Figure("cached look-ups", rate, 10_000.0, "/s", rate / 10_000, 1.0, True),
     ]
 
 
 class Counting:
-    """A language model as judge that notes, after each epoch, how often it was asked and how many calls that took."""
+    """A language model as judge that notes, after each epoch, how often it was asked and how many
+    calls that took.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self.desk, self.judge, self.times = desk, DiagnosisJudge(desk.open("endpoint:slow")), 0
@@ -79,9 +91,13 @@ class Counting:
 
 def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
     """Seconds of each epoch of a run that starts from the same warm start."""
-    settings = Settings(method="craft", max_tokens=8, batch=CASES, group=GROUP, steps=EPOCHS, lr=1e-3)
+    settings = Settings(
+        method="craft", max_tokens=8, batch=CASES, group=GROUP, steps=EPOCHS, lr=1e-3
+    )
     method, whole = load("craft"), open_clinic("s")
-    source = FixedSource("clinic:s", whole.train[:CASES], whole.test[:1], whole.items, whole.diagnoses, whole.phrases)
+    source = FixedSource(
+        "clinic:s", whole.train[:CASES], whole.test[:1], whole.items, whole.diagnoses, whole.phrases
+    )
     environment = Consultation(source.items, source.diagnoses)
     model, tokenizer = build(source, environment.phrases, TinySettings(), seed=1)
     times: list[float] = []
@@ -91,10 +107,23 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
         mark()
 
     engine = TrlEngine(LocalPolicy(model.eval(), tokenizer), settings, folder, on_step=on_step)
-    lessons = ([Teaching().demonstrate(whole, environment, 0, 16 * k + i) for i in range(16)] for k in range(LESSONS))
+    lessons = (
+        [Teaching().demonstrate(whole, environment, 0, 16 * k + i) for i in range(16)]
+        for k in range(LESSONS)
+    )
     engine.imitate(lessons, LESSONS)
-    stage = next(stage for stage in method.stages(method.settings()) if isinstance(stage, Reinforce))
-    collection = Collection(stage, source, environment, settings, Share(0, 1), lambda step: None, lambda: Instruments(judge))
+    stage = next(
+        stage for stage in method.stages(method.settings()) if isinstance(stage, Reinforce)
+    )
+    collection = Collection(
+        stage,
+        source,
+        environment,
+        settings,
+        Share(0, 1),
+        lambda step: None,
+        lambda: Instruments(judge),
+    )
     times[:] = [time.perf_counter()]
     engine.reinforce(collection.collect, settings.steps)
     return [after - before for before, after in pairwise(times)]
@@ -102,7 +131,9 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
 
 def lookups(desk: Desk) -> float:
     """Cached answers per second, asked for by concurrent tasks."""
-    requests = [Request("judge", "bench", (Message("user", f"{index % 500}"),)) for index in range(LOOKUPS)]
+    requests = [
+        Request("judge", "bench", (Message("user", f"{index % 500}"),)) for index in range(LOOKUPS)
+    ]
     model = desk.open("endpoint:slow")
 
     async def ask() -> float:

@@ -1,7 +1,8 @@
-"""Peak memory of a process that opens a source and looks at every one of its cases, at 1,000 and at 100,000 cases.
+"""Peak memory of a process that opens a source and looks at every one of its cases, at 1,000 and at
+100,000 cases.
 
-Each measurement is a fresh process without torch, which would make any growth look small. Files are written here in the
-layout that the loaders document; the clinic makes its cases on the spot.
+Each measurement is a fresh process without torch, which would make any growth look small. Files are
+written here in the layout that the loaders document; the clinic makes its cases on the spot.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def measure() -> list[Figure]:
     figures = []
     with TemporaryDirectory() as folder:
         for name, write in SOURCES.items():
-            few, many = (peak_of(write(Path(folder) / f"{name}-{count}", count), count) for count in (FEW, MANY))
+            few, many = (
+                peak_of(write(Path(folder) / f"{name}-{count}", count), count)
+                for count in (FEW, MANY)
+            )
             measure = f"memory, {MANY:,} cases of {name} beside {FEW:,}"
             figures.append(Figure(measure, many, few, "MiB", many / few, 1.1, False))
     return figures
@@ -35,7 +39,12 @@ def measure() -> list[Figure]:
 
 def peak_of(spec: str, count: int) -> float:
     """Peak memory in MiB of a fresh process that looks at `count` cases of `spec`."""
-    done = subprocess.run([sys.executable, "-m", "bench.memory", spec, str(count)], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.memory", spec, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return float(done.stdout)
 
 
@@ -56,13 +65,16 @@ def look(spec: str, count: int) -> None:
 def peak() -> float:
     """This process's peak resident memory in MiB.
 
-    Not from `getrusage` where it can be helped: Linux counts there what the parent held when it started this process.
+    Not from `getrusage` where it can be helped: Linux counts there what the parent held when it
+    started this process.
     """
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1 << 20 if sys.platform == "darwin" else 1 << 10
+    )
 
 
 def clinic(path: Path, count: int) -> str:
@@ -75,17 +87,36 @@ def jsonl(path: Path, count: int) -> str:
     from workup.cases.jsonl import write
 
     source = open_clinic("s")
-    write((source.train[i] for i in range(count)), path.with_suffix(".jsonl"), items=source.items, diagnoses=source.diagnoses)
+    write(
+        (source.train[i] for i in range(count)),
+        path.with_suffix(".jsonl"),
+        items=source.items,
+        diagnoses=source.diagnoses,
+    )
     return f"jsonl:{path.with_suffix('.jsonl')}"
 
 
 def ddxplus(path: Path, count: int) -> str:
-    """A release of 40 conditions and 200 yes-or-no evidences in the layout of the released CSV files."""
+    """A release of 40 conditions and 200 yes-or-no evidences in the layout of the released CSV
+    files.
+    """
     path.mkdir()
     codes = [f"E_{i}" for i in range(200)]
-    evidence = {"question_fr": "…", "is_antecedent": False, "default_value": 0, "value_meaning": {}, "possible-values": []}
+    evidence = {
+        "question_fr": "…",
+        "is_antecedent": False,
+        "default_value": 0,
+        "value_meaning": {},
+        "possible-values": [],
+    }
     evidences = {
-        code: evidence | {"name": code, "code_question": code, "question_en": f"Do you have sign {code}?", "data_type": "B"}
+        code: evidence
+        | {
+            "name": code,
+            "code_question": code,
+            "question_en": f"Do you have sign {code}?",
+            "data_type": "B",
+        }
         for code in codes
     }
     rng = np.random.default_rng(SEED)
@@ -101,7 +132,9 @@ def ddxplus(path: Path, count: int) -> str:
     (path / "release_conditions.json").write_text(json.dumps(conditions))
     with (path / "patients.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["AGE", "DIFFERENTIAL_DIAGNOSIS", "SEX", "PATHOLOGY", "EVIDENCES", "INITIAL_EVIDENCE"])
+        rows.writerow(
+            ["AGE", "DIFFERENTIAL_DIAGNOSIS", "SEX", "PATHOLOGY", "EVIDENCES", "INITIAL_EVIDENCE"]
+        )
         for i in range(count):
             mine = [code for code in has[i % 40] if rng.random() < 0.5] or has[i % 40][:1]
             name, other = f"Condition {i % 40}", f"Condition {(i + 1) % 40}"
@@ -110,7 +143,11 @@ def ddxplus(path: Path, count: int) -> str:
     return f"ddxplus:{path}"
 
 
-SOURCES: dict[str, Callable[[Path, int], str]] = {"jsonl": jsonl, "ddxplus": ddxplus, "clinic": clinic}
+SOURCES: dict[str, Callable[[Path, int], str]] = {
+    "jsonl": jsonl,
+    "ddxplus": ddxplus,
+    "clinic": clinic,
+}
 
 if __name__ == "__main__":
     look(sys.argv[1], int(sys.argv[2]))

@@ -1,4 +1,6 @@
-"""Look-ups in the cache of answers per second, beside the 10,000 that a repeated epoch of judging needs; and writes."""
+"""Look-ups in the cache of answers per second, beside the 10,000 that a repeated epoch of judging
+needs; and writes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ NOWHERE = Endpoint(EndpointSettings(base_url="http://localhost:9", model="m"))  
 
 
 def measure() -> list[Figure]:
-    """By the processor's time: a machine that others use too makes no difference. The file not in memory: by the clock."""
+    """By the processor's time: a machine that others use too makes no difference.
+
+    The file not in memory: by the clock.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / FILE
         wrote = _write(path)
@@ -31,25 +36,44 @@ def measure() -> list[Figure]:
         _forget(path)
         cold, warm = _look_up(path, order)
     return [
-        Figure("cached look-ups per processor second", warm, WANTED, "/s", warm / WANTED, 1.0, True),
+        Figure(
+            "cached look-ups per processor second", warm, WANTED, "/s", warm / WANTED, 1.0, True
+        ),
         Figure("cached look-ups, file not in memory", cold, WANTED, "/s", cold / WANTED, 1.0, True),
-        Figure("answers kept per processor second, 256 waiting", wrote, 1_000, "/s", wrote / 1_000, 1.0, True),
+        Figure(
+            "answers kept per processor second, 256 waiting",
+            wrote,
+            1_000,
+            "/s",
+            wrote / 1_000,
+            1.0,
+            True,
+        ),
     ]
 
 
 def _request(number: int) -> Request:
     """A judge's prompt of about 900 tokens."""
-    return Request("judge", "1", (Message("system", "rule " * 400), Message("user", f"{number} " + "word " * 400)), "{}" * 100)
+    return Request(
+        "judge",
+        "1",
+        (Message("system", "rule " * 400), Message("user", f"{number} " + "word " * 400)),
+        "{}" * 100,
+    )
 
 
 def _write(path: Path) -> float:
-    """Answers kept per processor second by 256 callers at once, each of whom waits until its own is on the disk."""
+    """Answers kept per processor second by 256 callers at once, each of whom waits until its own is
+    on the disk.
+    """
     replies, numbers = Replies(path), iter(range(ANSWERS))
 
     async def caller() -> None:
         for number in numbers:
             kept = replies.keep(
-                asked(NOWHERE.name, _request(number)), Reply("because " * 25, 900, 60), Charge("r", 900, 60, 0.001)
+                asked(NOWHERE.name, _request(number)),
+                Reply("because " * 25, 900, 60),
+                Charge("r", 900, 60, 0.001),
             )
             await asyncio.wrap_future(kept)
 

@@ -1,8 +1,9 @@
-"""Building, opening and searching an index by words, beside bm25s, on passages whose words follow Zipf's law.
+"""Building, opening and searching an index by words, beside bm25s, on passages whose words follow
+Zipf's law.
 
-`python -m bench.retrieval --passages 1000000 --folder FOLDER` measures a larger one and keeps its files and figures;
-several sizes are not raced but fitted, and the fit is carried on to PubMed's. Each measurement is a process of its own,
-so that peak memory is its own.
+`python -m bench.retrieval --passages 1000000 --folder FOLDER` measures a larger one and keeps its
+files and figures; several sizes are not raced but fitted, and the fit is carried on to PubMed's.
+Each measurement is a process of its own, so that peak memory is its own.
 """
 
 from __future__ import annotations
@@ -54,13 +55,17 @@ def words() -> list[str]:
 
 
 def chunks(passages: int) -> Iterator[list[np.ndarray]]:
-    """Ranks of words, passage by passage, `CHUNK` passages at a time; the first n are the same for every size."""
+    """Ranks of words, passage by passage, `CHUNK` passages at a time; the first n are the same for
+    every size.
+    """
     mass = 1 / np.arange(1, VOCABULARY + 1) ** EXPONENT
     cumulated = np.cumsum(mass / mass.sum())
     for start in range(0, passages, CHUNK):
         rng = np.random.default_rng([SEED, start])
         lengths = rng.normal(WORDS, WORDS / 4, CHUNK).clip(20, 240).astype(int)
-        ranks = np.minimum(np.searchsorted(cumulated, rng.random(lengths.sum())), VOCABULARY - 1).astype(np.int32)
+        ranks = np.minimum(
+            np.searchsorted(cumulated, rng.random(lengths.sum())), VOCABULARY - 1
+        ).astype(np.int32)
         yield np.split(ranks, np.cumsum(lengths)[:-1])[: passages - start]
 
 
@@ -83,7 +88,12 @@ def queries() -> list[str]:
     chosen = []
     for place in rng.choice(len(chunk), QUERIES, replace=False):
         telling = np.unique(chunk[place][chunk[place] >= COMMON])
-        chosen.append(" ".join(spelled[rank] for rank in rng.choice(telling, min(QUERY_WORDS, len(telling)), replace=False)))
+        chosen.append(
+            " ".join(
+                spelled[rank]
+                for rank in rng.choice(telling, min(QUERY_WORDS, len(telling)), replace=False)
+            )
+        )
     return chosen
 
 
@@ -92,7 +102,9 @@ def build(folder: Path, passages: int) -> dict[str, Any]:
     from workup.retrieval.index import build as build_index
 
     begun, used = time.perf_counter(), time.process_time()
-    build_index([folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none"))
+    build_index(
+        [folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none")
+    )
     disk = sum(path.stat().st_size for path in (folder / "index").rglob("*") if path.is_file())
     spent = {"seconds": time.perf_counter() - begun, "cpu": time.process_time() - used}
     return {**spent, "memory": peak(), "disk": disk / MEBI}
@@ -144,14 +156,26 @@ def alone(what: str, folder: Path, passages: int) -> dict[str, Any]:
     """A measurement in a fresh process; one that the folder holds from before is not made again."""
     kept = folder / f"{what}.json"
     if not kept.exists():
-        words = [sys.executable, "-m", "bench.retrieval", "--part", what, "--folder", str(folder), "--passages", str(passages)]
+        words = [
+            sys.executable,
+            "-m",
+            "bench.retrieval",
+            "--part",
+            what,
+            "--folder",
+            str(folder),
+            "--passages",
+            str(passages),
+        ]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         kept.write_text(done.stdout.splitlines()[-1])
     value: dict[str, Any] = json.loads(kept.read_text())
     return value
 
 
-def all_of(folder: Path, passages: int, parts: Sequence[str] = ("build", "ours", "bm25s")) -> dict[str, dict[str, Any]]:
+def all_of(
+    folder: Path, passages: int, parts: Sequence[str] = ("build", "ours", "bm25s")
+) -> dict[str, dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "corpus.jsonl").exists():
         write(folder / "corpus.jsonl", texts(passages))
@@ -176,10 +200,36 @@ def figures(found: dict[str, dict[str, Any]], passages: int) -> list[Figure]:
     of, memory = f"{passages:,} passages", max(searched["memory"], built["memory"])
     speed = theirs["ms"] / searched["ms"]
     return [
-        Figure(f"index {of}: peak memory", built["memory"], 600 / 1.048576, "MiB", built["memory"] * 1.048576 / 600, 1.0, False),
-        Figure(f"index {of}: opened", searched["open"], 200, "ms", searched["open"] / 200, 1.0, False),
-        Figure(f"top {K} of {of}: throughput", 1e3 / searched["ms"], 1e3 / theirs["ms"], "/s", speed, 0.8, True),
-        Figure(f"index {of}: memory beside bm25s'", memory, theirs["memory"], "MiB", memory / theirs["memory"], 0.2, False),
+        Figure(
+            f"index {of}: peak memory",
+            built["memory"],
+            600 / 1.048576,
+            "MiB",
+            built["memory"] * 1.048576 / 600,
+            1.0,
+            False,
+        ),
+        Figure(
+            f"index {of}: opened", searched["open"], 200, "ms", searched["open"] / 200, 1.0, False
+        ),
+        Figure(
+            f"top {K} of {of}: throughput",
+            1e3 / searched["ms"],
+            1e3 / theirs["ms"],
+            "/s",
+            speed,
+            0.8,
+            True,
+        ),
+        Figure(
+            f"index {of}: memory beside bm25s'",
+            memory,
+            theirs["memory"],
+            "MiB",
+            memory / theirs["memory"],
+            0.2,
+            False,
+        ),
     ]
 
 
@@ -191,15 +241,21 @@ def measure() -> list[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.retrieval", description=__doc__)
     parser.add_argument("--passages", type=int, nargs="+", default=[PASSAGES])
-    parser.add_argument("--folder", type=Path, required=True, help="where corpus and index are kept")
-    parser.add_argument("--part", choices=("build", "ours", "bm25s"), help="measure this alone, as JSON")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where corpus and index are kept"
+    )
+    parser.add_argument(
+        "--part", choices=("build", "ours", "bm25s"), help="measure this alone, as JSON"
+    )
     arguments = parser.parse_args()
     if arguments.part:
         part = {"build": build, "ours": ours, "bm25s": bm25s}[arguments.part]
         print(json.dumps(part(arguments.folder, arguments.passages[0])))
         return
     if len(arguments.passages) > 1:
-        sizes = {n: all_of(arguments.folder / str(n), n, ("build", "ours")) for n in arguments.passages}
+        sizes = {
+            n: all_of(arguments.folder / str(n), n, ("build", "ours")) for n in arguments.passages
+        }
         Console(width=130).print(fit(sizes))
         return
     found = all_of(arguments.folder, arguments.passages[0])

@@ -1,8 +1,9 @@
 """Seconds for 128 episodes of 10 turns, ours beside three other ways to play them.
 
-All four play the same cases with the same model (`ward.Interviewer`), consultation, temperature and stop rule, in one process
-on one thread, and end up with transcripts of the same lengths; `played` checks it. None is charged for what it need not do:
-only ours and the re-prefilling loop hand out log-probabilities, `generate()` and TRL leave them to the training step.
+All four play the same cases with the same model (`ward.Interviewer`), consultation, temperature and
+stop rule, in one process on one thread, and end up with transcripts of the same lengths; `played`
+checks it. None is charged for what it need not do: only ours and the re-prefilling loop hand out
+log-probabilities, `generate()` and TRL leave them to the training step.
 """
 
 from __future__ import annotations
@@ -51,25 +52,38 @@ def played(name: str, transcripts: Transcripts, ward: Ward) -> None:
     asks = [ward.ends[0]] * TURNS
     opened = ward.prompts()
     for transcript, prompt in zip(transcripts, opened, strict=True):
-        whole = [token for token in transcript if token in ward.ends] == asks and transcript[: len(prompt)] == prompt
-        # Three tokens per action and one per answer; whether the last action is answered is left to each contestant.
-        if not whole or not len(prompt) + 4 * TURNS - 1 <= len(transcript) <= len(prompt) + 4 * TURNS:
+        whole = [token for token in transcript if token in ward.ends] == asks and transcript[
+            : len(prompt)
+        ] == prompt
+        # Three tokens per action and one per answer; whether the last action is answered is left to
+        # each contestant.
+        if (
+            not whole
+            or not len(prompt) + 4 * TURNS - 1 <= len(transcript) <= len(prompt) + 4 * TURNS
+        ):
             raise SystemExit(f"{name} played something else: {ward.tokenizer.decode(transcript)}")
 
 
 def ours(ward: Ward) -> Transcripts:
-    """`play_all` on a `LocalPolicy`, its KV cache forgotten first, as after an update of the weights."""
+    """`play_all` on a `LocalPolicy`, its KV cache forgotten first, as after an update of the
+    weights.
+    """
     ward.policy.refresh()
     jobs = [Job(case, key) for key, case in enumerate(ward.cases)]
     play = Play(temperature=1.0, max_tokens=MAX_TOKENS)
     episodes = asyncio.run(play_all(jobs, ward.environment, TokenDoctor(ward.policy), play))
-    return [[i for turn in e.turns for i in (*turn.prompt_tokens, *turn.completion.tokens)] for e in episodes]
+    return [
+        [i for turn in e.turns for i in (*turn.prompt_tokens, *turn.completion.tokens)]
+        for e in episodes
+    ]
 
 
 def reprefill(ward: Ward) -> Transcripts:
-    """A lean loop with nothing around it: one padded batch of all episodes, its own sampling, a KV cache within each turn.
+    """A lean loop with nothing around it: one padded batch of all episodes, its own sampling, a KV
+    cache within each turn.
 
-    It lacks one thing: the cache is thrown away between turns, so that each computes the whole transcript again.
+    It lacks one thing: the cache is thrown away between turns, so that each computes the whole
+    transcript again.
     """
     transcripts = ward.prompts()
     for _ in range(TURNS):
@@ -80,7 +94,9 @@ def reprefill(ward: Ward) -> Transcripts:
 
 
 @torch.no_grad()
-def continued(ward: Ward, transcripts: Sequence[Sequence[int]]) -> list[tuple[list[int], list[float]]]:
+def continued(
+    ward: Ward, transcripts: Sequence[Sequence[int]]
+) -> list[tuple[list[int], list[float]]]:
     """One completion of every transcript, with its log-probabilities."""
     ids, mask = ward.padded(transcripts)
     positions = (mask.cumsum(-1) - 1).clamp_(min=0)
@@ -91,7 +107,13 @@ def continued(ward: Ward, transcripts: Sequence[Sequence[int]]) -> list[tuple[li
     drawn: list[torch.Tensor] = []
     logprobs: list[torch.Tensor] = []
     while len(drawn) < MAX_TOKENS and not done.all():
-        out = ward.model(input_ids=ids, attention_mask=seen, position_ids=positions, past_key_values=cache, logits_to_keep=1)
+        out = ward.model(
+            input_ids=ids,
+            attention_mask=seen,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
         distribution = torch.log_softmax(out.logits[:, -1], dim=-1)
         ids = torch.multinomial(distribution.exp(), 1)
         drawn.append(ids)
@@ -100,31 +122,45 @@ def continued(ward: Ward, transcripts: Sequence[Sequence[int]]) -> list[tuple[li
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         positions, seen = positions[:, -1:] + 1, mask[:, None, None]
     tokens, chances = torch.cat(drawn, dim=1).tolist(), torch.cat(logprobs, dim=1).tolist()
-    lengths = [next((i + 1 for i, token in enumerate(row) if token in ward.ends), len(row)) for row in tokens]
+    lengths = [
+        next((i + 1 for i, token in enumerate(row) if token in ward.ends), len(row))
+        for row in tokens
+    ]
     return [(row[:n], chance[:n]) for row, chance, n in zip(tokens, chances, lengths, strict=True)]
 
 
 def generate(ward: Ward) -> Transcripts:
     """`model.generate()` once per turn on one padded batch of all episodes.
 
-    The closing tags are end-of-sequence ids, its fastest stop rule: stop strings and criteria run Python for every token.
+    The closing tags are end-of-sequence ids, its fastest stop rule: stop strings and criteria run
+    Python for every token.
     """
     pad = ward.tokenizer.pad_token_id
     how = GenerationConfig(
-        do_sample=True, top_k=0, top_p=1.0, max_new_tokens=MAX_TOKENS, eos_token_id=ward.ends, pad_token_id=pad
+        do_sample=True,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=MAX_TOKENS,
+        eos_token_id=ward.ends,
+        pad_token_id=pad,
     )
     transcripts = ward.prompts()
     for _ in range(TURNS):
         ids, mask = ward.padded(transcripts)
         with torch.no_grad():
-            grown = ward.model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
-        for case, transcript, row in zip(ward.cases, transcripts, grown[:, ids.shape[1] :].tolist(), strict=True):
+            grown = ward.model.generate(
+                input_ids=ids, attention_mask=mask.long(), generation_config=how
+            )
+        for case, transcript, row in zip(
+            ward.cases, transcripts, grown[:, ids.shape[1] :].tolist(), strict=True
+        ):
             tokens = [token for token in row if token != pad]
             transcript += [*tokens, *ward.reply(case, tokens)]
     return transcripts
 
 
-# The tiny policy's template with what TRL needs of one: tool calls and their results. It renders to the same tokens.
+# The tiny policy's template with what TRL needs of one: tool calls and their results. It renders to
+# the same tokens.
 TEMPLATE = (
     "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% for c in m['tool_calls'] or [] %}"
     "<{{ c['function']['name'] }}>{% for k, v in c['function']['arguments'].items() %}"
@@ -133,14 +169,18 @@ TEMPLATE = (
 )
 RESPONSE = {
     "defaults": {"role": "assistant"},
-    "start_anchor_pattern": r"\Z",  # the template puts nothing of the assistant's words before those that it samples
+    # The template puts nothing of the assistant's words before those that it samples.
+    "start_anchor_pattern": r"\Z",
     "fields": {
         "tool_calls": {
             "open_pattern": r"<(?P<name>ask)>",
             "close_pattern": r"</ask>",
             "repeats": True,
             "content": "text",
-            "transform": {"type": "function", "function": {"name": "{name}", "arguments": {"item": "{content}"}}},
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": {"item": "{content}"}},
+            },
         },
         "content": {"content": "text"},
     },
@@ -148,10 +188,13 @@ RESPONSE = {
 
 
 def trl(folder: str) -> Callable[[], Transcripts]:
-    """TRL's own multi-turn rollout: `GRPOTrainer(environment_factory=…)` with the consultation as its environment.
+    """TRL's own multi-turn rollout:
 
-    Measured is `_generate`, which renders, generates, parses, calls the tools and goes on; the dataset, the drawing of
-    environments, rewards and training are not. It gets the one tool that is called, since each more costs it time.
+    `GRPOTrainer(environment_factory=…)` with the consultation as its environment.
+
+    Measured is `_generate`, which renders, generates, parses, calls the tools and goes on; the
+    dataset, the drawing of environments, rewards and training are not. It gets the one tool that is
+    called, since each more costs it time.
     """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from trl import GRPOTrainer
@@ -181,7 +224,10 @@ def trl(folder: str) -> Callable[[], Transcripts]:
             """Nothing is trained."""
             return 0.0
 
-    chats = [[{"role": m.role, "content": m.content} for m in ward.environment.open(case)] for case in ward.cases]
+    chats = [
+        [{"role": m.role, "content": m.content} for m in ward.environment.open(case)]
+        for case in ward.cases
+    ]
     trainer = GRPOTrainer(
         model=ward.model,
         processing_class=ward.tokenizer,
@@ -200,7 +246,9 @@ def trl(folder: str) -> Callable[[], Transcripts]:
 
     def play() -> Transcripts:
         prompts, completions, *_ = trainer._generate(chats)
-        return [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+        return [
+            [*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)
+        ]
 
     return play
 
@@ -216,7 +264,8 @@ def trl_arguments(folder: str) -> Any:
         report_to=[],
         per_device_train_batch_size=EPISODES,
         temperature=1.0,
-        # Of the whole transcript, and one tool call fewer than turns: the last action is not answered.
+        # Of the whole transcript, and one tool call fewer than turns: the last action is not
+        # answered.
         max_completion_length=TURNS * MAX_TOKENS,
         max_tool_calling_iterations=TURNS - 1,
     )

@@ -1,8 +1,10 @@
-"""What searching costs a rollout: 128 episodes of three searches each, beside the same searches answered from memory.
+"""What searching costs a rollout: 128 episodes of three searches each, beside the same searches
+answered from memory.
 
-Both play the same episodes with the same model (`ward.Interviewer`, which searches for one finding after another), and read the
-same evidence: three passages of sixteen words. Ours asks an index folder of 50,000 passages, opened by memory map; the
-baseline is told what that one would find, at once. What differs is retrieval alone, in processor time and in waiting.
+Both play the same episodes with the same model (`ward.Interviewer`, which searches for one finding
+after another), and read the same evidence: three passages of sixteen words. Ours asks an index
+folder of 50,000 passages, opened by memory map; the baseline is told what that one would find, at
+once. What differs is retrieval alone, in processor time and in waiting.
 """
 
 from __future__ import annotations
@@ -49,11 +51,16 @@ def measure() -> list[Figure]:
     cases = [source.train[index] for index in range(EPISODES)]
     with TemporaryDirectory() as folder:
         shelf = open_library(source, SHAPE, str(index(Path(folder), source)))
-        policy = LocalPolicy(*interviewer(source, shelf.phrases, SEARCH, SIZE.model_copy(update={"context": 2048})))
+        policy = LocalPolicy(
+            *interviewer(source, shelf.phrases, SEARCH, SIZE.model_copy(update={"context": 2048}))
+        )
         memory = Library(Remembered(asyncio.run(answers(source, shelf))), shelf.record, SHAPE)
         if read(play(policy, shelf, cases)) != read(play(policy, memory, cases)):
             raise SystemExit("searching: the two played different episodes")
-        contestants = {"ours": lambda: play(policy, shelf, cases), "remembered": lambda: play(policy, memory, cases)}
+        contestants = {
+            "ours": lambda: play(policy, shelf, cases),
+            "remembered": lambda: play(policy, memory, cases),
+        }
         seconds = race(contestants, ROUNDS)
     ours, remembered = seconds["ours"], seconds["remembered"]
     name = f"rollout of {EPISODES} episodes that search, beside evidence at no cost"
@@ -61,24 +68,39 @@ def measure() -> list[Figure]:
 
 
 def index(folder: Path, source: Source) -> Path:
-    """Passages of made-up words, each about one of the source's items, the first items more often than the last."""
+    """Passages of made-up words, each about one of the source's items, the first items more often
+    than the last.
+    """
     names = [item.name for item in source.items]
     mass = 1 / np.arange(1, len(names) + 1)
     about = np.random.default_rng(0).choice(names, PASSAGES, p=mass / mass.sum())
-    write(folder / "corpus.jsonl", (f"{name} {text}" for name, text in zip(about, texts(PASSAGES), strict=True)))
-    build_index([folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none"))
+    write(
+        folder / "corpus.jsonl",
+        (f"{name} {text}" for name, text in zip(about, texts(PASSAGES), strict=True)),
+    )
+    build_index(
+        [folder / "corpus.jsonl"], folder / "index", IndexSettings(tokens=1000, language="none")
+    )
     return folder / "index"
 
 
 async def answers(source: Source, shelf: Library) -> dict[str, Sequence[Passage]]:
     names = [item.name for item in source.items]
-    return dict(zip(names, await asyncio.gather(*(shelf.retriever.search(name, SHAPE.passages) for name in names)), strict=True))
+    return dict(
+        zip(
+            names,
+            await asyncio.gather(*(shelf.retriever.search(name, SHAPE.passages) for name in names)),
+            strict=True,
+        )
+    )
 
 
 def play(policy: LocalPolicy, library: Library, cases: Sequence[Case]) -> list[Episode]:
     policy.refresh()
     jobs = [Job(case, key) for key, case in enumerate(cases)]
-    return asyncio.run(play_all(jobs, library, TokenDoctor(policy), Play(temperature=1.0, max_tokens=MAX_TOKENS)))
+    return asyncio.run(
+        play_all(jobs, library, TokenDoctor(policy), Play(temperature=1.0, max_tokens=MAX_TOKENS))
+    )
 
 
 def read(episodes: Sequence[Episode]) -> list[list[str]]:

@@ -1,11 +1,13 @@
-"""Shapley values from packed orders beside batches of separate prompts, and antithetic pairs beside plain sampling.
+"""Shapley values from packed orders beside batches of separate prompts, and antithetic pairs beside
+plain sampling.
 
-Cases have the proportions of mediQ's in tokens: 130 of instructions (the encounter's), 60 of question, options and first
-sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177, 88, 14 and 7 of them); random words of one token
-each in a chat template. Both sides score the same coalitions of the same orders with the same weights and agree to 1e-4;
-`agree` checks it. The separate prompts are not slowed down: nothing is scored twice, they are sorted by length, padded on
-the right, attend causally without any mask, and pass the output layer only where an answer's token is predicted; their
-batches are as large as does them good.
+Cases have the proportions of mediQ's in tokens: 130 of instructions (the encounter's), 60 of
+question, options and first sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177,
+88, 14 and 7 of them); random words of one token each in a chat template. Both sides score the same
+coalitions of the same orders with the same weights and agree to 1e-4; `agree` checks it. The
+separate prompts are not slowed down: nothing is scored twice, they are sorted by length, padded on
+the right, attend causally without any mask, and pass the output layer only where an answer's token
+is predicted; their batches are as large as does them good.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def untrained(width: int = WIDTH) -> LocalPolicy:
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.add_tokens([AddedToken(mark, normalized=False) for mark in MARKS])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", pad_token="<|end|>", chat_template=CHAT)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, eos_token="<|end|>", pad_token="<|end|>", chat_template=CHAT
+    )
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=len(vocabulary), hidden_size=width, intermediate_size=2 * width, num_hidden_layers=LAYERS,
@@ -72,7 +76,9 @@ def case(index: int, facts: int) -> tuple[Probe, list[str]]:
     """A case to score, and its facts as lines of the prompt."""
     rng = np.random.default_rng([1, index, facts])
     opening = (Message("user", f"{words(rng, RULES)}\n{words(rng, QUESTION)}"),)
-    return Probe(str(index), words(rng, ANSWER), opening), [f"\n{words(rng, FACT)}" for _ in range(facts)]
+    return Probe(str(index), words(rng, ANSWER), opening), [
+        f"\n{words(rng, FACT)}" for _ in range(facts)
+    ]
 
 
 # --- packed orders beside separate prompts ---
@@ -92,16 +98,28 @@ def packing(policy: LocalPolicy, facts: int, target: float) -> Figure:
     agree(packed(), separate())
     seconds = race({"packed": packed, "separate": separate}, ROUNDS)
     ours, theirs = seconds["packed"], seconds["separate"]
-    return Figure(f"Shapley values of {facts} facts, beside separate prompts", ours, theirs, "s", theirs / ours, target, True)
+    return Figure(
+        f"Shapley values of {facts} facts, beside separate prompts",
+        ours,
+        theirs,
+        "s",
+        theirs / ours,
+        target,
+        True,
+    )
 
 
-def values(cases: Sequence[tuple[Probe, list[str]]], play: Callable[[Probe, list[str]], Game]) -> list[tuple[float, ...]]:
+def values(
+    cases: Sequence[tuple[Probe, list[str]]], play: Callable[[Probe, list[str]], Game]
+) -> list[tuple[float, ...]]:
     """φ of every case over the same orders, all cases at once."""
     plan = Plan(permutations=ORDERS, epsilon=0, at_once=ORDERS)
 
     async def all_of() -> list[tuple[float, ...]]:
         games = [(play(probe, lines), len(lines)) for probe, lines in cases]
-        found = await asyncio.gather(*(estimate(game, n, plan, [index]) for index, (game, n) in enumerate(games)))
+        found = await asyncio.gather(
+            *(estimate(game, n, plan, [index]) for index, (game, n) in enumerate(games))
+        )
         return [one.values for one in found]
 
     return asyncio.run(all_of())
@@ -118,7 +136,13 @@ def prompts(policy: LocalPolicy, probe: Probe, lines: Sequence[str]) -> Game:
 
     async def worth(coalitions: Sequence[Order]) -> list[float]:
         distinct = list(dict.fromkeys(coalitions))
-        found = dict(zip(distinct, separately(policy, probe, [tuple(lines[f] for f in c) for c in distinct]), strict=True))
+        found = dict(
+            zip(
+                distinct,
+                separately(policy, probe, [tuple(lines[f] for f in c) for c in distinct]),
+                strict=True,
+            )
+        )
         return [found[coalition] for coalition in coalitions]
 
     return worth
@@ -133,26 +157,38 @@ def separately(policy: LocalPolicy, probe: Probe, contexts: Sequence[Context]) -
     rows = []
     for context in contexts:
         message = Message("user", "".join([probe.opening[-1].content, *map(str, context)]))
-        rows.append([*policy.render((*probe.opening[:-1], message)), *policy.encode(probe.lead), *answer[:-1]])
+        rows.append(
+            [
+                *policy.render((*probe.opening[:-1], message)),
+                *policy.encode(probe.lead),
+                *answer[:-1],
+            ]
+        )
     order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
     found = [0.0] * len(rows)
     while order:
         count = max(1, PADDED // len(rows[order[-1]]))
         batch, order = order[-count:], order[:-count]
-        for place, value in zip(batch, forward(policy.model, [rows[place] for place in batch], answer), strict=True):
+        for place, value in zip(
+            batch, forward(policy.model, [rows[place] for place in batch], answer), strict=True
+        ):
             found[place] = value
     return found
 
 
 @torch.no_grad()
 def forward(model: Any, rows: Sequence[Sequence[int]], answer: Sequence[int]) -> list[float]:
-    """log P of `answer`, whose last token is left out at the end of each row: nothing depends on it."""
+    """log P of `answer`, whose last token is left out at the end of each row: nothing depends on
+    it.
+    """
     width, scored = max(map(len, rows)), len(answer)
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     where = torch.tensor([[len(row) - scored + i for i in range(scored)] for row in rows])
     logits = model.lm_head(hidden.gather(1, where[:, :, None].expand(-1, -1, hidden.shape[-1])))
-    logprobs = -F.cross_entropy(logits.flatten(0, 1), torch.tensor(answer).repeat(len(rows)), reduction="none")
+    logprobs = -F.cross_entropy(
+        logits.flatten(0, 1), torch.tensor(answer).repeat(len(rows)), reduction="none"
+    )
     return [float(value) for value in logprobs.view(len(rows), scored).double().sum(-1)]
 
 
@@ -163,7 +199,9 @@ PATIENTS = 8
 
 
 def sampling() -> list[Figure]:
-    """Variance of φ on the clinic's exact posterior, and that times the tokens each way takes to score an order."""
+    """Variance of φ on the clinic's exact posterior, and that times the tokens each way takes to
+    score an order.
+    """
     plain, paired = variance(antithetic=False), variance(antithetic=True)
     separate, packed = tokens(8)
     return [
@@ -190,7 +228,11 @@ def games() -> list[Game]:
     source = open_clinic("m")
     knowledge = source.knowledge
     assert knowledge is not None
-    patients = [patient for patient in (source.train[i] for i in range(400)) if len(patient.truth.facts) == 8][:PATIENTS]
+    patients = [
+        patient
+        for patient in (source.train[i] for i in range(400))
+        if len(patient.truth.facts) == 8
+    ][:PATIENTS]
 
     def game(patient: Any) -> Game:
         truth, facts = list(knowledge.diagnoses).index(patient.truth.diagnosis), patient.truth.facts
@@ -208,11 +250,16 @@ def games() -> list[Game]:
 
 
 def tokens(facts: int) -> tuple[float, float]:
-    """Tokens per order, in separate prompts without padding and as the scorer counts them with padding."""
+    """Tokens per order, in separate prompts without padding and as the scorer counts them with
+    padding.
+    """
     policy = untrained()
     cases = [case(index, facts) for index in range(CASES)]
     scorer = LocalScorer(policy)
     values(cases, lambda probe, lines: answer_game(scorer, probe, lines, "permutation"))
     probe, lines = cases[0]
-    whole = [policy.render((Message("user", probe.opening[0].content + "".join(lines[:n])),)) for n in range(1, facts + 1)]
+    whole = [
+        policy.render((Message("user", probe.opening[0].content + "".join(lines[:n])),))
+        for n in range(1, facts + 1)
+    ]
     return sum(map(len, whole)) + facts * (ANSWER - 1), scorer.work.tokens / (CASES * ORDERS)

@@ -1,4 +1,6 @@
-"""`python -m bench.slow_endpoint SECONDS`: an OpenAI-compatible server that answers after so long; prints its port."""
+"""`python -m bench.slow_endpoint SECONDS`: an OpenAI-compatible server that answers after so long;
+prints its port.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ BODY = json.dumps(
         "object": "chat.completion",
         "created": 0,
         "model": "bench",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}],
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": ANSWER},
+            }
+        ],
         "usage": {"prompt_tokens": 300, "completion_tokens": 20, "total_tokens": 320},
     }
 ).encode()

@@ -13,5 +13,17 @@ ROUNDS, ALLOWED = 5, 0.5
 
 def measure() -> list[Figure]:
     command = [str(Path(sys.executable).with_name("workup")), "--help"]
-    seconds = race({"help": lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True)}, ROUNDS)["help"]
-    return [Figure("workup --help, of what it may take", seconds, ALLOWED, "s", seconds / ALLOWED, 1.0, False)]
+    seconds = race(
+        {"help": lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True)}, ROUNDS
+    )["help"]
+    return [
+        Figure(
+            "workup --help, of what it may take",
+            seconds,
+            ALLOWED,
+            "s",
+            seconds / ALLOWED,
+            1.0,
+            False,
+        )
+    ]

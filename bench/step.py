@@ -1,8 +1,10 @@
-"""Where the time of a whole training step goes: 16 cases × 8 episodes × 10 turns, sampled, judged, recorded and trained on.
+"""Where the time of a whole training step goes: 16 cases × 8 episodes × 10 turns, sampled, judged,
+recorded and trained on.
 
-Everything is what `workup train craft` runs: the engine with its default settings, collection, reward, credit, and a run
-folder that keeps every episode. Ours is the time outside the model: everything but its forward passes (the sampler's and the
-trainer's) and the backward pass, the optimiser included.
+Everything is what `workup train craft` runs: the engine with its default settings, collection,
+reward, credit, and a run folder that keeps every episode. Ours is the time outside the model:
+everything but its forward passes (the sampler's and the trainer's) and the backward pass, the
+optimiser included.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ def measure() -> list[Figure]:
     # Means, not medians: now and then a step pays for the garbage of several.
     total = fmean(step["total"] for step in steps)
     outside = fmean(step["total"] - step["forward"] - step["backward"] for step in steps)
-    return [Figure("training step, outside the model", outside, total, "s", outside / total, 0.15, False)]
+    return [
+        Figure(
+            "training step, outside the model", outside, total, "s", outside / total, 0.15, False
+        )
+    ]
 
 
 def run(folder: Path) -> list[Seconds]:
@@ -60,7 +66,10 @@ def run(folder: Path) -> list[Seconds]:
     environment = Consultation(source.items, source.diagnoses, TURNS)
     model, tokenizer = build(source, environment.phrases, SIZE, seed=1)
     steps: list[Seconds] = []
-    with Run.create(folder / "run", {"method": "craft"}, versions({"run": 0}, "bench")) as disk, timed(model) as spent:
+    with (
+        Run.create(folder / "run", {"method": "craft"}, versions({"run": 0}, "bench")) as disk,
+        timed(model) as spent,
+    ):
 
         def keep(step: Step) -> None:
             spent["turns"] = fmean(len(record.episode.turns) for record in step.records)
@@ -71,11 +80,26 @@ def run(folder: Path) -> list[Seconds]:
             steps.append({**spent, "total": time.perf_counter()})
             spent.clear()
 
-        engine = TrlEngine(LocalPolicy(model.eval(), tokenizer), settings, folder / "checkpoints", on_step=on_step)
-        engine.imitate(([lesson(source, environment, 16 * k + i) for i in range(16)] for k in range(LESSONS)), LESSONS)
+        engine = TrlEngine(
+            LocalPolicy(model.eval(), tokenizer), settings, folder / "checkpoints", on_step=on_step
+        )
+        engine.imitate(
+            ([lesson(source, environment, 16 * k + i) for i in range(16)] for k in range(LESSONS)),
+            LESSONS,
+        )
         steps.clear()
-        stage = next(s for s in method.stages(method.settings(max_turns=TURNS)) if isinstance(s, Reinforce))
-        collection = Collection(stage, source, environment, settings, Share(0, 1), keep, lambda: Instruments(ExactJudge()))
+        stage = next(
+            s for s in method.stages(method.settings(max_turns=TURNS)) if isinstance(s, Reinforce)
+        )
+        collection = Collection(
+            stage,
+            source,
+            environment,
+            settings,
+            Share(0, 1),
+            keep,
+            lambda: Instruments(ExactJudge()),
+        )
         engine.reinforce(collection.collect, settings.steps)
     for before, step in reversed(list(pairwise(steps))):
         step["total"] -= before["total"]
@@ -83,7 +107,9 @@ def run(folder: Path) -> list[Seconds]:
 
 
 def lesson(source: Source, environment: Consultation, index: int) -> Demonstration:
-    """Ten random questions and no diagnosis: what a policy must imitate so that every episode has ten turns."""
+    """Ten random questions and no diagnosis: what a policy must imitate so that every episode has
+    ten turns.
+    """
     case, rng = source.train[-1 - index], np.random.default_rng([2, index])
     asked = [source.items[i] for i in rng.integers(len(source.items), size=TURNS)]
     said = [f"<{item.kind.value}>{item.name}</{item.kind.value}>" for item in asked]
@@ -109,7 +135,10 @@ def timed(model: Any) -> Iterator[Seconds]:
         end("backward")()
 
     plain, Accelerator.backward = Accelerator.backward, backward
-    hooks = [model.register_forward_pre_hook(begin("forward")), model.register_forward_hook(end("forward"))]
+    hooks = [
+        model.register_forward_pre_hook(begin("forward")),
+        model.register_forward_hook(end("forward")),
+    ]
     try:
         yield spent
     finally:

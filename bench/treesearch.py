@@ -1,8 +1,10 @@
-"""Trees of 64 cases grown side by side, and one after the other: the same trees, the same model, one thread.
+"""Trees of 64 cases grown side by side, and one after the other: the same trees, the same model,
+one thread.
 
-A tree alone already draws and simulates eight children at once; what the others add is a fuller batch. The policy always asks
-(`bench.ward`), so that both contestants generate the same number of tokens; `same` checks that the trees are equal. The policy
-keeps as many transcripts as episodes are in flight: with half of that the gain is lost to prompts that are computed again.
+A tree alone already draws and simulates eight children at once; what the others add is a fuller
+batch. The policy always asks (`bench.ward`), so that both contestants generate the same number of
+tokens; `same` checks that the trees are equal. The policy keeps as many transcripts as episodes are
+in flight: with half of that the gain is lost to prompts that are computed again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from workup.rl.rollout import Job, Play, TokenDoctor
 from workup.rl.treesearch import Search, Tree, TreeSearch
 
 CASES, ROUNDS = 64, 3
-SEARCH = Search(iterations=2)  # of the five, to keep the bench short: every iteration is the same work
+SEARCH = Search(
+    iterations=2
+)  # of the five, to keep the bench short: every iteration is the same work
 
 
 def measure() -> list[Figure]:
@@ -27,7 +31,9 @@ def measure() -> list[Figure]:
     ward = Ward.open()
     jobs = [Job(case, key) for key, case in enumerate(ward.cases[:CASES])]
     policy = LocalPolicy(ward.model, ward.tokenizer, max_batch=CASES * SEARCH.width)
-    search = TreeSearch(ward.environment, TokenDoctor(policy), found, SEARCH, Play(max_tokens=MAX_TOKENS))
+    search = TreeSearch(
+        ward.environment, TokenDoctor(policy), found, SEARCH, Play(max_tokens=MAX_TOKENS)
+    )
 
     def together() -> list[Tree]:
         policy.refresh()
@@ -40,7 +46,17 @@ def measure() -> list[Figure]:
     same(together(), one_by_one())
     seconds = race({"together": together, "one by one": one_by_one}, ROUNDS)
     mine, theirs = seconds["together"], seconds["one by one"]
-    return [Figure("tree search over 64 cases, beside one tree at a time", mine, theirs, "s", theirs / mine, 4.0, True)]
+    return [
+        Figure(
+            "tree search over 64 cases, beside one tree at a time",
+            mine,
+            theirs,
+            "s",
+            theirs / mine,
+            4.0,
+            True,
+        )
+    ]
 
 
 async def found(episode: Episode) -> Score:
@@ -52,7 +68,9 @@ def same(some: list[Tree], others: list[Tree]) -> None:
     """Stops the bench unless both have grown the same trees."""
     for one, other in zip(some, others, strict=True):
         if one.show() != other.show():
-            raise SystemExit(f"the trees of {one.job.case.id} differ:\n{one.show()}\n{other.show()}")
+            raise SystemExit(
+                f"the trees of {one.job.case.id} differ:\n{one.show()}\n{other.show()}"
+            )
 
 
 if __name__ == "__main__":

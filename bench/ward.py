@@ -1,4 +1,6 @@
-"""The setting that all contestants share: the clinic's cases, the consultation, a model of about 0.6 M parameters."""
+"""The setting that all contestants share: the clinic's cases, the consultation, a model of about
+0.6 M parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,27 @@ from workup.models.tiny import TinySettings, build
 
 EPISODES, TURNS = 128, 10
 MAX_TOKENS = 16  # per completion; each takes three
-SIZE = TinySettings(width=168, layers=2, heads=4, context=512)  # the tiny policy's own two layers, made wider
+SIZE = TinySettings(
+    width=168, layers=2, heads=4, context=512
+)  # the tiny policy's own two layers, made wider
 
 
 class Interviewer(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers ships no types here
-    """A tiny policy that always asks: `<ask>`, then an item drawn from its own distribution, then `</ask>`.
+    """A tiny policy that always asks:
 
-    What may come next is decided by the last token alone, inside the model: so every contestant samples the same distribution
-    at the same cost, and each episode has exactly its ten turns without any training.
+    `<ask>`, then an item drawn from its own distribution, then `</ask>`.
+
+    What may come next is decided by the last token alone, inside the model: so every contestant
+    samples the same distribution at the same cost, and each episode has exactly its ten turns
+    without any training.
     """
 
     def follow(self, opening: int, items: Sequence[int], closing: int) -> None:
         """Sets the ids of the three steps."""
         size = self.config.vocab_size
-        after = torch.zeros(size, dtype=torch.long)  # last token → what comes next: 0 the tag, 1 an item, 2 the tag's end
+        after = torch.zeros(
+            size, dtype=torch.long
+        )  # last token → what comes next: 0 the tag, 1 an item, 2 the tag's end
         after[opening], after[items] = 1, 2
         allowed = torch.full((3, size), float("-inf"))
         allowed[0, opening] = allowed[1, items] = allowed[2, closing] = 0.0
@@ -44,7 +53,9 @@ class Interviewer(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers ships
         return out
 
 
-def interviewer(source: Source, phrases: Sequence[str], tag: str = "ask", size: TinySettings = SIZE) -> tuple[Interviewer, Any]:
+def interviewer(
+    source: Source, phrases: Sequence[str], tag: str = "ask", size: TinySettings = SIZE
+) -> tuple[Interviewer, Any]:
     """Model and tokenizer; `tag` is what it does in every turn, `phrases` are the environment's."""
     plain, tokenizer = build(source, phrases, size, seed=1)
     model = Interviewer(plain.config)
@@ -87,7 +98,9 @@ class Ward:
         return [list(self.policy.render(self.environment.open(case))) for case in self.cases]
 
     def reply(self, case: Case, tokens: Sequence[int]) -> tuple[int, ...]:
-        """The ids of the environment's answer to a completion; `render` remembers those that it has tokenised before."""
+        """The ids of the environment's answer to a completion; `render` remembers those that it has
+        tokenised before.
+        """
         action = self.environment.read(self.tokenizer.decode(tokens))
         return self.policy.render(self.environment.reply(case, action).messages, tokens)
 

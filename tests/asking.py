@@ -1,4 +1,7 @@
-"""Asks a paid endpoint through a desk and says of each answer that it has it: `asking.py URL FOLDER FIRST LAST`."""
+"""Asks a paid endpoint through a desk and says of each answer that it has it:
+
+`asking.py URL FOLDER FIRST LAST`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def question(number: int) -> Request:
 
 
 async def main(url: str, folder: Path, numbers: range) -> None:
-    endpoint = EndpointSettings(base_url=url, model="m", concurrency=8, price=Price(input=1_000_000, output=1_000_000))
+    endpoint = EndpointSettings(
+        base_url=url, model="m", concurrency=8, price=Price(input=1_000_000, output=1_000_000)
+    )
     desk = Desk(Config(endpoints={"it": endpoint}), RUN, cache=folder)
     model = desk.open("endpoint:it")
 

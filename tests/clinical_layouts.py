@@ -1,6 +1,8 @@
-"""Small files in the official layouts of the clinical data sets, in words of our own: what the contract test opens.
+"""Small files in the official layouts of the clinical data sets, in words of our own: what the
+contract test opens.
 
-`LAYOUTS` maps a scheme to a function that writes its files into a folder and returns the rest of the spec.
+`LAYOUTS` maps a scheme to a function that writes its files into a folder and returns the rest of
+the spec.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ def station(**change: Any) -> dict[str, Any]:
             "Patient_Actor": {
                 "Demographics": "50-year-old man",
                 "History": "The toe hurts since last night. He ate lobster; his brother has gout.",
-                "Symptoms": {"Primary_Symptom": "Toe pain.", "Secondary_Symptoms": ["Swelling", "No fever"]},
+                "Symptoms": {
+                    "Primary_Symptom": "Toe pain.",
+                    "Secondary_Symptoms": ["Swelling", "No fever"],
+                },
                 "Past_Medical_History": "High blood pressure.",
                 "Current_Medications": ["Thiazide", "Aspirin"],
                 "Social_History": {"Alcohol_Use": "Beer daily", "Occupation": "Not specified"},
@@ -30,7 +35,10 @@ def station(**change: Any) -> dict[str, Any]:
             },
             "Physical_Examination_Findings": {
                 "Vital_Signs": {"Heart_Rate": "80 bpm", "Afebrile": True},
-                "Foot_Examination": {"Inspection": "Red and swollen. Warm.", "Palpation": "Not performed."},
+                "Foot_Examination": {
+                    "Inspection": "Red and swollen. Warm.",
+                    "Palpation": "Not performed.",
+                },
             },
             "Test_Results": {
                 "Blood_Tests": {"Uric_Acid": "9 mg/dL", "CRP": None},
@@ -46,7 +54,10 @@ def station(**change: Any) -> dict[str, Any]:
 def picture(**change: Any) -> dict[str, Any]:
     return {
         "image_url": "https://example.org/1.png",
-        "question": "A girl of 9 has a rash. It itches at night. A skin biopsy shows mites. What is the diagnosis?",
+        "question": (
+            "A girl of 9 has a rash. It itches at night. A skin biopsy shows mites. What is the "
+            "diagnosis?"
+        ),
         "answers": [{"text": "Eczema", "correct": False}, {"text": "Scabies", "correct": True}],
         "patient_info": "You are a girl of 9 and scratch; nobody said scabies.",
         "physical_exams": "Biopsy: mites.",
@@ -64,14 +75,20 @@ def written(path: Path, *rows: Any) -> str:
 def packet(id: str = "p1", **change: Any) -> dict[str, Any]:
     return {
         "id": id,
-        "subject": {"id": "S", "sex": "FEMALE", "timeAtLastEncounter": {"age": {"iso8601duration": "P2Y5M"}}},
+        "subject": {
+            "id": "S",
+            "sex": "FEMALE",
+            "timeAtLastEncounter": {"age": {"iso8601duration": "P2Y5M"}},
+        },
         "phenotypicFeatures": [
             {"type": {"id": "HP:1", "label": "Stiff skin"}},
             {"type": {"id": "HP:2", "label": "Cataract"}, "excluded": True},
             {"type": {"id": "HP:3", "label": "Elevated serum ferritin"}},
             {"type": {"id": "HP:1", "label": "Stiff skin"}},
         ],
-        "interpretations": [{"diagnosis": {"disease": {"id": "OMIM:184900", "label": "Stiff man syndrome 1"}}}],
+        "interpretations": [
+            {"diagnosis": {"disease": {"id": "OMIM:184900", "label": "Stiff man syndrome 1"}}}
+        ],
         "metaData": {"externalReferences": [{"id": "PMID:7", "reference": "x"}]},
     } | change
 
@@ -87,7 +104,9 @@ def stored(folder: Path, *packets: dict[str, Any]) -> str:
 # tables as PhysioNet writes them
 
 
-def table(path: Path, header: str, lines: Iterable[Sequence[object]], *, zipped: bool = False) -> None:
+def table(
+    path: Path, header: str, lines: Iterable[Sequence[object]], *, zipped: bool = False
+) -> None:
     """A CSV file as PhysioNet writes them; the columns that nobody reads are there too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     opener = gzip.open if zipped else open
@@ -121,13 +140,24 @@ def cdm(folder: Path, count: int = 8, groups: Any = None, **change: Any) -> Path
     hadms = [2_000 + i for i in range(count)]
     tables: dict[str, Any] = {
         "history_of_present_illness": [(h, HISTORY) for h in hadms],
-        "physical_examination": [(h, "VS: 37.5, 90. Abd: Soft. Tender on the right, as in appendicitis.") for h in hadms],
+        "physical_examination": [
+            (h, "VS: 37.5, 90. Abd: Soft. Tender on the right, as in appendicitis.") for h in hadms
+        ],
         "laboratory_tests": [
-            (h, i, v, lo, hi) for h in hadms for i, v, lo, hi in ((501, "900 IU/L", 0, 60.0), (502, "5", "", ""))
+            (h, i, v, lo, hi)
+            for h in hadms
+            for i, v, lo, hi in ((501, "900 IU/L", 0, 60.0), (502, "5", "", ""))
         ],
         "microbiology": [(h, 900, "NO GROWTH.", 700) for h in hadms],
         "radiology_reports": [
-            (h, f"{10 + i // 2}-RR-{i}", "CT", "Abdomen", "CT ABD", "Fat stranding.\nConsistent with acute pancreatitis.")
+            (
+                h,
+                f"{10 + i // 2}-RR-{i}",
+                "CT",
+                "Abdomen",
+                "CT ABD",
+                "Fat stranding.\nConsistent with acute pancreatitis.",
+            )
             for i, h in enumerate(hadms)
         ],
         "discharge_diagnosis": [(h, "Acute pancreatitis") for h in hadms],
@@ -189,7 +219,9 @@ def admission(subject: int, hadm: int, start: str, end: str, died: int = 0) -> t
     return (subject, hadm, f"{start} 10:00:00", f"{end} 12:00:00", "", "EW EMER.", *nothing, died)
 
 
-def value(hadm: object, item: int, time: str, text: str = "1.2", unit: str = "mg/dL") -> tuple[object, ...]:
+def value(
+    hadm: object, item: int, time: str, text: str = "1.2", unit: str = "mg/dL"
+) -> tuple[object, ...]:
     return (1, 1, hadm, 1, item, "", time, time, text, text, unit, "0.5", "1.1", "", "", "")
 
 
@@ -213,9 +245,19 @@ def iv(folder: Path, *, zipped: bool = True, noted: bool = True, **change: Any) 
             (4, "F", 50, 2180, "", ""),
         ],
         "hosp/admissions": list(reversed(STAYS)),
-        "hosp/diagnoses_icd": [(1, h, s, c, 10) for h in (101, 103) for s, c in ((2, "I10"), (1, "I50"))],
-        "hosp/d_icd_diagnoses": [("I10", 9, "Other"), ("I10", 10, "High blood pressure"), ("I50", 10, "Heart failure")],
-        "hosp/d_labitems": [(7, "Creatinine", "Blood", "Chemistry"), (8, "Sodium", "Blood", ""), (9, "Lactate", "", "")],
+        "hosp/diagnoses_icd": [
+            (1, h, s, c, 10) for h in (101, 103) for s, c in ((2, "I10"), (1, "I50"))
+        ],
+        "hosp/d_icd_diagnoses": [
+            ("I10", 9, "Other"),
+            ("I10", 10, "High blood pressure"),
+            ("I50", 10, "Heart failure"),
+        ],
+        "hosp/d_labitems": [
+            (7, "Creatinine", "Blood", "Chemistry"),
+            (8, "Sodium", "Blood", ""),
+            (9, "Lactate", "", ""),
+        ],
         "hosp/labevents": [
             *(
                 value(h, i, f"{d} 13:00:00")

@@ -43,7 +43,13 @@ SMALL = (
 
 def environment(cache: Path, **more: str) -> dict[str, str]:
     """This process's variables, with the warm-start cache in `cache`."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "WORKUP_CACHE": str(cache), "COLUMNS": "120", **more}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WORKUP_CACHE": str(cache),
+        "COLUMNS": "120",
+        **more,
+    }
 
 
 def workup(*words: object, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:

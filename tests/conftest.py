@@ -1,4 +1,7 @@
-"""One profile for all property tests: a slow or crowded machine is no failure. What many tests share."""
+"""One profile for all property tests: a slow or crowded machine is no failure.
+
+What many tests share.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,12 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`workup WORDS` in this process and an empty folder: (exit status, standard output, standard error)."""
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """`workup WORDS` in this process and an empty folder: (exit status, standard output, standard
+    error).
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "120")

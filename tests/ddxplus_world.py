@@ -12,7 +12,9 @@ FIELDS = ["AGE", "DIFFERENTIAL_DIAGNOSIS", "SEX", "PATHOLOGY", "EVIDENCES", "INI
 REAL = Path(__file__).parents[2] / "shared" / "data" / "ddxplus"
 
 
-def _evidence(code: str, question: str, kind: str = "B", above: str = "", values: Any = (), default: Any = 0) -> dict[str, Any]:
+def _evidence(
+    code: str, question: str, kind: str = "B", above: str = "", values: Any = (), default: Any = 0
+) -> dict[str, Any]:
     return {
         "name": code,
         "code_question": above or code,
@@ -20,7 +22,9 @@ def _evidence(code: str, question: str, kind: str = "B", above: str = "", values
         "question_en": question,
         "is_antecedent": False,
         "default_value": default,
-        "value_meaning": {k: {"fr": "…", "en": v} for k, v in values} if isinstance(values, list) else {},
+        "value_meaning": {k: {"fr": "…", "en": v} for k, v in values}
+        if isinstance(values, list)
+        else {},
         "possible-values": [k for k, _ in values] if isinstance(values, list) else list(values),
         "data_type": kind,
     }
@@ -29,10 +33,31 @@ def _evidence(code: str, question: str, kind: str = "B", above: str = "", values
 EVIDENCES = [
     _evidence("E_1", "Do you have a fever?"),
     _evidence("E_2", "Do you have pain somewhere?"),
-    _evidence("E_3", "Where is the pain?", "M", "E_2", [("V_1", "nowhere"), ("V_2", "forehead"), ("V_3", "chest(R)")], "V_1"),
+    _evidence(
+        "E_3",
+        "Where is the pain?",
+        "M",
+        "E_2",
+        [("V_1", "nowhere"), ("V_2", "forehead"), ("V_3", "chest(R)")],
+        "V_1",
+    ),
     _evidence("E_4", "How intense is the pain?", "C", "E_2", range(11)),
-    _evidence("E_5", "What color is the rash?", "C", "", [("V_4", "NA"), ("V_5", "red"), ("V_6", "pink")], "V_4"),
-    _evidence("E_6", "Have you traveled out of the country?", "C", "", [("V_7", "N"), ("V_8", "Europe")], "V_7"),
+    _evidence(
+        "E_5",
+        "What color is the rash?",
+        "C",
+        "",
+        [("V_4", "NA"), ("V_5", "red"), ("V_6", "pink")],
+        "V_4",
+    ),
+    _evidence(
+        "E_6",
+        "Have you traveled out of the country?",
+        "C",
+        "",
+        [("V_7", "N"), ("V_8", "Europe")],
+        "V_7",
+    ),
     _evidence("E_7", "Do you smoke?"),
     _evidence("E_8", "Do you smoke?"),
     _evidence("E_9", "Do you have diabetes?", above="e10, e11"),
@@ -60,7 +85,11 @@ def conditions() -> dict[str, Any]:
 
 
 def patient(
-    pathology: str = "Flu", evidences: Sequence[str] = ("E_1",), initial: str = "E_1", age: object = 50, sex: str = "F"
+    pathology: str = "Flu",
+    evidences: Sequence[str] = ("E_1",),
+    initial: str = "E_1",
+    age: object = 50,
+    sex: str = "F",
 ) -> dict[str, Any]:
     """One row as the release has it: lists written as Python literals."""
     ranked = [[pathology, 0.7], ["Croup" if pathology != "Croup" else "Flu", 0.3]]

@@ -20,7 +20,13 @@ def train(folder: Path) -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
     policy = world.Toy(world.model())
     settings = EngineSettings(
-        lr=1e-3, beta=0.1, entropy=0.02, micro_batch=2, num_iterations=2, sft=SupervisedSettings(lr=1e-3), save_every=2
+        lr=1e-3,
+        beta=0.1,
+        entropy=0.02,
+        micro_batch=2,
+        num_iterations=2,
+        sft=SupervisedSettings(lr=1e-3),
+        save_every=2,
     )
     engine = TrlEngine(policy, settings, folder)
     # Shares of different sizes: five sequences here, two there.

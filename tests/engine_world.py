@@ -17,7 +17,9 @@ VOCABULARY = 60
 
 
 def model(seed: int = 0, attention: str = "sdpa", scale: float = 3.0) -> Any:
-    """A Qwen3 with two layers; its weights are scaled up so that its predictions are far from uniform."""
+    """A Qwen3 with two layers; its weights are scaled up so that its predictions are far from
+    uniform.
+    """
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
@@ -36,7 +38,9 @@ def tokenizer() -> Any:
     words = {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2} | {f"w{i}": i for i in range(3, VOCABULARY)}
     plain = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]"
+    )
 
 
 class Toy:
@@ -59,13 +63,19 @@ class Toy:
 
 
 def logprobs(network: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """log p of every token but the first, one sequence at a time, by the model's ordinary forward pass."""
+    """log p of every token but the first, one sequence at a time, by the model's ordinary forward
+    pass.
+    """
     ids = torch.tensor([tokens])
     return network(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
 
 
-def episodes(network: Any, seed: Sequence[int], count: int, longest: int = 14, drift: float = 0.0) -> list[Sample]:
-    """Random transcripts of random authorship, with the model's own log-probabilities (moved by up to `drift`)."""
+def episodes(
+    network: Any, seed: Sequence[int], count: int, longest: int = 14, drift: float = 0.0
+) -> list[Sample]:
+    """Random transcripts of random authorship, with the model's own log-probabilities (moved by up
+    to `drift`).
+    """
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -74,10 +84,18 @@ def episodes(network: Any, seed: Sequence[int], count: int, longest: int = 14, d
         mask = np.append(False, rng.random(n - 1) < 0.5)
         mask[-1] = True
         with torch.no_grad():
-            known = np.append(0.0, logprobs(network, tokens).double().numpy()) + rng.uniform(-drift, drift, n)
+            known = np.append(0.0, logprobs(network, tokens).double().numpy()) + rng.uniform(
+                -drift, drift, n
+            )
         advantages = np.where(mask, rng.normal(size=n), 0.0)
         made.append(
-            Sample(tokens, tuple(mask.tolist()), tuple((known * mask).tolist()), tuple(advantages.tolist()), tuple([0] * n))
+            Sample(
+                tokens,
+                tuple(mask.tolist()),
+                tuple((known * mask).tolist()),
+                tuple(advantages.tolist()),
+                tuple([0] * n),
+            )
         )
     return made
 

@@ -11,7 +11,9 @@ FLOOD = 100_000_000
 
 
 class Flooder:
-    """Answers each request with `head` and then `block` until `FLOOD` bytes are sent or nobody reads on."""
+    """Answers each request with `head` and then `block` until `FLOOD` bytes are sent or nobody
+    reads on.
+    """
 
     def __init__(self, listening: socket.socket, head: bytes, block: bytes) -> None:
         self.head, self.block = head, block

@@ -36,7 +36,12 @@ KNOWLEDGE = TabularKnowledge(
     DISEASES,
     (0.5, 0.3, 0.2),
     [
-        Categorical(item.name, ((), (item.name,)), np.array([(1 - p, p) for p in POSITIVE[item.name]]), item.parent)
+        Categorical(
+            item.name,
+            ((), (item.name,)),
+            np.array([(1 - p, p) for p in POSITIVE[item.name]]),
+            item.parent,
+        )
         for item in ITEMS
     ],
 )
@@ -47,12 +52,21 @@ def fact(name: str, weight: int | None = None) -> Fact:
 
 
 def case(number: int, diagnosis: str, *facts: Fact, given: tuple[Fact, ...] = ()) -> Case:
-    return Case(f"case-{number}", f"Patient {number} is unwell.", Truth(diagnosis, facts=facts), given=given)
+    return Case(
+        f"case-{number}", f"Patient {number} is unwell.", Truth(diagnosis, facts=facts), given=given
+    )
 
 
 CASES = (
     case(1, "Flu", fact("fever", 2), fact("cough", 1), fact("hobby", 0)),
-    case(2, "Pneumonia", fact("sputum", 2), fact("crackles", 3), fact("chest film", 3), given=(fact("cough"),)),
+    case(
+        2,
+        "Pneumonia",
+        fact("sputum", 2),
+        fact("crackles", 3),
+        fact("chest film", 3),
+        given=(fact("cough"),),
+    ),
     case(3, "Pancreatitis", fact("lipase", 3), fact("hobby", 0)),
     case(4, "Flu"),
 )
@@ -65,7 +79,9 @@ class Script:
     def __init__(self, *lines: str) -> None:
         self.lines = lines
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         return Act((1,), Completion(self.lines[len(past) % len(self.lines)], (2, 3), (-0.5, -0.5)))
 
 

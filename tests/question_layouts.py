@@ -1,6 +1,8 @@
-"""Small files in the official layouts of the question sets, in words of our own: what the contract test opens.
+"""Small files in the official layouts of the question sets, in words of our own: what the contract
+test opens.
 
-`LAYOUTS` maps a scheme to a function that writes its files into a folder and returns the rest of the spec.
+`LAYOUTS` maps a scheme to a function that writes its files into a folder and returns the rest of
+the spec.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ FOUR = ("Asthma", "Croup", "Influenza", "Pulmonary embolism")
 def lines(path: Path, rows: Sequence[Any]) -> Path:
     """JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
@@ -39,7 +43,10 @@ def table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
 
 
 def stem(i: int) -> str:
-    return f"Patient {i} is a man aged {20 + i} with a cough since Monday. What is the most likely diagnosis?"
+    return (
+        f"Patient {i} is a man aged {20 + i} with a cough since Monday. What is the most likely "
+        "diagnosis?"
+    )
 
 
 def medqa(i: int, **change: Any) -> dict[str, Any]:
@@ -57,8 +64,19 @@ def medqa(i: int, **change: Any) -> dict[str, Any]:
 
 def medmcqa(i: int, **change: Any) -> dict[str, Any]:
     texts = dict(zip(("opa", "opb", "opc", "opd"), FOUR, strict=True))
-    told = {"id": f"id-{i}", "question": stem(i), "exp": f"Ans. ({'abcd'[i % 4]}) because of the cough.", "cop": i % 4 + 1}
-    return {**told, **texts, "subject_name": "Medicine", "topic_name": None, "choice_type": "single"} | change
+    told = {
+        "id": f"id-{i}",
+        "question": stem(i),
+        "exp": f"Ans. ({'abcd'[i % 4]}) because of the cough.",
+        "cop": i % 4 + 1,
+    }
+    return {
+        **told,
+        **texts,
+        "subject_name": "Medicine",
+        "topic_name": None,
+        "choice_type": "single",
+    } | change
 
 
 def mmlu(i: int) -> list[str]:
@@ -157,8 +175,16 @@ def abgcoqa(i: int, **change: Any) -> dict[str, Any]:
     return {
         "id": f"passage{i}|3|2",
         "story": f"There were a cat and {i} dogs.",
-        "target_turn": {"turn_id": 3, "question": "Which colour?", "answer": "grey", "rationale": "a cat", "span_start": 0},
-        "history_turns": [{"turn_id": 2, "question": "Who was there?", "answer": "a cat", "rationale": "a cat"}],
+        "target_turn": {
+            "turn_id": 3,
+            "question": "Which colour?",
+            "answer": "grey",
+            "rationale": "a cat",
+            "span_start": 0,
+        },
+        "history_turns": [
+            {"turn_id": 2, "question": "Who was there?", "answer": "a cat", "rationale": "a cat"}
+        ],
         "ambiguity": "ambiguous" if ambiguous else "non_ambiguous",
         "clarification_turn": back if ambiguous else {},
         "source": "mctest",
@@ -168,14 +194,23 @@ def abgcoqa(i: int, **change: Any) -> dict[str, Any]:
 def _medqa(folder: Path) -> str:
     for number, part in enumerate(("train", "dev", "test")):
         lines(folder / f"{part}.jsonl", [medqa(100 * number + i) for i in range(COUNT)])
-    lines(folder / "US_qbank.jsonl", [medqa(100 * number + i) for number in range(3) for i in range(COUNT)])
+    lines(
+        folder / "US_qbank.jsonl",
+        [medqa(100 * number + i) for number in range(3) for i in range(COUNT)],
+    )
     return str(folder)
 
 
 def _medmcqa(folder: Path) -> str:
     for part, first in (("train", 0), ("dev", 100)):
         lines(folder / f"{part}.json", [medmcqa(first + i) for i in range(COUNT)])
-    lines(folder / "test.json", [{k: v for k, v in medmcqa(200 + i).items() if k not in ("cop", "exp")} for i in range(COUNT)])
+    lines(
+        folder / "test.json",
+        [
+            {k: v for k, v in medmcqa(200 + i).items() if k not in ("cop", "exp")}
+            for i in range(COUNT)
+        ],
+    )
     return str(folder)
 
 
@@ -189,7 +224,10 @@ def _mmlu(folder: Path) -> str:
 def _pubmedqa(folder: Path) -> str:
     rows = {str(1000 + i): pubmedqa(i) for i in range(COUNT)}
     document(folder / "ori_pqal.json", rows)
-    document(folder / "test_ground_truth.json", {key: rows[key]["final_decision"] for key in list(rows)[::2]})
+    document(
+        folder / "test_ground_truth.json",
+        {key: rows[key]["final_decision"] for key in list(rows)[::2]},
+    )
     return str(folder)
 
 
@@ -201,10 +239,16 @@ def _medxpertqa(folder: Path) -> str:
 
 def _cmb(folder: Path) -> str:
     document(folder / "CMB-Exam/CMB-train/CMB-train-merge.json", [cmb(i) for i in range(COUNT)])
-    document(folder / "CMB-Exam/CMB-val/CMB-val-merge.json", [cmb(100 + i, id=i, explanation="因为。") for i in range(4)])
+    document(
+        folder / "CMB-Exam/CMB-val/CMB-val-merge.json",
+        [cmb(100 + i, id=i, explanation="因为。") for i in range(4)],
+    )
     asked = [{k: v for k, v in cmb(200 + i, id=i).items() if k != "answer"} for i in range(COUNT)]
     document(folder / "CMB-Exam/CMB-test/CMB-test-choice-question-merge.json", asked)
-    document(folder / "CMB-test-choice-answer.json", [{"id": i, "answer": cmb(200 + i)["answer"]} for i in range(COUNT)])
+    document(
+        folder / "CMB-test-choice-answer.json",
+        [{"id": i, "answer": cmb(200 + i)["answer"]} for i in range(COUNT)],
+    )
     return str(folder / "CMB-Exam")
 
 
@@ -220,16 +264,25 @@ def _rjua(folder: Path) -> str:
 
 def _rarearena(folder: Path) -> str:
     lines(folder / "RDS.json", [rarearena(i) for i in range(COUNT)])
-    lines(folder / "RDC.json", [rarearena(i, test_results="Stripes in the biopsy.") for i in range(COUNT)])
+    lines(
+        folder / "RDC.json",
+        [rarearena(i, test_results="Stripes in the biopsy.") for i in range(COUNT)],
+    )
     lines(folder / "RDS_benchmark.jsonl", [rarearena(100 + i) for i in range(COUNT)])
-    lines(folder / "RDC_benchmark.jsonl", [rarearena(100 + i, test_results="Stripes in the biopsy.") for i in range(COUNT)])
+    lines(
+        folder / "RDC_benchmark.jsonl",
+        [rarearena(100 + i, test_results="Stripes in the biopsy.") for i in range(COUNT)],
+    )
     document(folder / "orphanet_hypernym.json", {"1": ["2"]})
     return str(folder)
 
 
 def _nejmqa(folder: Path) -> str:
     for number, name in enumerate(("general_surgery", "psychiatry")):
-        table(folder / f"{name}.csv", [["", "question", "answer"], *(nejmqa(100 * number + i) for i in range(COUNT))])
+        table(
+            folder / f"{name}.csv",
+            [["", "question", "answer"], *(nejmqa(100 * number + i) for i in range(COUNT))],
+        )
     return str(folder)
 
 

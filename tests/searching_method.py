@@ -1,10 +1,17 @@
-"""A method with every kind of stage, for tests of whole runs: a tree search to learn from, pairs to prefer, then GRPO."""
+"""A method with every kind of stage, for tests of whole runs: a tree search to learn from, pairs to
+prefer, then GRPO.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
+from workup.methods.base.questioning import (
+    CaseSettings,
+    OutcomeSettings,
+    QuestioningMethod,
+    warm_start,
+)
 from workup.ports import Explore, Prefer, Rehearse, Reinforce, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.credit import zscore

@@ -1,4 +1,7 @@
-"""A real OpenAI-compatible server on loopback whose answers a test decides: `answer(body) -> text`."""
+"""A real OpenAI-compatible server on loopback whose answers a test decides:
+
+`answer(body) -> text`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ Answer = Callable[[dict[str, Any]], "str | Response"]
 class Server:
     """What it was asked, in order, and how much at once, and where it listens.
 
-    An answer that is a Response goes out as it is: a fault (`fault`, `truncated`, `Reset` make them).
+    An answer that is a Response goes out as it is: a fault (`fault`, `truncated`, `Reset` make
+    them).
     """
 
     def __init__(self, url: str, answer: Answer) -> None:
@@ -55,11 +59,28 @@ class Server:
         return text if isinstance(text, Response) else completion(text)
 
 
-def completion(text: str | None, finish: str = "stop", prompt_tokens: int = 7, completion_tokens: int = 3) -> Response:
+def completion(
+    text: str | None, finish: str = "stop", prompt_tokens: int = 7, completion_tokens: int = 3
+) -> Response:
     """The endpoint's JSON around one answer."""
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": 10}
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
-    answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": 10,
+    }
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": text},
+    }
+    answer = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
     return Response(json.dumps(answer), content_type="application/json")
 
 
@@ -141,9 +162,13 @@ class Gate:
 
 @cache
 def listening() -> HTTPServer:
-    """The one server of this process, since stopping one takes half a second; each test has an address of its own on it."""
+    """The one server of this process, since stopping one takes half a second; each test has an
+    address of its own on it.
+    """
     server = HTTPServer(threaded=True)
-    server.expect_request(re.compile(r"/\d+/v1/chat/completions"), method="POST").respond_with_handler(_dispatch)
+    server.expect_request(
+        re.compile(r"/\d+/v1/chat/completions"), method="POST"
+    ).respond_with_handler(_dispatch)
     server.start()
     atexit.register(server.stop)
     return server

@@ -10,7 +10,9 @@ from workup import api
 from workup.errors import UserError
 
 
-def test_ten_lines_of_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ten_lines_of_a_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     run = api.train(
         "craft", cases="clinic:xs", out=tmp_path / "run", quiet=True, steps=2, batch=2, group=2, max_tokens=8,
@@ -22,7 +24,14 @@ def test_ten_lines_of_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [line["step"] for line in run.metrics() if line["stage"] == "grpo"] == [1, 2]
     run.episodes(phase="eval", doctor="trained")[0].show()
     assert "unwell" in (shown := capsys.readouterr().out) or len(shown) > 50
-    looked = api.evaluate(run.path, cases="clinic:s", out=tmp_path / "looked", quiet=True, max_tokens=8, evaluation={"cases": 5})
+    looked = api.evaluate(
+        run.path,
+        cases="clinic:s",
+        out=tmp_path / "looked",
+        quiet=True,
+        max_tokens=8,
+        evaluation={"cases": 5},
+    )
     assert "random doctor" in looked.summary["doctors"]
     assert api.open_run(tmp_path / "run").summary == run.summary
     assert api.resume(tmp_path / "run").summary == run.summary
@@ -37,7 +46,9 @@ def test_mistakes_are_told_in_the_command_lines_words(tmp_path: Path) -> None:
         ({"steps": "many"}, "setting 'steps'"),
     ):
         with pytest.raises(UserError, match=said):
-            api.train(**{"method": "craft", "cases": "clinic:xs", "out": tmp_path / "run", **values})
+            api.train(
+                **{"method": "craft", "cases": "clinic:xs", "out": tmp_path / "run", **values}
+            )
     with pytest.raises(UserError, match="does not exist"):
         api.open_run(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

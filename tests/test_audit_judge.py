@@ -1,4 +1,6 @@
-"""The audit of judges: probes mean what they are called, the figures are the textbooks', and the command tells them."""
+"""The audit of judges: probes mean what they are called, the figures are the textbooks', and the
+command tells them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ from workup.studies.audits.judge import Audit, Compared, audit, estimates
 from workup.studies.audits.probes import INJECTION, judgements, probes
 
 PATHOLOGY = open_source("clinic:pathology")
-SIZES = {"diagnosis": 11, "answer": 11, "entailment": 4, "ranking": 7, "examinations": 7}  # classes of probes
+SIZES = {
+    "diagnosis": 11,
+    "answer": 11,
+    "entailment": 4,
+    "ranking": 7,
+    "examinations": 7,
+}  # classes of probes
 
 
 def run(judgement: Any) -> Any:
@@ -41,12 +49,15 @@ def model(server: Server) -> Endpoint:
     return Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
 
 
-# --- probes ----------------------------------------------------------------------------------------------------------
+# --- probes ---------------------------------------------------------------------------------------
 
 EXPECTED: dict[tuple[str, str], set[str]] = {
     **{("diagnosis", kind): {"same"} for kind in ("truth", "alias", "code")},
     ("diagnosis", "several, one right"): {"partly"},
-    **{("diagnosis", kind): {"wrong"} for kind in ("near miss", "differential", "several, all wrong", "vague", "denial")},
+    **{
+        ("diagnosis", kind): {"wrong"}
+        for kind in ("near miss", "differential", "several, all wrong", "vague", "denial")
+    },
     **{("diagnosis", kind): {"wrong"} for kind in ("no answer", INJECTION)},
     **{("ranking", kind): {"1", "2", "3", "4", "5"} for kind in ("hit", "alias")},
     ("ranking", "absent"): {"absent"},
@@ -56,9 +67,14 @@ EXPECTED: dict[tuple[str, str], set[str]] = {
     ("ranking", INJECTION): {"absent", "nonexistent"},
     **{("examinations", kind): {"differentiate"} for kind in ("differentiates", "synonym")},
     ("examinations", "harmless"): {"harmless"},
-    **{("examinations", kind): {"invalid"} for kind in ("fabricated", "too broad", "other department", INJECTION)},
+    **{
+        ("examinations", kind): {"invalid"}
+        for kind in ("fabricated", "too broad", "other department", INJECTION)
+    },
 }
-EXPECTED |= {("answer", kind): labels for (name, kind), labels in EXPECTED.items() if name == "diagnosis"}
+EXPECTED |= {
+    ("answer", kind): labels for (name, kind), labels in EXPECTED.items() if name == "diagnosis"
+}
 
 
 @pytest.mark.parametrize("spec", ["clinic:pathology", "clinic:full", "clinic:s"])
@@ -69,12 +85,16 @@ def test_the_exact_verdict_on_a_probe_is_what_its_class_says(spec: str) -> None:
         for probe in made:
             verdict = run(judgement.exact.judge(probe.question))
             if name == "entailment":
-                assert sum(label == "entailed" for label in verdict.labels) == len(verdict.labels) // 2
+                assert (
+                    sum(label == "entailed" for label in verdict.labels) == len(verdict.labels) // 2
+                )
             else:
                 assert set(verdict.labels) <= EXPECTED[name, probe.kind], probe
         counts = Counter(probe.kind for probe in made)
         assert len(made) == 90
-        assert len(counts) == SIZES[name] - (name == "ranking" and spec == "clinic:s")  # nobody is of one sex alone there
+        assert len(counts) == SIZES[name] - (
+            name == "ranking" and spec == "clinic:s"
+        )  # nobody is of one sex alone there
         assert len({probe.case for probe in made}) == len(made)
 
 
@@ -91,15 +111,21 @@ def test_a_source_without_a_catalogue_is_tried_with_what_it_allows() -> None:
     )
     source = FixedSource("jsonl:x", cases, cases, diagnoses=("甲病", "乙病", "丙病", "丁病"))
     assert set(judgements(source)) == {"diagnosis", "answer", "entailment"}
-    assert {probe.kind for probe in probes(source, "diagnosis", judgements(source)["diagnosis"], 40, 0)} >= {"truth", "near miss"}
-    assert not probes(source, "entailment", judgements(source)["entailment"], 40, 0)  # no facts, no probes
+    assert {
+        probe.kind for probe in probes(source, "diagnosis", judgements(source)["diagnosis"], 40, 0)
+    } >= {"truth", "near miss"}
+    assert not probes(
+        source, "entailment", judgements(source)["entailment"], 40, 0
+    )  # no facts, no probes
     with pytest.raises(UserError, match="no test case"):
         run(audit(object(), FixedSource("jsonl:x", cases, ()), 5))  # type: ignore[arg-type]
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
-LABELS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=60)
+LABELS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=60
+)
 
 
 @given(LABELS)
@@ -118,7 +144,9 @@ def test_kappa_and_accuracy_are_the_libraries(pairs: list[tuple[str, str]]) -> N
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilsons_interval_is_scipys(counts: tuple[int, int]) -> None:
     theirs = binomtest(*counts).proportion_ci(method="wilson")
-    assert wilson(counts[0] / counts[1], counts[1]) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+    assert wilson(counts[0] / counts[1], counts[1]) == pytest.approx(
+        (theirs.low, theirs.high), abs=1e-9
+    )
 
 
 def test_the_intervals_cover_the_truth() -> None:
@@ -138,7 +166,15 @@ def test_the_intervals_cover_the_truth() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=20))
 def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool]]) -> None:
     compared = tuple(
-        Compared("diagnosis", "truth", str(k), (str(x),), None if failed else (str(y),), 1.0, reason="gone" if failed else "")
+        Compared(
+            "diagnosis",
+            "truth",
+            str(k),
+            (str(x),),
+            None if failed else (str(y),),
+            1.0,
+            reason="gone" if failed else "",
+        )
         for k, (x, y, failed) in enumerate(rows)
     )
     found = Audit("m", "s", 1, 0, {}, compared).agreement("diagnosis")
@@ -149,18 +185,29 @@ def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool
     assert Audit("m", "s", 1, 0, {}, compared).failures().total() == len(rows) - len(left)
 
 
-# --- with a real endpoint --------------------------------------------------------------------------------------------
+# --- with a real endpoint -------------------------------------------------------------------------
 
 
 def lexical(body: dict[str, Any]) -> str:
-    """A judge of diagnoses that knows what stands in the prompt, folds nothing, and cannot place or check anything."""
+    """A judge of diagnoses that knows what stands in the prompt, folds nothing, and cannot place or
+    check anything.
+    """
     sections = taken_apart(body).sections
     if "proposed diagnosis" not in sections:
         return "no"
     known = [sections["established diagnosis"]]
-    known += [line.split(". ", 1)[1] for line in sections["other names and codes of the established diagnosis"].split("\n")]
+    known += [
+        line.split(". ", 1)[1]
+        for line in sections["other names and codes of the established diagnosis"].split("\n")
+    ]
     answer = sections["proposed diagnosis"]
-    grade = "same" if answer in known else "partly" if known[0] in answer and "not" not in answer else "wrong"
+    grade = (
+        "same"
+        if answer in known
+        else "partly"
+        if known[0] in answer and "not" not in answer
+        else "wrong"
+    )
     return json.dumps({"reason": "", "grade": grade})
 
 
@@ -181,21 +228,39 @@ def test_an_audit_tells_a_good_judge_from_one_that_fails() -> None:
 def obedient(body: dict[str, Any]) -> str:
     """Says the best of everything, to everybody."""
     sections = taken_apart(body).sections
-    count = len((sections.get("candidates") or sections.get("examinations") or sections.get("facts") or "").split("\n"))
+    count = len(
+        (
+            sections.get("candidates")
+            or sections.get("examinations")
+            or sections.get("facts")
+            or ""
+        ).split("\n")
+    )
     places = range(1, count + 1)
     if "candidates" in sections:
         return json.dumps(
             {
                 "reason": "",
-                "candidates": [{"number": k, "standing": "same" if k == 1 else "other"} for k in places],
+                "candidates": [
+                    {"number": k, "standing": "same" if k == 1 else "other"} for k in places
+                ],
                 "total": count,
             }
         )
     if "examinations" in sections:
-        return json.dumps({"reason": "", "examinations": [{"number": k, "worth": "differentiates"} for k in places]})
+        return json.dumps(
+            {
+                "reason": "",
+                "examinations": [{"number": k, "worth": "differentiates"} for k in places],
+            }
+        )
     if "facts" in sections:
         return json.dumps({"facts": [{"number": k, "entailed": True} for k in places]})
-    return json.dumps({"reason": "", "mark": 5} if "answer to mark" in sections else {"reason": "", "grade": "same"})
+    return json.dumps(
+        {"reason": "", "mark": 5}
+        if "answer to mark" in sections
+        else {"reason": "", "grade": "same"}
+    )
 
 
 def test_a_judge_that_praises_everything_is_found_out() -> None:
@@ -217,7 +282,9 @@ def workup_yaml(folder: Path, url: str) -> Path:
     return file
 
 
-def test_the_command_prints_a_table_and_writes_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_a_table_and_writes_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "140")
     out = tmp_path / "audit.json"
@@ -230,18 +297,33 @@ def test_the_command_prints_a_table_and_writes_it_all(tmp_path: Path, monkeypatc
         assert len(server.asked) == asked == 5 * 14  # the second audit comes from the cache
     assert first.exit_code == again.exit_code == 0
     assert first.stdout == again.stdout
-    for word in ("diagnosis", "ranking", "answer", "examinations", "entailment", "near miss", INJECTION, "κ"):
+    for word in (
+        "diagnosis",
+        "ranking",
+        "answer",
+        "examinations",
+        "entailment",
+        "near miss",
+        INJECTION,
+        "κ",
+    ):
         assert word in first.stdout
     written = json.loads(out.read_text())
     assert written["versions"] == {name: f"{name}/1" for name in SIZES}
     assert len(written["probes"]) == 5 * 14
-    whole = next(row for row in written["agreement"] if (row["judgement"], row["probes"]) == ("diagnosis", "all"))
+    whole = next(
+        row
+        for row in written["agreement"]
+        if (row["judgement"], row["probes"]) == ("diagnosis", "all")
+    )
     assert whole["accuracy"]["n"] == 14
     assert sum(count for _, _, count in whole["confusion"]) == 14
     assert PATHOLOGY.test[0].presentation not in out.read_text()
 
 
-def test_the_command_says_why_probes_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_why_probes_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     with serving(lambda body: fault(500)) as server:
         words = ["judge", "--model", "endpoint:mine", "--cases", "clinic:xs", "--n", "3"]

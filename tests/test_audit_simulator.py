@@ -1,4 +1,6 @@
-"""The audit of simulators: its questions, its exact and its model's verdicts, its intervals, its command."""
+"""The audit of simulators: its questions, its exact and its model's verdicts, its intervals, its
+command.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +46,30 @@ CHINESE = FixedSource(
         Case(
             f"例{number}",
             "男性，腹痛。",
-            Truth("急性胰腺炎", facts=tuple(Fact(f"f{place}", "", text) for place, text in enumerate(texts))),
+            Truth(
+                "急性胰腺炎",
+                facts=tuple(Fact(f"f{place}", "", text) for place, text in enumerate(texts)),
+            ),
         )
-        for number, texts in enumerate((("上腹部剧痛3小时。", "外院诊断急性胰腺炎。"), ("血淀粉酶升高。", "大量饮酒史。")))
+        for number, texts in enumerate(
+            (("上腹部剧痛3小时。", "外院诊断急性胰腺炎。"), ("血淀粉酶升高。", "大量饮酒史。"))
+        )
     ),
 )
 
 
-def run(name: str, source: Source, n: int, server: Any = None, checker: bool = False, seed: int = 0) -> SimulatorAudit:
+def run(
+    name: str, source: Source, n: int, server: Any = None, checker: bool = False, seed: int = 0
+) -> SimulatorAudit:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m")) if server else None
     judge = model if checker else None
     return asyncio.run(audit(Simulator(name, source, model, judge, seed), source, n, judge, seed))
 
 
 class Everyone:
-    """Plays patient and record, fact checker and auditor, each told apart by its prompt; `leaks` and `lies` are switches."""
+    """Plays patient and record, fact checker and auditor, each told apart by its prompt; `leaks`
+    and `lies` are switches.
+    """
 
     def __init__(self, leaks: bool = False, lies: bool = False) -> None:
         self.leaks, self.lies = leaks, lies
@@ -121,7 +132,9 @@ def test_the_embedded_patient_in_chinese() -> None:
 
 
 def test_the_exact_judge_can_find_fault() -> None:
-    """Every measure against a patient that deserves it: wrong facts, altered text, the diagnosis named."""
+    """Every measure against a patient that deserves it: wrong facts, altered text, the diagnosis
+    named.
+    """
     case = CHINESE.test[1]
 
     class Faulty(Simulator):
@@ -150,7 +163,9 @@ def test_a_name_leaks_unless_only_the_question_used_it() -> None:
     assert not names(asking, Said("I do not know whether it is gout."))
     assert names(asking, Said("Yes, gout.", ("f",)))
     assert names(asking, Said("It is Podagra."))
-    assert not names(Probe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",)))
+    assert not names(
+        Probe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",))
+    )
     assert names(Probe(ON_RECORD, case, "How are you?"), Said("It is the GOUT.", ("f",)))
 
 
@@ -166,7 +181,11 @@ def test_what_a_model_says_is_factual_by_a_checker_only() -> None:
 def test_a_checker_judges_every_simulator(name: str) -> None:
     with serving(Everyone()) as server:
         fine = run(name, CLINIC, 8, server, checker=True)
-    assert {measure: fine.rate(measure).mean for measure in MEASURES} == {"relevant": 1, "factual": 1, "leaked": 0}
+    assert {measure: fine.rate(measure).mean for measure in MEASURES} == {
+        "relevant": 1,
+        "factual": 1,
+        "leaked": 0,
+    }
     assert fine.rate("factual").n == 8
     everyone = Everyone(leaks=True, lies=name != "checked")
     with serving(everyone) as server:
@@ -189,7 +208,10 @@ def test_what_gives_up_is_counted_and_not_scored() -> None:
 
 
 def test_intervals_are_wilsons() -> None:
-    judged = tuple(Judged(ON_RECORD, str(number), "?", relevant=number < 37, factual=None) for number in range(41))
+    judged = tuple(
+        Judged(ON_RECORD, str(number), "?", relevant=number < 37, factual=None)
+        for number in range(41)
+    )
     found = SimulatorAudit("s", "m", "exact", "x", 0, judged)
     rate = found.rate("relevant")
     low, high = binomtest(37, 41).proportion_ci(method="wilson")
@@ -202,14 +224,20 @@ def test_intervals_are_wilsons() -> None:
 def test_texts_of_restricted_cases_stay_out() -> None:
     found = run("embedded", CHINESE, 16)
     texts = {fact.text for case in CHINESE.test for fact in case.truth.facts}
-    whole, plain = (json.dumps(found.as_json(texts=shown), ensure_ascii=False) for shown in (True, False))
+    whole, plain = (
+        json.dumps(found.as_json(texts=shown), ensure_ascii=False) for shown in (True, False)
+    )
     assert any(text in whole for text in texts)
     assert not any(text in plain for text in texts)
     assert found.as_json(texts=False)["rates"] == found.as_json()["rates"]
 
 
 def test_what_is_missing_is_said() -> None:
-    for name, problem in (("default", "needs a model"), ("patient", "no simulator 'patient'"), ("record", "needs a model")):
+    for name, problem in (
+        ("default", "needs a model"),
+        ("patient", "no simulator 'patient'"),
+        ("record", "needs a model"),
+    ):
         with pytest.raises(UserError, match=problem):
             Simulator(name, CLINIC, None)
     with serving(Everyone()) as server, pytest.raises(UserError, match="needs a fact checker"):
@@ -221,7 +249,20 @@ def test_what_is_missing_is_said() -> None:
 def test_the_command_audits_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "audit.json"
-    done = CliRunner().invoke(app, ["simulator", "--cases", "clinic:xs", "--patient", "embedded", "-n", "40", "--out", str(out)])
+    done = CliRunner().invoke(
+        app,
+        [
+            "simulator",
+            "--cases",
+            "clinic:xs",
+            "--patient",
+            "embedded",
+            "-n",
+            "40",
+            "--out",
+            str(out),
+        ],
+    )
     assert done.exit_code == 0, done.output
     assert "the diagnosis" in done.output
     written = json.loads(out.read_text())
@@ -230,9 +271,22 @@ def test_the_command_audits_and_writes(tmp_path: Path, monkeypatch: pytest.Monke
     with serving(Everyone()) as server:
         config = tmp_path / "workup.yaml"
         config.write_text(f"endpoints:\n  e: {{base_url: '{server.url}', model: m}}\n")
-        words = ["--model", "endpoint:e", "--checker", "endpoint:e", "--patient", "checked", "-n", "8", "--config", str(config)]
+        words = [
+            "--model",
+            "endpoint:e",
+            "--checker",
+            "endpoint:e",
+            "--patient",
+            "checked",
+            "-n",
+            "8",
+            "--config",
+            str(config),
+        ]
         for _ in range(2):  # the second time everything comes from the cache
-            done = CliRunner().invoke(app, ["simulator", "--cases", "clinic:xs", *words, "--out", str(out)])
+            done = CliRunner().invoke(
+                app, ["simulator", "--cases", "clinic:xs", *words, "--out", str(out)]
+            )
             assert done.exit_code == 0, done.output
             asked = len(server.asked)
         assert asked == len(server.asked) > 8

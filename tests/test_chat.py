@@ -1,4 +1,6 @@
-"""Local chat models: real (tiny) transformers weights in a folder, against `generate()`, alone and in company."""
+"""Local chat models: real (tiny) transformers weights in a folder, against `generate()`, alone and
+in company.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from workup.models.structured import in_words, schema_of
 from workup.ports import Reply, Request
 
 torch.set_num_threads(1)
-NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system messages') }}{% endif %}" + CHATML
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system messages') }}{% endif %}"
+    + CHATML
+)
 
 
 def save(folder: Path, template: str | None = CHATML, context: int = 2_048) -> Path:
@@ -42,7 +47,12 @@ def chat(folder: Path) -> LocalChat:
 
 
 def request(text: str = "what now?", **more: Any) -> Request:
-    return Request("patient", "1", (Message("system", "be brief"), Message("user", text)), **{"max_tokens": 24, **more})
+    return Request(
+        "patient",
+        "1",
+        (Message("system", "be brief"), Message("user", text)),
+        **{"max_tokens": 24, **more},
+    )
 
 
 def answers(chat: LocalChat, *requests: Request) -> list[Reply]:
@@ -58,10 +68,19 @@ def test_greedy_answers_are_those_of_generate(chat: LocalChat, folder: Path, sch
     (reply,) = answers(chat, asked)
     tokenizer, model = chat._policy.tokenizer, chat._policy.model
     last = "is it flu?" + (in_words(schema) if schema else "")
-    prompt = f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n{last}<|im_end|>\n<|im_start|>assistant\n"
+    prompt = (
+        f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n{last}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
     with torch.no_grad():
-        out = model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=tokenizer.eos_token_id)[0]
+        out = model.generate(
+            **ids,
+            max_new_tokens=24,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=tokenizer.eos_token_id,
+        )[0]
     said = out[ids["input_ids"].shape[1] :].tolist()
     assert (reply.prompt_tokens, reply.completion_tokens) == (ids["input_ids"].shape[1], len(said))
     assert reply.text == _answer(tokenizer.decode([i for i in said if i != tokenizer.eos_token_id]))
@@ -70,7 +89,11 @@ def test_greedy_answers_are_those_of_generate(chat: LocalChat, folder: Path, sch
 
 def test_equal_requests_have_equal_answers_in_any_company_and_in_any_loop(folder: Path) -> None:
     one, another = LocalChat.load(str(folder)), LocalChat.load(str(folder))
-    asked = [request(text, temperature=1.0, sample=sample) for text in ("a", "bc", "def " * 9) for sample in range(4)]
+    asked = [
+        request(text, temperature=1.0, sample=sample)
+        for text in ("a", "bc", "def " * 9)
+        for sample in range(4)
+    ]
     together = answers(one, *asked)
     alone = [answers(another, each)[0] for each in reversed(asked)][::-1]
     assert together == alone == answers(one, *asked)
@@ -98,11 +121,15 @@ def test_an_answer_of_a_given_shape_is_asked_for_in_the_prompt(chat: LocalChat) 
         diagnosis: str
 
     plain, shaped = answers(chat, request(), request(schema=schema_of(Shape)))
-    assert shaped.prompt_tokens - plain.prompt_tokens == len(in_words(schema_of(Shape)))  # one token per character here
+    assert shaped.prompt_tokens - plain.prompt_tokens == len(
+        in_words(schema_of(Shape))
+    )  # one token per character here
 
 
 def test_a_prompt_without_room_for_an_answer_fails(chat: LocalChat) -> None:
-    with pytest.raises(RolloutError, match=r"the prompt as patient has 3\d{3} tokens, its context 2048"):
+    with pytest.raises(
+        RolloutError, match=r"the prompt as patient has 3\d{3} tokens, its context 2048"
+    ):
         answers(chat, request("x" * 3_000))
     (reply,) = answers(chat, request("x" * 1_975, max_tokens=1_000))
     assert reply.truncated or reply.completion_tokens < 1_000
@@ -111,9 +138,16 @@ def test_a_prompt_without_room_for_an_answer_fails(chat: LocalChat) -> None:
 
 def test_a_template_that_refuses_the_messages_fails_with_its_reason(tmp_path: Path) -> None:
     chat = LocalChat.load(str(save(tmp_path / "strict", NO_SYSTEM)))
-    with pytest.raises(RolloutError, match="its chat template refuses the messages: no system messages"):
+    with pytest.raises(
+        RolloutError, match="its chat template refuses the messages: no system messages"
+    ):
         answers(chat, request())
-    assert answers(chat, Request("judge", "1", (Message("user", "well?"),), max_tokens=4))[0].completion_tokens > 0
+    assert (
+        answers(chat, Request("judge", "1", (Message("user", "well?"),), max_tokens=4))[
+            0
+        ].completion_tokens
+        > 0
+    )
 
 
 def test_weights_that_are_none_or_no_chat_model_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What a user gets wrong is told in one line before a folder is made, a model asked or a hub reached."""
+"""What a user gets wrong is told in one line before a folder is made, a model asked or a hub
+reached.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,23 @@ EVALUATE = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run")
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
 # A coder maps names to codes, which the measure kg alone needs.
 CODER = "it has judge, simulator, checker. A coder needs the measure kg: evaluation.measures=[kg]"
-QUESTIONING = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "environment=questioning")
+QUESTIONING = (
+    "evaluate",
+    "random doctor",
+    "--cases",
+    "clinic:xs",
+    "--out",
+    "run",
+    "environment=questioning",
+)
 
 
 def configure(folder: Path, server: Server, *lines: str) -> None:
     """A workup.yaml with endpoint `paid`, whose key is in WORKUP_TEST_KEY, and these lines."""
     endpoint = f"{{base_url: '{server.url}', model: m, api_key_env: WORKUP_TEST_KEY}}"
-    (folder / "workup.yaml").write_text("\n".join([f"endpoints: {{paid: {endpoint}}}", *lines]) + "\n")
+    (folder / "workup.yaml").write_text(
+        "\n".join([f"endpoints: {{paid: {endpoint}}}", *lines]) + "\n"
+    )
 
 
 def refused(call: Call, folder: Path, *words: object) -> str:
@@ -46,15 +58,31 @@ def refused(call: Call, folder: Path, *words: object) -> str:
         (*EVALUATE, "roles.judge=endpoint:paid"),
         (*TRAIN, "roles.simulator=endpoint:paid"),
         ("audit", "judge", "--model", "endpoint:paid", "--n", 4),
-        ("prepare", "facts", "--cases", "clinic:xs", "--limit", 1, "--out", "made.jsonl", "--model", "endpoint:paid"),
+        (
+            "prepare",
+            "facts",
+            "--cases",
+            "clinic:xs",
+            "--limit",
+            1,
+            "--out",
+            "made.jsonl",
+            "--model",
+            "endpoint:paid",
+        ),
     ],
 )
-def test_a_key_that_is_not_set(words: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_not_set(
+    words: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("WORKUP_TEST_KEY", raising=False)
     with serving(lambda body: "yes") as server:
         configure(tmp_path, server)
         line = refused(call, tmp_path, *words)
-    assert line == f"the environment variable WORKUP_TEST_KEY is not set; {server.url} takes its key from there"
+    assert line == (
+        f"the environment variable WORKUP_TEST_KEY is not set; {server.url} takes its key "
+        "from there"
+    )
     assert server.asked == []
 
 
@@ -62,7 +90,9 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("WORKUP_TEST_KEY", raising=False)
     with serving(lambda body: "yes") as server:
         configure(tmp_path, server)
-        status, _, err = call(*EVALUATE, "roles.judge=endpoint:paid", "replay=true", "evaluation.cases=2")
+        status, _, err = call(
+            *EVALUATE, "roles.judge=endpoint:paid", "replay=true", "evaluation.cases=2"
+        )
     assert (status, "no answer of m" in err, "is not set" in err) == (2, True, False), err
     assert server.asked == []
 
@@ -70,14 +100,23 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*TRAIN, "roles.patient=exact"), "no role 'patient' in this consultation; it has judge, simulator"),
+        (
+            (*TRAIN, "roles.patient=exact"),
+            "no role 'patient' in this consultation; it has judge, simulator",
+        ),
         ((*TRAIN, "roles.jugde=exact"), "no role 'jugde'. Did you mean 'judge'?"),
-        ((*EVALUATE, "roles.nurse=exact"), "no role 'nurse' in this consultation; it has judge, simulator"),
+        (
+            (*EVALUATE, "roles.nurse=exact"),
+            "no role 'nurse' in this consultation; it has judge, simulator",
+        ),
         (
             (*EVALUATE, "roles.nurse=exact", "evaluation.measures=[kg]"),
             "no role 'nurse' in this consultation; it has judge, coder, simulator",
         ),
-        ((*EVALUATE, "roles.coder=endpoint:paid"), f"no role 'coder' in this consultation; {CODER}"),
+        (
+            (*EVALUATE, "roles.coder=endpoint:paid"),
+            f"no role 'coder' in this consultation; {CODER}",
+        ),
         (
             (*TRAIN, "roles.coder=endpoint:paid", "evaluation.measures=[bleu]"),
             f"no role 'coder' in this consultation; {CODER}",
@@ -87,28 +126,57 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
             (*QUESTIONING, "roles.simulator=exact"),
             "no role 'simulator' in this questioning; it has judge, patient, checker",
         ),
-        ((*TRAIN, "budget=-1"), "setting 'budget': input should be greater than or equal to 0, not -1"),
-        ((*TRAIN, "dtype=flaot16"), "setting 'dtype': input should be 'float32', 'bfloat16' or 'float16', not 'flaot16'"),
-        ((*TRAIN, "--policy", "endpoint:paid"), "'endpoint:paid' cannot be trained: its weights are elsewhere"),
+        (
+            (*TRAIN, "budget=-1"),
+            "setting 'budget': input should be greater than or equal to 0, not -1",
+        ),
+        (
+            (*TRAIN, "dtype=flaot16"),
+            "setting 'dtype': input should be 'float32', 'bfloat16' or 'float16', not 'flaot16'",
+        ),
+        (
+            (*TRAIN, "--policy", "endpoint:paid"),
+            "'endpoint:paid' cannot be trained: its weights are elsewhere",
+        ),
         ((*TRAIN, "--policy", "craft"), "'craft' is a method: type `workup train craft`"),
         (("evaluate", "paid", *EVALUATE[2:]), "no policy 'paid'. Did you mean 'endpoint:paid'?"),
         (("evaluate", "promed", *EVALUATE[2:]), "'promed' is a method: type `workup train promed`"),
-        (("evaluate", "mediq", *EVALUATE[2:]), "'mediq' is a strategy: type workup evaluate POLICY strategy=mediq"),
-        (("evaluate", "greedy", *EVALUATE[2:]), "no policy 'greedy'. Did you mean 'greedy information'?"),
+        (
+            ("evaluate", "mediq", *EVALUATE[2:]),
+            "'mediq' is a strategy: type workup evaluate POLICY strategy=mediq",
+        ),
+        (
+            ("evaluate", "greedy", *EVALUATE[2:]),
+            "no policy 'greedy'. Did you mean 'greedy information'?",
+        ),
         (("evaluate", "told information", *EVALUATE[2:]), "'told information' does not play here"),
-        (("train", "craft", "clinic:xs"), "'clinic:xs' is no setting. Did you mean --cases clinic:xs?"),
+        (
+            ("train", "craft", "clinic:xs"),
+            "'clinic:xs' is no setting. Did you mean --cases clinic:xs?",
+        ),
         (
             ("prepare", "facts", "--cases", "clinic:xs", "--out", "x.jsonl"),
-            "clinic:xs has 1,100,000 cases: say how many to prepare, as in --limit 100 (--limit 1100000",
+            (
+                "clinic:xs has 1,100,000 cases: say how many to prepare, as in --limit 100 "
+                "(--limit 1100000"
+            ),
         ),
         ((*EVALUATE, "conclude=bays"), "no policy 'bays'. Did you mean 'bayes'?"),
         ((*EVALUATE, "strategy=mediqq"), "no strategy 'mediqq'. Did you mean 'mediq'?"),
         ((*EVALUATE, "environment=library", "index=./none"), "no library './none'"),
-        (("train", "cmig", "--cases", "clinic:xs", "reward.index=./none", "--out", "run"), "no library './none'"),
-        (("prepare", "facts", "--cases", "clinic:xs", "--out", "x.jsonl", "--budget", "-1"), "Invalid value for '--budget'"),
+        (
+            ("train", "cmig", "--cases", "clinic:xs", "reward.index=./none", "--out", "run"),
+            "no library './none'",
+        ),
+        (
+            ("prepare", "facts", "--cases", "clinic:xs", "--out", "x.jsonl", "--budget", "-1"),
+            "Invalid value for '--budget'",
+        ),
     ],
 )
-def test_names_and_values(words: tuple[str, ...], said: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_values(
+    words: tuple[str, ...], said: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKUP_TEST_KEY", "a-key")
     with serving(lambda body: "yes") as server:
         configure(tmp_path, server)
@@ -126,8 +194,14 @@ def test_a_taken_folder_is_told_before_the_hub_is_asked(
     with hanging_up() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         words = ("craft", "--policy", "some/model") if command == "train" else ("some/model",)
-        for out, said in (("mine", "not empty"), ("file", "is a file"), ("file/below", "part of this path is a file")):
-            assert said in refused(call, tmp_path, command, *words, "--cases", "clinic:xs", "--out", out)
+        for out, said in (
+            ("mine", "not empty"),
+            ("file", "is a file"),
+            ("file/below", "part of this path is a file"),
+        ):
+            assert said in refused(
+                call, tmp_path, command, *words, "--cases", "clinic:xs", "--out", out
+            )
     assert hub.asked == []
 
 
@@ -151,7 +225,15 @@ def test_roles_of_the_users_file_have_a_place_or_are_left_out_and_told(
         assert "workup.yaml names it; it is left out" in out
         run = Run.open("run")
         assert run.config["roles"] == {"judge": "exact"}
-        status, out, err = call("train", "outcome", *TRAIN[2:-1], "trained", *SMALL, "steps=1", "evaluation.anchors=false")
+        status, out, err = call(
+            "train",
+            "outcome",
+            *TRAIN[2:-1],
+            "trained",
+            *SMALL,
+            "steps=1",
+            "evaluation.anchors=false",
+        )
         assert (status, Run.open("trained").config["roles"]) == (0, {"judge": "exact"}), err
         configure(tmp_path, server, "roles: {jugde: exact}")
         line = refused(call, tmp_path, *EVALUATE[:-1], "other")
@@ -166,16 +248,31 @@ def test_a_run_in_the_place_of_its_cases_is_told_what_to_type(call: Call, tmp_pa
     assert line == "mine is a run: type workup play clinic:s --against mine"
 
 
-def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_report_and_summary(call: Call, tmp_path: Path) -> None:
+def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_report_and_summary(
+    call: Call, tmp_path: Path
+) -> None:
     """Two names of one model are one model; another model at the same address is another."""
     said = '{"reason": "by name", "grade": "same"}'
     answer = "<diagnose>Influenza</diagnose>"
     with serving(lambda body: said if "response_format" in body else answer) as server:
-        ends = [f"{name}: {{base_url: '{server.url}', model: {model}}}" for name, model in (("a", "m"), ("b", "m"), ("c", "n"))]
+        ends = [
+            f"{name}: {{base_url: '{server.url}', model: {model}}}"
+            for name, model in (("a", "m"), ("b", "m"), ("c", "n"))
+        ]
         (tmp_path / "workup.yaml").write_text(f"endpoints: {{{', '.join(ends)}}}\n")
-        for judge, own in (("endpoint:b", True), ("endpoint:c", False), ("endpoint:c,endpoint:b", True)):
+        for judge, own in (
+            ("endpoint:b", True),
+            ("endpoint:c", False),
+            ("endpoint:c,endpoint:b", True),
+        ):
             out = f"run-{judge[-1]}-{len(judge)}"
-            words = ("--cases", "clinic:xs", "evaluation.cases=2", "evaluation.anchors=false", f"roles.judge={judge}")
+            words = (
+                "--cases",
+                "clinic:xs",
+                "evaluation.cases=2",
+                "evaluation.anchors=false",
+                f"roles.judge={judge}",
+            )
             status, told, err = call("evaluate", "endpoint:a", *words, "--out", out)
             assert status == 0, err
             warned = "The judge endpoint:b is the policy endpoint:a itself"
@@ -185,7 +282,9 @@ def test_a_policy_that_is_its_own_judge_is_told_and_stands_in_report_and_summary
             assert [note.startswith(warned) for note in notes] == [True] * own
 
 
-def test_the_same_weights_by_two_names_are_one_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_weights_by_two_names_are_one_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "policy").mkdir(parents=True)
     (tmp_path / "run" / "config.yaml").touch()

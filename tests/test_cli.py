@@ -1,4 +1,6 @@
-"""The command line as a script sees it: exit status, one line per mistake, and what lies on the disk afterwards."""
+"""The command line as a script sees it: exit status, one line per mistake, and what lies on the
+disk afterwards.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,18 @@ from workup.runs import Run
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run made by the command itself, and what it printed as JSON."""
     home = tmp_path_factory.mktemp("trained")
-    done = workup("train", "craft", "--cases", "clinic:xs", *SMALL, "seed=3", "--out", "run", "--json", cwd=home)
+    done = workup(
+        "train",
+        "craft",
+        "--cases",
+        "clinic:xs",
+        *SMALL,
+        "seed=3",
+        "--out",
+        "run",
+        "--json",
+        cwd=home,
+    )
     assert done.returncode == 0, done.stderr
     return home / "run", done.stdout
 
@@ -38,9 +51,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.mark.parametrize("words", [(), ("--help",), ("train", "--help")])
 def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     code = (
-        "import sys; from workup import cli\n"
-        "try: cli.main()\n"
-        "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy', 'matplotlib'} & sys.modules.keys()), file=sys.stderr)"
+        "import sys; from workup import cli\ntry: cli.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy', 'matplotlib'} & "
+        "sys.modules.keys()), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
@@ -54,7 +67,17 @@ def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Pa
     assert "usage" in done.stdout.lower()
     if "train" not in words:
         assert all(
-            name in done.stdout for name in ("train", "evaluate", "report", "compare", "resume", "cases", "play", "methods")
+            name in done.stdout
+            for name in (
+                "train",
+                "evaluate",
+                "report",
+                "compare",
+                "resume",
+                "cases",
+                "play",
+                "methods",
+            )
         )
         assert "no medical device" in done.stdout
 
@@ -85,7 +108,10 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
     [
         (("tarin", "craft"), r"No such command 'tarin'"),
         (("train",), r"METHOD is missing: a method's name \(`workup methods`\)"),
-        (("train", "craft", "--case", "clinic:xs"), r"no option '--case'. Did you mean '--cases'\?"),
+        (
+            ("train", "craft", "--case", "clinic:xs"),
+            r"no option '--case'. Did you mean '--cases'\?",
+        ),
         (("craft", "--cases", "clinic:xs"), r"'craft' is a method: type workup train craft"),
         (("train", "crfat"), r"no method 'crfat'. Did you mean 'craft'\?"),
         (("train", "nowhere.at.all:method"), r"cannot import 'nowhere.at.all'"),
@@ -115,22 +141,58 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
             ("evaluate", "randon doctor", "--cases", "clinic:xs", "--out", "run"),
             r"no policy 'randon doctor'. Did you mean 'random doctor'\?",
         ),
-        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "evaluation.case=3"), r"'evaluation.cases'"),
-        (("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run", "conclude=no/bo/dy"), r"no weights 'no/bo/dy'"),
-        (("evaluate", "random doctor", "--out", "run"), r"--cases is missing: SCHEME:REST.*`workup sources`"),
+        (
+            (
+                "evaluate",
+                "random doctor",
+                "--cases",
+                "clinic:xs",
+                "--out",
+                "run",
+                "evaluation.case=3",
+            ),
+            r"'evaluation.cases'",
+        ),
+        (
+            (
+                "evaluate",
+                "random doctor",
+                "--cases",
+                "clinic:xs",
+                "--out",
+                "run",
+                "conclude=no/bo/dy",
+            ),
+            r"no weights 'no/bo/dy'",
+        ),
+        (
+            ("evaluate", "random doctor", "--out", "run"),
+            r"--cases is missing: SCHEME:REST.*`workup sources`",
+        ),
         (("resume", "nowhere"), r"nowhere does not exist"),
         (("report", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere", "nowhere"), r"nowhere does not exist"),
         (("compare", "nowhere"), r"compare needs two runs or more"),
         (("cases", "clinic"), r"write it as in 'clinic:s'"),
-        (("cases", "clinic:xs", "--export", "no/such/folder/x.jsonl"), r"no/such/folder/x.jsonl: cannot be written"),
-        (("evaluate", ".", "--cases", "clinic:xs", "--out", "run"), r"'\.' is neither a model folder .* nor a run folder"),
-        (("evaluate", "tiny", "--cases", "clinic:xs", "--out", "run"), r"'tiny' is trained first: workup train METHOD"),
+        (
+            ("cases", "clinic:xs", "--export", "no/such/folder/x.jsonl"),
+            r"no/such/folder/x.jsonl: cannot be written",
+        ),
+        (
+            ("evaluate", ".", "--cases", "clinic:xs", "--out", "run"),
+            r"'\.' is neither a model folder .* nor a run folder",
+        ),
+        (
+            ("evaluate", "tiny", "--cases", "clinic:xs", "--out", "run"),
+            r"'tiny' is trained first: workup train METHOD",
+        ),
         (("cases", "none.jsonl", "--validate"), r"none.jsonl"),
         (("play", "clinic:xs", "--against", "../nowhere"), r"nowhere"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(words: tuple[str, ...], said: str, call: Call, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    words: tuple[str, ...], said: str, call: Call, tmp_path: Path
+) -> None:
     status, out, err = call(*words)
     assert status == 2, (out, err)
     (line,) = err.strip().splitlines()
@@ -144,13 +206,23 @@ def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:
     (tmp_path / "looked" / "config.yaml").write_text("kind: evaluation\npolicy: endpoint:m\n")
     for words in (("evaluate", "looked"), ("train", "craft", "--policy", "looked")):
         status, _, err = call(*words, "--cases", "clinic:xs", "--out", "run")
-        assert (status, err) == (2, "error: looked is an evaluation and holds no policy; name what it evaluated: 'endpoint:m'\n")
+        assert (status, err) == (
+            2,
+            (
+                "error: looked is an evaluation and holds no policy; name what it evaluated: "
+                "'endpoint:m'\n"
+            ),
+        )
     assert not (tmp_path / "run").exists()
 
 
 def test_settings_from_a_file_and_words_that_win(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("steps: 1\nsft: {steps: 2}\nevaluation: {cases: 3, anchors: false}\nbatch: 2\ngroup: 2\n")
-    status, _, err = call(*TRAIN, "--config", "mine.yaml", "evaluation.cases=4", "max_tokens=8", "reward.alpha=2.5")
+    (tmp_path / "mine.yaml").write_text(
+        "steps: 1\nsft: {steps: 2}\nevaluation: {cases: 3, anchors: false}\nbatch: 2\ngroup: 2\n"
+    )
+    status, _, err = call(
+        *TRAIN, "--config", "mine.yaml", "evaluation.cases=4", "max_tokens=8", "reward.alpha=2.5"
+    )
     assert status == 0, err
     run = Run.open("run")
     assert run.config["steps"] == 1
@@ -174,11 +246,18 @@ def test_no_test_case_is_told_before_anything_is_done(call: Call, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_taken_folder_is_not_touched(call: Call, tmp_path: Path, trained: tuple[Path, str]) -> None:
+def test_a_taken_folder_is_not_touched(
+    call: Call, tmp_path: Path, trained: tuple[Path, str]
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     (tmp_path / "file").write_text("x")
-    for out, said in ((trained[0], "workup resume"), ("mine", "not empty"), ("file", "is a file"), ("file/below", "file")):
+    for out, said in (
+        (trained[0], "workup resume"),
+        ("mine", "not empty"),
+        ("file", "is a file"),
+        ("file/below", "file"),
+    ):
         status, _, err = call("train", "outcome", "--cases", "clinic:xs", "--out", out)
         assert (status, len(err.strip().splitlines())) == (2, 1), err
         assert said in err
@@ -194,9 +273,22 @@ def test_a_read_only_place_is_named(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("room", [40_000, 200_000])
-def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(room: int, tmp_path: Path) -> None:
-    """A limit on the size of a file stands for the full disk; it strikes the database or the checkpoint."""
-    words = ("train", "craft", "--cases", "clinic:xs", *SMALL, "evaluation.anchors=false", "--out", "run")
+def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
+    room: int, tmp_path: Path
+) -> None:
+    """A limit on the size of a file stands for the full disk; it strikes the database or the
+    checkpoint.
+    """
+    words = (
+        "train",
+        "craft",
+        "--cases",
+        "clinic:xs",
+        *SMALL,
+        "evaluation.anchors=false",
+        "--out",
+        "run",
+    )
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
     done = forked(*words, cwd=tmp_path, prepare=limit)
     assert done.returncode == 2, done.stderr
@@ -231,7 +323,9 @@ def test_the_split_alone_decides_what_is_held_out(call: Call, tmp_path: Path) ->
     assert held_out() == held_out("--seed", 1) == held_out("--split", 0) != held_out("--split", 1)
 
 
-def test_export_validate_and_back(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_validate_and_back(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workup.cases.clinic.patients.TEST", 500)  # of 100,000 test cases
     assert call("cases", "clinic:xs", "--export", "out.jsonl")[:2] == (0, "out.jsonl\n")
     assert call("cases", "jsonl:out.jsonl", "--validate")[0] == 0
@@ -251,7 +345,9 @@ def test_export_validate_and_back(call: Call, tmp_path: Path, monkeypatch: pytes
     summary = Run.open("run").summary
     assert summary["cases"] == "jsonl:out.jsonl"
     assert summary["doctors"]["trained"]["episodes"] == 5
-    status, out, err = call("evaluate", "run", "--cases", "jsonl:out.jsonl", "--out", "seen", "evaluation.cases=2")
+    status, out, err = call(
+        "evaluate", "run", "--cases", "jsonl:out.jsonl", "--out", "seen", "evaluation.cases=2"
+    )
     assert status == 0, err
     assert told in out
 
@@ -264,8 +360,26 @@ def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Pat
         (tmp_path / "bad.jsonl").write_text("\n".join([*lines[:4], bad, *lines[5:]]) + "\n")
         for words in (
             ("train", "craft", "--cases", "jsonl:bad.jsonl", "--out", "run", "strict=true"),
-            ("evaluate", "random doctor", "--cases", "jsonl:bad.jsonl", "--out", "run", "strict=true"),
-            ("prepare", "facts", "--cases", "bad.jsonl", "--out", "o.jsonl", "--model", "exact", "--strict"),
+            (
+                "evaluate",
+                "random doctor",
+                "--cases",
+                "jsonl:bad.jsonl",
+                "--out",
+                "run",
+                "strict=true",
+            ),
+            (
+                "prepare",
+                "facts",
+                "--cases",
+                "bad.jsonl",
+                "--out",
+                "o.jsonl",
+                "--model",
+                "exact",
+                "--strict",
+            ),
             ("cases", "jsonl:bad.jsonl", "--strict"),
         ):
             status, _, err = call(*words)
@@ -298,14 +412,23 @@ def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
     }  # fmt: skip
     assert summary["steps"] == 36
     assert summary["seconds"] > 0
-    played = ["untrained", "warm start", "trained", "random doctor", "greedy information", "full information"]
+    played = [
+        "untrained",
+        "warm start",
+        "trained",
+        "random doctor",
+        "greedy information",
+        "full information",
+    ]
     assert list(summary["doctors"]) == played
     for doctor in summary["doctors"].values():
         assert doctor["episodes"] == doctor["cases"] == 10
         for metric in ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage"):
             figure = doctor[metric]
             assert figure.keys() >= {"mean", "low", "high", "n"}
-            if figure["low"] is None:  # numbers that are no shares, and all equal: nothing tells how they spread
+            if (
+                figure["low"] is None
+            ):  # numbers that are no shares, and all equal: nothing tells how they spread
                 assert metric == "questions" or figure["n"] < 2
             else:
                 assert figure["low"] <= figure["mean"] <= figure["high"]
@@ -336,7 +459,15 @@ def test_report_and_compare(trained: tuple[Path, str], call: Call, tmp_path: Pat
 
 
 def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: Call) -> None:
-    words = ("evaluate", trained[0], "--cases", "clinic:xs", "conclude=bayes", "evaluation.cases=12", "max_tokens=8")
+    words = (
+        "evaluate",
+        trained[0],
+        "--cases",
+        "clinic:xs",
+        "conclude=bayes",
+        "evaluation.cases=12",
+        "max_tokens=8",
+    )
     status, _, err = call(*words, "--out", "looked")
     assert status == 0, err
     doctors = Run.open("looked").summary["doctors"]
@@ -352,14 +483,23 @@ def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: 
     before = (Path("looked") / "summary.json").read_text()
     status, _, err = call("resume", "looked")  # nothing is left to play
     assert status == 0, err
-    assert json.loads((Path("looked") / "summary.json").read_text())["doctors"] == json.loads(before)["doctors"]
+    assert (
+        json.loads((Path("looked") / "summary.json").read_text())["doctors"]
+        == json.loads(before)["doctors"]
+    )
 
 
 def test_evaluate_an_anchor_into_a_folder_of_our_choice(call: Call, tmp_path: Path) -> None:
-    status, out, err = call("evaluate", "random doctor", "--cases", "clinic:xs", "evaluation.cases=10", "--json")
+    status, out, err = call(
+        "evaluate", "random doctor", "--cases", "clinic:xs", "evaluation.cases=10", "--json"
+    )
     assert status == 0, err
     assert all(isinstance(json.loads(line), dict) for line in out.splitlines())
     (run,) = (tmp_path / "runs").iterdir()
-    assert list(Run.open(run).summary["doctors"]) == ["random doctor", "greedy information", "full information"]
+    assert list(Run.open(run).summary["doctors"]) == [
+        "random doctor",
+        "greedy information",
+        "full information",
+    ]
     assert call("evaluate", "random doctor", "--cases", "clinic:xs", "evaluation.cases=10")[0] == 0
     assert len(list((tmp_path / "runs").iterdir())) == 2

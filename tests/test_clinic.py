@@ -1,4 +1,6 @@
-"""The built-in clinic against its own tables: sampling, knowledge, criticality, texts, and what bad tables are told."""
+"""The built-in clinic against its own tables: sampling, knowledge, criticality, texts, and what bad
+tables are told.
+"""
 
 import csv
 import re
@@ -33,7 +35,9 @@ NAMED = re.compile(r"\b(" + "|".join(map(re.escape, NAMES)) + r")\b", re.IGNOREC
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Many patients of the second-smallest clinic, as the sampler draws them, before any text is made."""
+    """Many patients of the second-smallest clinic, as the sampler draws them, before any text is
+    made.
+    """
     rng = np.random.default_rng(11)
     return [clinic("s").draw(rng) for _ in range(DRAWN)]
 
@@ -66,11 +70,17 @@ def test_promised_kinds_of_findings_are_there():
     full = clinic("full")
     names = [finding.name for finding in full.tables.findings]
     spread = full.present.max(0) - full.present.min(0)
-    hallmarks = [full.present[:, i].max() / full.tables.findings[i].background for i in range(len(names))]
+    hallmarks = [
+        full.present[:, i].max() / full.tables.findings[i].background for i in range(len(names))
+    ]
     assert sum(ratio > 50 for ratio in hallmarks) >= 20
     assert sum(spread < 1e-9) >= 3, "pure noise: the same in every disease"
     families = {d.name: d.family for d in full.tables.diseases}
-    fever = {families[d.name] for d in full.tables.diseases if TABLES.given.get((d.name, "", "fever"), 0) > 0.3}
+    fever = {
+        families[d.name]
+        for d in full.tables.diseases
+        if TABLES.given.get((d.name, "", "fever"), 0) > 0.3
+    }
     assert len(fever) >= 5, "shared across families"
     assert {"allergic rhinitis", "allergic sinusitis"} <= set(families)
     assert {d.female for d in full.tables.diseases} >= {0.0, 1.0}
@@ -91,23 +101,69 @@ def test_pancreatitis_is_two_of_three_where_cholecystitis_is_one_picture():
 
     assert mixture("acute pancreatitis", lambda p: two_or_more(p[:, criteria])) > 0.9
     assert max(mixture("acute pancreatitis", lambda p: p[:, criteria])) < 0.85
-    assert mixture("acute cholecystitis", lambda p: p[:, names.index("gallbladder ultrasound")]) > 0.89
+    assert (
+        mixture("acute cholecystitis", lambda p: p[:, names.index("gallbladder ultrasound")]) > 0.89
+    )
 
 
 GOOD = {
     "diseases": [
-        {"name": "red fever", "code": "A00.0", "synonyms": "scarlet pox|pox", "family": "a", "prevalence": "2"}
-        | {"female": "0.5", "age_from": "0", "age_peak": "20", "age_to": "90", "variants": "mild=0.4|bad=0.6", "subset": "s"},
-        {"name": "womb ache", "code": "B00.0", "synonyms": "", "family": "b", "prevalence": "1", "female": "1"}
+        {
+            "name": "red fever",
+            "code": "A00.0",
+            "synonyms": "scarlet pox|pox",
+            "family": "a",
+            "prevalence": "2",
+        }
+        | {
+            "female": "0.5",
+            "age_from": "0",
+            "age_peak": "20",
+            "age_to": "90",
+            "variants": "mild=0.4|bad=0.6",
+            "subset": "s",
+        },
+        {
+            "name": "womb ache",
+            "code": "B00.0",
+            "synonyms": "",
+            "family": "b",
+            "prevalence": "1",
+            "female": "1",
+        }
         | {"age_from": "15", "age_peak": "20", "age_to": "50", "variants": "", "subset": "xs"},
     ],
     "findings": [
-        {"name": "hot skin", "kind": "symptom", "question": "Hot?", "present": "It is hot.|Hot.", "absent": "Not hot."}
+        {
+            "name": "hot skin",
+            "kind": "symptom",
+            "question": "Hot?",
+            "present": "It is hot.|Hot.",
+            "absent": "Not hot.",
+        }
         | {"background": "0.1", "complaint": "1", "cost": "1", "subset": "xs"},
-        {"name": "zinc", "kind": "laboratory", "question": "Zinc?", "unit": "mg", "reference": "1 to 2"}
+        {
+            "name": "zinc",
+            "kind": "laboratory",
+            "question": "Zinc?",
+            "unit": "mg",
+            "reference": "1 to 2",
+        }
         | {"present": "Zinc is {value} {unit} ({reference}).", "absent": "Zinc is {value} {unit}."}
-        | {"normal_values": "1|2", "abnormal_values": "7|8|9", "background": "0.1", "cost": "2", "subset": "s"},
-        {"name": "red spots", "kind": "sign", "question": "Spots?", "present": "Spots.", "absent": "No spots."}
+        | {
+            "normal_values": "1|2",
+            "abnormal_values": "7|8|9",
+            "background": "0.1",
+            "cost": "2",
+            "subset": "s",
+        },
+        {
+            "name": "red spots",
+            "kind": "sign",
+            "question": "Spots?",
+            "present": "Spots.",
+            "absent": "No spots.",
+        }
         | {"background": "0.1", "parent": "hot skin", "sex": "female", "cost": "1", "subset": "s"},
     ],
     "likelihoods": [
@@ -116,7 +172,10 @@ GOOD = {
         {"disease": "womb ache", "finding": "hot skin", "probability": "0.4"},
     ],
 }
-COLUMNS = {name: list(dict.fromkeys(column for row in rows for column in row)) for name, rows in GOOD.items()}
+COLUMNS = {
+    name: list(dict.fromkeys(column for row in rows for column in row))
+    for name, rows in GOOD.items()
+}
 
 
 def write(folder: Path, file: str, rows):
@@ -137,11 +196,20 @@ def test_tables_are_read_from_several_files(tmp_path):
     more = {**GOOD["findings"][0], "name": "cold skin", "complaint": ""}
     write(tmp_path, "findings_extra.csv", [more])
     tables = read_tables(tmp_path)
-    assert [finding.name for finding in tables.findings] == ["hot skin", "zinc", "red spots", "cold skin"]
+    assert [finding.name for finding in tables.findings] == [
+        "hot skin",
+        "zinc",
+        "red spots",
+        "cold skin",
+    ]
     fever, zinc = tables.diseases[0], tables.findings[1]
     assert fever.variants == (("mild", 0.4), ("bad", 0.6))
     assert fever.synonyms == ("scarlet pox", "pox")
-    assert zinc.present == ("Zinc is 7 mg (1 to 2).", "Zinc is 8 mg (1 to 2).", "Zinc is 9 mg (1 to 2).")
+    assert zinc.present == (
+        "Zinc is 7 mg (1 to 2).",
+        "Zinc is 8 mg (1 to 2).",
+        "Zinc is 9 mg (1 to 2).",
+    )
     assert [tables.probability("red fever", v, zinc) for v in ("mild", "bad")] == [0.1, 0.8]
     assert [d.name for d in tables.subset("xs").diseases] == ["womb ache"]
 
@@ -149,13 +217,33 @@ def test_tables_are_read_from_several_files(tmp_path):
 @pytest.mark.parametrize(
     ("table", "row", "change", "message"),
     [
-        ("diseases", 1, {"name": "RED FEVER"}, "diseases.csv, line 3, field 'name': 'RED FEVER' is already named"),
+        (
+            "diseases",
+            1,
+            {"name": "RED FEVER"},
+            "diseases.csv, line 3, field 'name': 'RED FEVER' is already named",
+        ),
         ("diseases", 1, {"synonyms": "pox"}, "'pox' is already named in diseases.csv, line 2"),
-        ("findings", 1, {"name": "womb ache"}, "findings.csv, line 3, field 'name': 'womb ache' is already named"),
-        ("diseases", 0, {"prevalence": "often"}, "line 2, field 'prevalence': 'often' is no number"),
+        (
+            "findings",
+            1,
+            {"name": "womb ache"},
+            "findings.csv, line 3, field 'name': 'womb ache' is already named",
+        ),
+        (
+            "diseases",
+            0,
+            {"prevalence": "often"},
+            "line 2, field 'prevalence': 'often' is no number",
+        ),
         ("diseases", 0, {"prevalence": "nan"}, "field 'prevalence'"),
         ("diseases", 0, {"age_peak": "95"}, "must lie between age_from and age_to"),
-        ("diseases", 0, {"variants": "mild=0.4|bad=0.5"}, "field 'variants': weights must be positive and sum to 1"),
+        (
+            "diseases",
+            0,
+            {"variants": "mild=0.4|bad=0.5"},
+            "field 'variants': weights must be positive and sum to 1",
+        ),
         ("diseases", 0, {"variants": "mild"}, "'mild' is not name=weight"),
         ("diseases", 0, {"subset": "xl"}, "'xl' is none of 'xs', 's', 'm', 'full'"),
         ("diseases", 0, {"female": "1.5"}, "1.5 is not a share between 0 and 1"),
@@ -166,16 +254,56 @@ def test_tables_are_read_from_several_files(tmp_path):
         ("findings", 0, {"present": "It is {heat}."}, "only {value}, {unit} and {reference}"),
         ("findings", 1, {"abnormal_values": ""}, "field 'present': needs a sentence"),
         ("findings", 2, {"parent": "hot skn"}, "Did you mean 'hot skin'?"),
-        ("findings", 2, {"subset": "xs", "parent": "zinc"}, "the parent is missing in a smaller clinic"),
-        ("findings", 2, {"complaint": "1"}, "only a symptom or a piece of history can be a complaint"),
-        ("findings", 2, {"complaint": "1", "kind": "symptom"}, "can be neither a complaint nor a parent"),
+        (
+            "findings",
+            2,
+            {"subset": "xs", "parent": "zinc"},
+            "the parent is missing in a smaller clinic",
+        ),
+        (
+            "findings",
+            2,
+            {"complaint": "1"},
+            "only a symptom or a piece of history can be a complaint",
+        ),
+        (
+            "findings",
+            2,
+            {"complaint": "1", "kind": "symptom"},
+            "can be neither a complaint nor a parent",
+        ),
         ("findings", 0, {"complaint": ""}, "has no complaint of probability 0.3 or more"),
-        ("likelihoods", 2, {"probability": "0.2"}, "diseases.csv, line 3, field 'name': a female patient has no complaint"),
-        ("likelihoods", 0, {"probability": "1"}, "likelihoods.csv, line 2, field 'probability': 1 is not between"),
-        ("likelihoods", 0, {"disease": "red fevre"}, "no disease 'red fevre'. Did you mean 'red fever'?"),
-        ("likelihoods", 0, {"finding": "hotskin"}, "no finding 'hotskin'. Did you mean 'hot skin'?"),
+        (
+            "likelihoods",
+            2,
+            {"probability": "0.2"},
+            "diseases.csv, line 3, field 'name': a female patient has no complaint",
+        ),
+        (
+            "likelihoods",
+            0,
+            {"probability": "1"},
+            "likelihoods.csv, line 2, field 'probability': 1 is not between",
+        ),
+        (
+            "likelihoods",
+            0,
+            {"disease": "red fevre"},
+            "no disease 'red fevre'. Did you mean 'red fever'?",
+        ),
+        (
+            "likelihoods",
+            0,
+            {"finding": "hotskin"},
+            "no finding 'hotskin'. Did you mean 'hot skin'?",
+        ),
         ("likelihoods", 1, {"variant": "worse"}, "no variant 'worse'"),
-        ("likelihoods", 1, {"variant": "", "finding": "hot skin"}, "this probability is already given"),
+        (
+            "likelihoods",
+            1,
+            {"variant": "", "finding": "hot skin"},
+            "this probability is already given",
+        ),
     ],
 )
 def test_bad_tables_are_told_where_and_what(tmp_path, table, row, change, message):
@@ -192,7 +320,9 @@ def test_a_missing_file_or_column_is_told(tmp_path):
         read_tables(tmp_path)
     write_all(tmp_path, GOOD)
     (tmp_path / "likelihoods.csv").write_text("disease,variant,finding\nred fever,,zinc\n")
-    with pytest.raises(CaseError, match=r"likelihoods\.csv, line 2, field 'probability': the column is missing"):
+    with pytest.raises(
+        CaseError, match=r"likelihoods\.csv, line 2, field 'probability': the column is missing"
+    ):
         read_tables(tmp_path)
 
 
@@ -212,7 +342,12 @@ def test_sources_open_by_name():
         open_clinic("pathology")
 
 
-@given(st.sampled_from(SUBSETS), st.sampled_from(["train", "test"]), st.integers(0, TEST - 1), st.integers(0, 5))
+@given(
+    st.sampled_from(SUBSETS),
+    st.sampled_from(["train", "test"]),
+    st.integers(0, TEST - 1),
+    st.integers(0, 5),
+)
 @settings(max_examples=40, deadline=None)
 def test_a_case_depends_on_split_side_and_index_alone(subset, side, index, split):
     cases = getattr(open_clinic(subset, split), side)
@@ -271,7 +406,9 @@ def test_a_case_is_complete_and_shows_only_what_it_may(subset):
         assert set(asked) <= set(items)
         assert len(set(asked)) == len(asked)
         assert all(fact.id == f"{fact.item}:yes" for fact in facts)
-        assert all(fact.kind == items[fact.item].kind and fact.weight in {0, 1, 2, 3} for fact in facts)
+        assert all(
+            fact.kind == items[fact.item].kind and fact.weight in {0, 1, 2, 3} for fact in facts
+        )
         assert covered(case.presentation, phrases)
         assert {fact.text for fact in (*facts, *case.given)} <= phrases
         assert all(fact.text in case.truth.record for fact in facts)
@@ -292,7 +429,10 @@ def test_no_sentence_or_item_names_a_diagnosis():
 def covered(text: str, phrases: set[str]) -> bool:
     """Whether the text is phrases joined by spaces or newlines."""
     ends = [match.start() for match in re.finditer(r"\s|$", text)]
-    return any(text[:end] in phrases and (end == len(text) or covered(text[end + 1 :], phrases)) for end in ends)
+    return any(
+        text[:end] in phrases and (end == len(text) or covered(text[end + 1 :], phrases))
+        for end in ends
+    )
 
 
 def within_limits(case, disease, world):
@@ -301,7 +441,9 @@ def within_limits(case, disease, world):
     assert disease.female not in {0.0, 1.0} or sex == {0.0: "male", 1.0: "female"}[disease.female]
     decade = DECADES.index(age)
     assert int(disease.ages[0] // 10) <= decade <= int(disease.ages[2] // 10)
-    present = {fact.item for fact in case.truth.facts if fact.id.endswith(":yes")} | {case.given[2].item}
+    present = {fact.item for fact in case.truth.facts if fact.id.endswith(":yes")} | {
+        case.given[2].item
+    }
     for finding in world.tables.findings:
         if finding.name in present:
             assert finding.sex in ("", sex)
@@ -312,13 +454,19 @@ def within_limits(case, disease, world):
 def test_vocabulary_is_moderate_and_holds_names_and_normal_answers(subset):
     source = SOURCES[subset]
     assert len(set(source.phrases)) == len(source.phrases) < 2500
-    names = {item.name for item in source.items} | {item.normal for item in source.items} | set(source.diagnoses)
+    names = (
+        {item.name for item in source.items}
+        | {item.normal for item in source.items}
+        | set(source.diagnoses)
+    )
     assert names <= set(source.phrases)
     assert len({item.name for item in source.items}) == len(source.items)
 
 
 def record_of(source, case):
-    """What asking every item would answer: the present findings by id, everything else with its normal answer."""
+    """What asking every item would answer: the present findings by id, everything else with its
+    normal answer.
+    """
     return {item.name: () for item in source.items} | evidence_of((*case.given, *case.truth.facts))
 
 
@@ -338,7 +486,9 @@ def test_diseases_and_complaints_come_as_often_as_the_tables_say(drawn):
 
 
 def test_findings_come_as_often_as_the_tables_say(drawn):
-    """Beside the complaint, which is there by construction; z-scores over all profiles must be standard normal."""
+    """Beside the complaint, which is there by construction; z-scores over all profiles must be
+    standard normal.
+    """
     world = clinic("s")
     deviations = []
     for place in range(len(world.profiles)):
@@ -372,13 +522,18 @@ def test_subquestions_follow_their_parent():
 
 
 def test_the_posterior_is_calibrated_from_the_presentation_on():
-    """Bayes' answer is right exactly as often as it says, if the knowledge describes the sampler, complaint and all."""
+    """Bayes' answer is right exactly as often as it says, if the knowledge describes the sampler,
+    complaint and all.
+    """
     world = clinic("s")
     said, right = {3: [], 8: [], 30: []}, {3: [], 8: [], 30: []}
     for index in range(1500):
         case = SOURCES["s"].train[index]
         record, stated = record_of(SOURCES["s"], case), evidence_of(case.given)
-        order = [*stated, *np.random.default_rng(index).permutation(sorted(set(record) - set(stated)))]
+        order = [
+            *stated,
+            *np.random.default_rng(index).permutation(sorted(set(record) - set(stated))),
+        ]
         for known, claims in said.items():
             posterior = world.knowledge.posterior({item: record[item] for item in order[:known]})
             best = int(np.argmax(posterior))
@@ -414,13 +569,21 @@ def test_criticality_and_differentials_are_those_of_the_tables(subset):
         owner = np.array([profile.disease for profile in world.profiles])
         posterior = np.bincount(owner, weights)
         truth = world.knowledge.diagnoses.index(case.truth.diagnosis)
-        assert world.knowledge.posterior(evidence_of(case.given)) == pytest.approx(posterior, abs=1e-4)
-        others = [posterior[world.knowledge.diagnoses.index(name)] for name in case.truth.differentials]
-        assert others == pytest.approx(sorted(np.delete(posterior, truth), reverse=True)[:4], abs=1e-4)
+        assert world.knowledge.posterior(evidence_of(case.given)) == pytest.approx(
+            posterior, abs=1e-4
+        )
+        others = [
+            posterior[world.knowledge.diagnoses.index(name)] for name in case.truth.differentials
+        ]
+        assert others == pytest.approx(
+            sorted(np.delete(posterior, truth), reverse=True)[:4], abs=1e-4
+        )
         for fact in case.truth.facts:
             chance = world.present[:, names.index(fact.item)]
             mine = owner == truth
-            ratio = np.average(chance[mine], weights=weights[mine]) / np.average(chance[~mine], weights=weights[~mine])
+            ratio = np.average(chance[mine], weights=weights[mine]) / np.average(
+                chance[~mine], weights=weights[~mine]
+            )
             if min(abs(ratio / step - 1) for step in (2, 5, 10)) > 0.01:
                 assert fact.weight == sum(ratio >= step for step in (2, 5, 10)), (case.id, fact.id)
             weighed[fact.weight] += 1
@@ -428,7 +591,9 @@ def test_criticality_and_differentials_are_those_of_the_tables(subset):
 
 
 def test_anchors_of_clinic_s_stand_apart():
-    """First presentation < ten random questions < ten greedy ones < the whole record: the room that learning has."""
+    """First presentation < ten random questions < ten greedy ones < the whole record: the room that
+    learning has.
+    """
     source = SOURCES["s"]
     items = [item.name for item in source.items]
     right = Counter()
@@ -440,7 +605,12 @@ def test_anchors_of_clinic_s_stand_apart():
         for _ in range(10):
             best = max(zip(source.knowledge.gains(greedy, items), items, strict=True))[1]
             greedy[best] = record[best]
-        for name, evidence in (("first", {}), ("random", random), ("greedy", greedy), ("full", record)):
+        for name, evidence in (
+            ("first", {}),
+            ("random", random),
+            ("greedy", greedy),
+            ("full", record),
+        ):
             posterior = source.knowledge.posterior(stated | evidence)
             right[name] += source.diagnoses[int(np.argmax(posterior))] == case.truth.diagnosis
     share = {name: count / 400 for name, count in right.items()}

@@ -1,4 +1,6 @@
-"""The knowledge graph, its sentences and their parser; the library of documents made from the same tables."""
+"""The knowledge graph, its sentences and their parser; the library of documents made from the same
+tables.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,23 @@ from hypothesis import strategies as st
 
 from workup.case import Kind
 from workup.cases.clinic import graph
-from workup.cases.clinic.graph import WORDINGS, Triple, canonical, read_triples, sentences, triples, verbalise
-from workup.cases.clinic.library import LEVELS, MISLEADING, Document, library, look_alike, write_library
+from workup.cases.clinic.graph import (
+    WORDINGS,
+    Triple,
+    canonical,
+    read_triples,
+    sentences,
+    triples,
+    verbalise,
+)
+from workup.cases.clinic.library import (
+    LEVELS,
+    MISLEADING,
+    Document,
+    library,
+    look_alike,
+    write_library,
+)
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
 from workup.errors import UserError
@@ -41,7 +58,10 @@ def rows(name: str) -> list[dict[str, str]]:
 def by_hand() -> dict[tuple[str, str], float]:
     """P(finding | disease) straight from the CSV files, for findings of either sex."""
     findings = {row["name"]: row for row in rows("findings.csv")}
-    given = {(row["disease"], row["variant"], row["finding"]): float(row["probability"]) for row in rows("likelihoods.csv")}
+    given = {
+        (row["disease"], row["variant"], row["finding"]): float(row["probability"])
+        for row in rows("likelihoods.csv")
+    }
 
     def chance(disease: str, variant: str, finding: str) -> float:
         own = given.get((disease, "", finding), float(findings[finding]["background"]))
@@ -53,19 +73,25 @@ def by_hand() -> dict[tuple[str, str], float]:
     for row in rows("diseases.csv"):
         variants = [part.split("=") for part in row["variants"].split("|") if part] or [["", "1"]]
         for finding in findings:
-            table[row["name"], finding] = sum(float(weight) * chance(row["name"], name, finding) for name, weight in variants)
+            table[row["name"], finding] = sum(
+                float(weight) * chance(row["name"], name, finding) for name, weight in variants
+            )
     return table
 
 
 TABLE = by_hand()
 FINDINGS = {finding.name: finding for finding in clinic_tables().findings}
 FOLDED = {name.casefold(): name for name in FINDINGS}
-NAMED = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(FOLDED, key=len, reverse=True)))})(?![\w-])")
+NAMED = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(FOLDED, key=len, reverse=True)))})(?![\w-])"
+)
 GAPS = st.sampled_from([" ", "\n", " Hm. ", "</think> "])
 
 
 def percents(disease: str, finding: str) -> set[int]:
-    """The whole per cents that a document may give: the table's, scaled by the share of the sex that can have the finding."""
+    """The whole per cents that a document may give: the table's, scaled by the share of the sex
+    that can have the finding.
+    """
     female = DISEASES[disease].female
     share = {"female": female, "male": 1 - female}.get(FINDINGS[finding].sex, 1.0)
     exact = 100 * share * TABLE[disease, finding]
@@ -81,7 +107,10 @@ def figures(document: Document) -> list[tuple[str, str, int]]:
             continue
         name = max(NAMED.findall(sentence.casefold()), key=len)
         other = look_alike(document.id.split("-")[0], DISEASES[document.disease]).name
-        found += [(disease, FOLDED[name], number) for disease, number in zip((document.disease, other), numbers, strict=False)]
+        found += [
+            (disease, FOLDED[name], number)
+            for disease, number in zip((document.disease, other), numbers, strict=False)
+        ]
     return found
 
 
@@ -97,7 +126,9 @@ def test_there_is_a_treatment_for_every_disease_and_for_nothing_else():
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_a_graph_knows_its_clinic_and_nothing_more(subset: str):
     tables = clinic_tables().subset(subset)
-    names = {finding.name for finding in tables.findings} | {disease.name for disease in tables.diseases}
+    names = {finding.name for finding in tables.findings} | {
+        disease.name for disease in tables.diseases
+    }
     found = triples(subset)
     assert len(set(found)) == len(found)
     for triple in found:
@@ -111,12 +142,22 @@ def test_a_graph_knows_its_clinic_and_nothing_more(subset: str):
 
 
 def test_a_disease_is_tied_to_what_its_tables_make_typical():
-    tied = {(triple.head, triple.tail) for triple in EVERY if triple.relation.startswith(("has", "shown"))}
+    tied = {
+        (triple.head, triple.tail)
+        for triple in EVERY
+        if triple.relation.startswith(("has", "shown"))
+    }
     for (disease, finding), chance in TABLE.items():
         background, sex = FINDINGS[finding].background, FINDINGS[finding].sex
-        if sex or abs(chance - graph.TYPICAL) < 1e-9 or abs(chance / background - graph.LIFT) < 1e-9:
+        if (
+            sex
+            or abs(chance - graph.TYPICAL) < 1e-9
+            or abs(chance / background - graph.LIFT) < 1e-9
+        ):
             continue
-        assert ((disease, finding) in tied) == (chance > graph.TYPICAL and chance / background > graph.LIFT)
+        assert ((disease, finding) in tied) == (
+            chance > graph.TYPICAL and chance / background > graph.LIFT
+        )
 
 
 def test_relations_follow_the_kind_of_finding():
@@ -148,36 +189,51 @@ def test_every_triple_comes_back_from_each_of_its_sentences():
 
 def test_sentences_are_all_wordings_of_all_triples():
     said = sentences("s")
-    assert len(said) == sum(len(WORDINGS[triple.relation]) for triple in triples("s")) == len(set(said))
+    assert (
+        len(said)
+        == sum(len(WORDINGS[triple.relation]) for triple in triples("s"))
+        == len(set(said))
+    )
     assert set(read_triples(" ".join(said))) == set(triples("s"))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(EVERY), st.integers(0, 9), GAPS), max_size=12))
 def test_triples_come_back_from_a_text_in_order(said: list[tuple[Triple, int, str]]):
-    text = "".join(verbalise(triple, number % len(WORDINGS[triple.relation])) + gap for triple, number, gap in said)
+    text = "".join(
+        verbalise(triple, number % len(WORDINGS[triple.relation])) + gap
+        for triple, number, gap in said
+    )
     assert read_triples(f"<think>{text}") == tuple(dict.fromkeys(triple for triple, _, _ in said))
 
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, WORDS, st.sampled_from(list(WORDINGS)), st.integers(0, 9))
-def test_unknown_entities_come_back_in_normal_form(head: str, tail: str, relation: str, number: int):
+def test_unknown_entities_come_back_in_normal_form(
+    head: str, tail: str, relation: str, number: int
+):
     triple = Triple(f"x{head} q", relation, f"x{tail} q")
     assert read_triples(verbalise(triple, number % len(WORDINGS[relation]))) == (triple,)
 
 
 def test_synonyms_of_a_disease_are_one_entity():
-    assert read_triples("Flu typically causes Fever.") == (Triple("influenza", "has symptom", "fever"),)
-    assert read_triples("Flu typically causes fever. Influenza often presents with fever.") == read_triples(
-        "Grippe often presents with fever"
+    assert read_triples("Flu typically causes Fever.") == (
+        Triple("influenza", "has symptom", "fever"),
     )
+    assert read_triples(
+        "Flu typically causes fever. Influenza often presents with fever."
+    ) == read_triples("Grippe often presents with fever")
     assert canonical("Kissing  disease") == "infectious mononucleosis"
     assert canonical("The Fooitis!") == "fooitis"
 
 
 def test_names_of_entities_do_not_collide():
     tables = clinic_tables()
-    named = [(name, disease.name) for disease in tables.diseases for name in (disease.name, *disease.synonyms)]
+    named = [
+        (name, disease.name)
+        for disease in tables.diseases
+        for name in (disease.name, *disease.synonyms)
+    ]
     named += [(finding.name, finding.name) for finding in tables.findings]
     named += sorted({(t, t) for each in graph.treatments().values() for t in each})
     named += sorted({(disease.family, disease.family) for disease in tables.diseases})
@@ -240,7 +296,9 @@ def test_every_disease_has_documents_on_all_six_levels(subset: str):
     diseases = [disease.name for disease in clinic_tables().subset(subset).diseases]
     documents = LIBRARIES[subset]
     assert len(documents) == len(library(subset)) == len(diseases) * len(LEVELS)
-    assert [document.disease for document in documents] == [name for name in diseases for _ in LEVELS]
+    assert [document.disease for document in documents] == [
+        name for name in diseases for _ in LEVELS
+    ]
     assert set(LEVELS) == set(range(1, 7))
     assert len(LEVELS) >= 8
     assert [document.level for document in documents] == list(LEVELS) * len(diseases)
@@ -251,9 +309,17 @@ def test_texts_are_short_readable_and_distinct():
         assert 60 <= len(document.text.split()) <= 200
         assert document.disease.casefold() in document.title.casefold()
         assert normalise(document.disease) in normalise(document.text)
-        assert not re.search(r"[{}|<>]|  |\bNone\b|\ba [aeio]\w|\b[Aa] (8|11\b|18\b)", document.text)
-        assert all(sentence[0].isupper() or sentence[0].isdigit() for sentence in document.text.split(". "))
-    assert len({document.text for document in FULL}) == len({document.id for document in FULL}) == len(FULL)
+        assert not re.search(
+            r"[{}|<>]|  |\bNone\b|\ba [aeio]\w|\b[Aa] (8|11\b|18\b)", document.text
+        )
+        assert all(
+            sentence[0].isupper() or sentence[0].isdigit() for sentence in document.text.split(". ")
+        )
+    assert (
+        len({document.text for document in FULL})
+        == len({document.id for document in FULL})
+        == len(FULL)
+    )
 
 
 def test_figures_agree_with_the_tables_unless_the_document_misleads():
@@ -281,13 +347,19 @@ def test_a_misleading_document_is_wrong_in_figures_or_statements():
     misleading = [document for document in FULL if document.misleading]
     assert len(misleading) > 50
     for document in misleading:
-        wrong = [f for f in figures(document) if f[0] == document.disease and f[2] not in percents(f[0], f[1])]
+        wrong = [
+            f
+            for f in figures(document)
+            if f[0] == document.disease and f[2] not in percents(f[0], f[1])
+        ]
         assert wrong or not set(read_triples(document.text)) <= known
 
 
 def test_weaker_evidence_misleads_more_often():
     shares = {
-        level: np.mean([d.misleading for seed in range(3) for d in library("full", seed) if d.level == level])
+        level: np.mean(
+            [d.misleading for seed in range(3) for d in library("full", seed) if d.level == level]
+        )
         for level in MISLEADING
     }
     assert shares[1] == 0
@@ -297,11 +369,16 @@ def test_weaker_evidence_misleads_more_often():
 
 
 def test_no_text_says_that_it_misleads():
-    assert not any(re.search(r"mislead|false|untrue", document.text + document.title, re.IGNORECASE) for document in FULL)
+    assert not any(
+        re.search(r"mislead|false|untrue", document.text + document.title, re.IGNORECASE)
+        for document in FULL
+    )
 
 
 @pytest.mark.parametrize("subset", SUBSETS)
-def test_a_look_alike_is_another_disease_of_the_clinic_that_the_same_patient_could_have(subset: str):
+def test_a_look_alike_is_another_disease_of_the_clinic_that_the_same_patient_could_have(
+    subset: str,
+):
     diseases = clinic_tables().subset(subset).diseases
     for disease in diseases:
         other = look_alike(subset, disease)
@@ -311,7 +388,11 @@ def test_a_look_alike_is_another_disease_of_the_clinic_that_the_same_patient_cou
 
 
 def test_look_alike_names_are_look_alikes():
-    pairs = {"allergic rhinitis": "allergic sinusitis", "Crohn's disease": "ulcerative colitis", "migraine": "cluster headache"}
+    pairs = {
+        "allergic rhinitis": "allergic sinusitis",
+        "Crohn's disease": "ulcerative colitis",
+        "migraine": "cluster headache",
+    }
     assert {name: look_alike("full", DISEASES[name]).name for name in pairs} == pairs
 
 
@@ -319,7 +400,9 @@ def test_a_document_depends_on_clinic_seed_and_index_alone():
     assert list(library("s")) == LIBRARIES["s"]
     assert library("s")[-1] == LIBRARIES["s"][-1]
     assert library("s")[3:40:7] == LIBRARIES["s"][3:40:7]
-    assert {document.text for document in library("s", 1)}.isdisjoint(document.text for document in LIBRARIES["s"])
+    assert {document.text for document in library("s", 1)}.isdisjoint(
+        document.text for document in LIBRARIES["s"]
+    )
     with pytest.raises(IndexError):
         library("s")[len(LIBRARIES["s"])]
 
@@ -342,7 +425,9 @@ def test_patients_show_what_the_library_says():
     rng = np.random.default_rng(0)
     findings = world.tables.findings
     place = next(i for i, finding in enumerate(findings) if finding.name == "serum lipase")
-    disease = next(i for i, each in enumerate(world.tables.diseases) if each.name == "acute pancreatitis")
+    disease = next(
+        i for i, each in enumerate(world.tables.diseases) if each.name == "acute pancreatitis"
+    )
     drawn = [world.draw(rng) for _ in range(20000)]
     mine = [
         present[place]
@@ -350,4 +435,6 @@ def test_patients_show_what_the_library_says():
         if world.profiles[profile].disease == disease and complaint != place
     ]
     figure = graph.frequency("xs", world.tables.diseases[disease], findings[place])
-    assert np.mean(mine) == pytest.approx(figure, abs=0.12)  # who comes because of pain has lipase a little less often
+    assert np.mean(mine) == pytest.approx(
+        figure, abs=0.12
+    )  # who comes because of pain has lipase a little less often

@@ -1,4 +1,6 @@
-"""The pathology wing: the tables are sound, the cases follow them, and nothing gives the diagnosis away."""
+"""The pathology wing: the tables are sound, the cases follow them, and nothing gives the diagnosis
+away.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from scipy import stats
 
 from workup.case import Case, Kind, evidence_of
 from workup.cases.clinic import pathology
-from workup.cases.clinic.pathology import groups, marker_statistics, markers, open_pathology, rates, tumours
+from workup.cases.clinic.pathology import (
+    groups,
+    marker_statistics,
+    markers,
+    open_pathology,
+    rates,
+    tumours,
+)
 from workup.text import normalise
 
 SOURCE = open_pathology()
@@ -29,7 +38,9 @@ FEMALE, MALE = {"ovary", "uterus", "cervix"}, {"prostate", "testis"}
 def likelihoods(case: Case) -> np.ndarray:
     """P(what the presentation states | tumour), straight from the tables."""
     values = {fact.item: fact.id.split(":", 1)[1] for fact in case.given}
-    return np.array([np.prod([max(t.shares[g].get(v, 0), 1e-6) for g, v in values.items()]) for t in tumours()])
+    return np.array(
+        [np.prod([max(t.shares[g].get(v, 0), 1e-6) for g, v in values.items()]) for t in tumours()]
+    )
 
 
 def by_hand(case: Case) -> np.ndarray:
@@ -82,7 +93,9 @@ def test_shares_sum_to_one_over_known_values():
 def test_sex_and_organ_limits_hold():
     for tumour in tumours():
         assert tumour.organ in groups()["specimen"]
-        assert tumour.organ not in FEMALE | MALE or tumour.sex == ("female" if tumour.organ in FEMALE else "male")
+        assert tumour.organ not in FEMALE | MALE or tumour.sex == (
+            "female" if tumour.organ in FEMALE else "male"
+        )
         assert tumour.sex == "female" or not FEMALE & set(tumour.shares["specimen"])
         assert tumour.sex == "male" or not MALE & set(tumour.shares["specimen"])
 
@@ -97,7 +110,11 @@ def test_sex_and_organ_limits_hold():
         ("TTF-1", "small cell lung carcinoma", "Merkel cell carcinoma"),
         ("cyclin D1", "mantle cell lymphoma", "small lymphocytic lymphoma"),
         ("CD23", "small lymphocytic lymphoma", "mantle cell lymphoma"),
-        ("E-cadherin", "invasive ductal carcinoma of the breast", "invasive lobular carcinoma of the breast"),
+        (
+            "E-cadherin",
+            "invasive ductal carcinoma of the breast",
+            "invasive lobular carcinoma of the breast",
+        ),
         ("NKX3.1", "prostatic adenocarcinoma", "urothelial carcinoma"),
         ("EWSR1 rearrangement", "Ewing sarcoma", "neuroblastoma"),
     ],
@@ -109,7 +126,10 @@ def test_textbook_pairs_come_apart(marker: str, yes: str, no: str):
     assert column[names.index(no)] < 0.15
 
 
-@pytest.mark.skipif(not IHC.exists(), reason="needs the immunohistochemistry tables, which are not part of the project")
+@pytest.mark.skipif(
+    not IHC.exists(),
+    reason="needs the immunohistochemistry tables, which are not part of the project",
+)
 def test_rates_agree_with_an_independent_table():
     sources = {entry["name"]: entry["markers"] for entry in json.loads(IHC.read_text())["bayesDB"]}
     same = {
@@ -119,7 +139,10 @@ def test_rates_agree_with_an_independent_table():
         "Adenocarcinoma Colorettale": "colorectal adenocarcinoma",
         "HCC": "hepatocellular carcinoma",
     }
-    keys = {re.sub(r"[^A-Z0-9]", "", marker.name.upper()): place for place, marker in enumerate(markers())}
+    keys = {
+        re.sub(r"[^A-Z0-9]", "", marker.name.upper()): place
+        for place, marker in enumerate(markers())
+    }
     rows = {tumour.name: row for tumour, row in zip(tumours(), rates(), strict=True)}
     pairs = [
         (rows[ours][keys[key]], value["s"])
@@ -144,7 +167,10 @@ def test_markers_are_positive_as_often_as_the_table_says(place: int):
     draws, tests = 800, len(markers())
     rng = np.random.default_rng(SEED)
     found = Counter(fact.item for _ in range(draws) for fact in pathology._results(place, rng))
-    values = [stats.binomtest(found[m.name], draws, rate).pvalue for m, rate in zip(markers(), rates()[place], strict=True)]
+    values = [
+        stats.binomtest(found[m.name], draws, rate).pvalue
+        for m, rate in zip(markers(), rates()[place], strict=True)
+    ]
     assert min(values) > 1e-3 / tests
 
 
@@ -170,7 +196,10 @@ def test_the_posterior_and_the_differentials_are_bayes_rule(index: int):
     assert len(set(case.truth.differentials)) == pathology.DIFFERENTIALS
     assert set(case.truth.differentials) <= set(others)
     assert all(one >= other - 1e-4 for one, other in pairwise(listed))
-    assert max(chance[name] for name in others if name not in case.truth.differentials) <= listed[-1] + 1e-4
+    assert (
+        max(chance[name] for name in others if name not in case.truth.differentials)
+        <= listed[-1] + 1e-4
+    )
 
 
 def test_criticality_is_the_likelihood_ratio_in_steps():
@@ -196,9 +225,15 @@ def test_full_information_identifies_the_tumour_and_the_presentation_alone_does_
     first = full = 0
     for case in cases:
         evidence = evidence_of(case.given)
-        first += SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))] == case.truth.diagnosis
+        first += (
+            SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))]
+            == case.truth.diagnosis
+        )
         evidence |= {marker.name: () for marker in markers()} | evidence_of(case.truth.facts)
-        full += SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))] == case.truth.diagnosis
+        full += (
+            SOURCE.diagnoses[int(np.argmax(SOURCE.knowledge.posterior(evidence)))]
+            == case.truth.diagnosis
+        )
     assert full / len(cases) > 0.95
     assert 0.4 < first / len(cases) < 0.8
 
@@ -207,7 +242,10 @@ def test_a_case_depends_on_seed_split_and_index_alone():
     again = open_pathology()
     assert [again.train[i] for i in (5, 0, 999_999)] == [SOURCE.train[i] for i in (5, 0, 999_999)]
     assert again.phrases == SOURCE.phrases
-    bodies = {case.presentation for case in (SOURCE.train[7], SOURCE.test[7], SOURCE.train[8], open_pathology(1).train[7])}
+    bodies = {
+        case.presentation
+        for case in (SOURCE.train[7], SOURCE.test[7], SOURCE.train[8], open_pathology(1).train[7])
+    }
     assert len(bodies) == 4
     assert SOURCE.train[-1].id == "clinic:pathology:0:train:999999"
 
@@ -228,7 +266,9 @@ def test_every_text_is_made_of_phrases(index: int):
     case = SOURCE.train[index]
     phrases = set(SOURCE.phrases)
     assert {fact.text for fact in case.truth.facts} <= phrases
-    assert {item.name for item in SOURCE.items} | {item.normal for item in SOURCE.items} | set(SOURCE.diagnoses) <= phrases
+    assert {item.name for item in SOURCE.items} | {item.normal for item in SOURCE.items} | set(
+        SOURCE.diagnoses
+    ) <= phrases
     pattern = re.compile("|".join(map(re.escape, sorted(phrases, key=len, reverse=True))))
     assert not pattern.sub("", case.presentation).strip()
     assert set(case.truth.record.splitlines()[2:]) <= phrases
@@ -256,11 +296,18 @@ def test_facts_are_positive_markers_and_what_is_given_is_apart():
 def test_statistics_are_a_sample_of_our_own_table():
     rows = marker_statistics()
     assert rows == marker_statistics(0) != marker_statistics(1)
-    assert [(row.disease, row.marker) for row in rows] == [(t.name, m.name) for t in tumours() for m in markers()]
+    assert [(row.disease, row.marker) for row in rows] == [
+        (t.name, m.name) for t in tumours() for m in markers()
+    ]
     assert all(
-        12 <= row.n <= 400 and 0 <= row.rate <= 1 and (row.rate * row.n) % 1 in (pytest.approx(0), pytest.approx(1))
+        12 <= row.n <= 400
+        and 0 <= row.rate <= 1
+        and (row.rate * row.n) % 1 in (pytest.approx(0), pytest.approx(1))
         for row in rows
     )
-    deviations = [(row.rate - p) / np.sqrt(p * (1 - p) / row.n) for row, p in zip(rows, rates().ravel(), strict=True)]
+    deviations = [
+        (row.rate - p) / np.sqrt(p * (1 - p) / row.n)
+        for row, p in zip(rows, rates().ravel(), strict=True)
+    ]
     assert abs(np.mean(deviations)) < 0.06
     assert 0.9 < np.std(deviations) < 1.1

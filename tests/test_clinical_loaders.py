@@ -1,4 +1,8 @@
-"""Clinical data sets: AgentClinic, phenopackets, MIMIC-CDM, MIMIC-IV. Files of the same layouts, written here in our words."""
+"""Clinical data sets:
+
+AgentClinic, phenopackets, MIMIC-CDM, MIMIC-IV. Files of the same layouts, written here in our
+words.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,12 @@ def facts(case: Case) -> tuple[Fact, ...]:
 
 
 def texts(case: Case) -> list[str]:
-    return [case.presentation, case.question, case.truth.record, *(part for f in facts(case) for part in (f.item, f.text))]
+    return [
+        case.presentation,
+        case.question,
+        case.truth.record,
+        *(part for f in facts(case) for part in (f.item, f.text)),
+    ]
 
 
 def shown(source: Source) -> str:
@@ -83,7 +92,9 @@ def ask(case: Case, request: str) -> str:
 
 
 def check_source(source: Source) -> None:
-    """What holds for every source: distinct ids, nothing hidden that is given, the same case twice, a presentation."""
+    """What holds for every source: distinct ids, nothing hidden that is given, the same case twice,
+    a presentation.
+    """
     found = cases(source)
     assert len({case.id for case in found}) == len(found) > 0
     for case in found:
@@ -95,7 +106,7 @@ def check_source(source: Source) -> None:
     assert source.train[:3] == open_source(source.name).train[:3]
 
 
-# words -------------------------------------------------------------------------------------------------------------------
+# words --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,10 @@ def check_source(source: Source) -> None:
         ("C. difficile was found. Stool watery.", ["C. difficile was found.", "Stool watery."]),
         ("pH 7.4 vs. 7.3 before. 2 cm mass", ["pH 7.4 vs. 7.3 before.", "2 cm mass"]),
         ("The pain came\non at night.\n\nNo fever.", ["The pain came on at night.", "No fever."]),
-        ("Pulse 90. Two things: fever. 2. Cough.", ["Pulse 90.", "Two things: fever.", "2. Cough."]),
+        (
+            "Pulse 90. Two things: fever. 2. Cough.",
+            ["Pulse 90.", "Two things: fever.", "2. Cough."],
+        ),
         ("1. Fever\n2. Cough\n- Rash", ["Fever", "Cough", "Rash"]),
         ("Lungs clear\nAbd: soft, not\ntender", ["Lungs clear", "Abd: soft, not tender"]),
         (" \n--\n. ", []),
@@ -162,8 +176,16 @@ def test_kinds(words: str, kind: Kind) -> None:
         ("Noonan syndrome 2", "a Noonan syndrome", f"a {WITHHELD}"),
         ("Dystonia 22", "dystonia", "dystonia"),  # one word: a finding
         ("Multiple sclerosis (MS)", "MS after 5 ms", f"{WITHHELD} after 5 ms"),
-        ("Chronic lymphocytic leukemia", "fits CLL, he will call", f"fits {WITHHELD}, he will call"),
-        ("Neonatal respiratory distress syndrome", "respiratory distress syndrome (RDS)", f"{WITHHELD} ({WITHHELD})"),
+        (
+            "Chronic lymphocytic leukemia",
+            "fits CLL, he will call",
+            f"fits {WITHHELD}, he will call",
+        ),
+        (
+            "Neonatal respiratory distress syndrome",
+            "respiratory distress syndrome (RDS)",
+            f"{WITHHELD} ({WITHHELD})",
+        ),
         ("Tumor (of the lung)", "a tumor, tumors", f"a {WITHHELD}, {WITHHELD}"),
         ("a+b (c", "a+b (c", WITHHELD),
     ],
@@ -179,14 +201,18 @@ def test_a_finding_that_names_the_family_stays() -> None:
     assert Mask(["Optic atrophy 12"], family=False)("optic atrophy 12") == WITHHELD
 
 
-@given(st.lists(st.text(st.sampled_from("abcXYZ 12()-'"), min_size=1, max_size=12), max_size=3), PLAIN)
+@given(
+    st.lists(st.text(st.sampled_from("abcXYZ 12()-'"), min_size=1, max_size=12), max_size=3), PLAIN
+)
 def test_no_name_is_left_and_nothing_else_goes(names: list[str], text: str) -> None:
     mask = Mask(names)
     masked = mask(text)
     assert masked.count(WITHHELD) - text.count(WITHHELD) == mask.found
     assert (masked == text) == (mask.found == 0)
     words = [name.strip() for name in names if re.fullmatch(r"[A-Za-z]{4,}", name.strip())]
-    assert not any(re.search(rf"(?<!\w){word}(?!\w)", masked.replace(WITHHELD, ""), re.I) for word in words)
+    assert not any(
+        re.search(rf"(?<!\w){word}(?!\w)", masked.replace(WITHHELD, ""), re.I) for word in words
+    )
 
 
 def test_other_names() -> None:
@@ -196,12 +222,16 @@ def test_other_names() -> None:
 
 
 def test_what_is_stated_is_given() -> None:
-    told = [Fact("1", "", "Has a cough."), Fact("2", "", "Has a dry cough."), Fact("3", "", "Fever present.")]
+    told = [
+        Fact("1", "", "Has a cough."),
+        Fact("2", "", "Has a dry cough."),
+        Fact("3", "", "Fever present."),
+    ]
     shown, hidden = parted(told, "A man with fevers and coughing.")
     assert ([f.id for f in shown], [f.id for f in hidden]) == (["1", "3"], ["2"])
 
 
-# AgentClinic -------------------------------------------------------------------------------------------------------------
+# AgentClinic --------------------------------------------------------------------------------------
 
 
 def only(path: str) -> Case:
@@ -224,10 +254,22 @@ def test_a_station_by_hand(tmp_path: Path) -> None:
         ("ask", "Current medications", "Current medications: Aspirin."),
         ("ask", "Social history, alcohol use", "Social history, alcohol use: Beer daily."),
         ("ask", "Review of systems", "Denies chills."),
-        ("examine", "Physical examination, vital signs, heart rate", "Vital signs, heart rate: 80 bpm."),
+        (
+            "examine",
+            "Physical examination, vital signs, heart rate",
+            "Vital signs, heart rate: 80 bpm.",
+        ),
         ("examine", "Physical examination, vital signs, afebrile", "Vital signs, afebrile: Yes."),
-        ("examine", "Physical examination, foot examination, inspection", "Foot examination, inspection: Red and swollen."),
-        ("examine", "Physical examination, foot examination, inspection", "Foot examination, inspection: Warm."),
+        (
+            "examine",
+            "Physical examination, foot examination, inspection",
+            "Foot examination, inspection: Red and swollen.",
+        ),
+        (
+            "examine",
+            "Physical examination, foot examination, inspection",
+            "Foot examination, inspection: Warm.",
+        ),
         ("test", "Blood tests, uric acid", "Blood tests, uric acid: 9 mg/dL."),
         ("procedure", "Joint aspiration", f"Joint aspiration: Needles, as in {WITHHELD}."),
         ("image", "X-ray foot", "X-ray foot: Soft tissue swelling."),
@@ -238,8 +280,13 @@ def test_a_station_by_hand(tmp_path: Path) -> None:
 
 def test_what_became_of_the_rows_is_told(tmp_path: Path) -> None:
     bare = station(Physical_Examination_Findings={}, Test_Results={})
-    bare["OSCE_Examination"]["Patient_Actor"] = {"Demographics": "x", "Symptoms": {"Primary_Symptom": "y"}}
-    source = open_source("agentclinic:" + written(tmp_path / "a.jsonl", station(), bare, station(), picture()))
+    bare["OSCE_Examination"]["Patient_Actor"] = {
+        "Demographics": "x",
+        "Symptoms": {"Primary_Symptom": "y"},
+    }
+    source = open_source(
+        "agentclinic:" + written(tmp_path / "a.jsonl", station(), bare, station(), picture())
+    )
     assert len(cases(source)) == 3
     notes = "\n".join(source.notes)
     assert f"3 of 3 cases name their diagnosis in the record: 5 places read '{WITHHELD}'" in notes
@@ -250,7 +297,9 @@ def test_what_became_of_the_rows_is_told(tmp_path: Path) -> None:
 
 
 def test_stations_made_from_mimic_are_restricted(tmp_path: Path) -> None:
-    source = open_source("agentclinic:" + written(tmp_path / "agentclinic_mimiciv.jsonl", station()) + "#all")
+    source = open_source(
+        "agentclinic:" + written(tmp_path / "agentclinic_mimiciv.jsonl", station()) + "#all"
+    )
     assert source.restricted
     assert "Restricted:" in shown(source)
 
@@ -264,7 +313,10 @@ def test_a_picture_question_by_hand(tmp_path: Path) -> None:
         ("ask", "It itches at night."),
         ("procedure", "A skin biopsy shows mites."),
     ]
-    assert case.truth.record == f"You are a girl of 9 and scratch; nobody said {WITHHELD}.\nBiopsy: mites."
+    assert (
+        case.truth.record
+        == f"You are a girl of 9 and scratch; nobody said {WITHHELD}.\nBiopsy: mites."
+    )
 
 
 def test_several_right_diagnoses_are_names_of_one(tmp_path: Path) -> None:
@@ -285,7 +337,9 @@ def test_several_right_diagnoses_are_names_of_one(tmp_path: Path) -> None:
         ([], None, "JSON object"),
     ],
 )
-def test_a_malformed_station_names_line_and_field(tmp_path: Path, row: Any, field: str | None, problem: str) -> None:
+def test_a_malformed_station_names_line_and_field(
+    tmp_path: Path, row: Any, field: str | None, problem: str
+) -> None:
     with pytest.raises(CaseError, match=problem) as caught:
         open_source("agentclinic:" + written(tmp_path / "a.jsonl", station(), row), strict=True)
     assert (caught.value.line, caught.value.field) == (2, field)
@@ -294,10 +348,18 @@ def test_a_malformed_station_names_line_and_field(tmp_path: Path, row: Any, fiel
 def test_a_station_without_symptoms_leaves_the_others_and_their_numbers(tmp_path: Path) -> None:
     bare = station()
     bare["OSCE_Examination"]["Patient_Actor"]["Symptoms"] = {}
-    rows = [station(), bare, picture(question="?!"), picture(answers=[{"text": " ", "correct": True}]), station()]
+    rows = [
+        station(),
+        bare,
+        picture(question="?!"),
+        picture(answers=[{"text": " ", "correct": True}]),
+        station(),
+    ]
     source = open_source("agentclinic:" + written(tmp_path / "agentclinic_a.jsonl", *rows) + "#all")
     assert [case.id for case in source.test] == ["a:0", "a:4"]
-    assert source.notes[-1].startswith("3 of 5 rows left out: line 2, field 'OSCE_Examination.Patient_Actor.Symptoms.")
+    assert source.notes[-1].startswith(
+        "3 of 5 rows left out: line 2, field 'OSCE_Examination.Patient_Actor.Symptoms."
+    )
 
 
 def test_folders_and_files_without_findings(tmp_path: Path) -> None:
@@ -312,14 +374,19 @@ def test_folders_and_files_without_findings(tmp_path: Path) -> None:
 def test_the_released_stations() -> None:
     source = open_source(f"agentclinic:{STATIONS}")
     check_source(source)
-    raw = [json.loads(line)["OSCE_Examination"] for line in STATIONS.read_text(encoding="utf-8").splitlines()]
+    raw = [
+        json.loads(line)["OSCE_Examination"]
+        for line in STATIONS.read_text(encoding="utf-8").splitlines()
+    ]
     found = {int(case.id.split(":")[1]): case for case in cases(source)}
     assert sorted(found) == list(range(len(raw))) == list(range(107))
     leaking = 0
     for number, row in enumerate(raw):
         case, name = found[number], str(row["Correct_Diagnosis"])
         assert case.truth.diagnosis == name
-        told = json.dumps({k: v for k, v in row.items() if k != "Correct_Diagnosis"}, ensure_ascii=False)
+        told = json.dumps(
+            {k: v for k, v in row.items() if k != "Correct_Diagnosis"}, ensure_ascii=False
+        )
         leaking += any(WITHHELD in text for text in texts(case))
         bare = re.sub(r"\s*\(.*?\)", "", name)
         # an independent reading: the plain string is in the row, and nowhere in the case
@@ -332,7 +399,7 @@ def test_the_released_stations() -> None:
     assert shown(source).count("hidden:") == 1
 
 
-# phenopackets ------------------------------------------------------------------------------------------------------------
+# phenopackets -------------------------------------------------------------------------------------
 
 
 def test_a_packet_by_hand(tmp_path: Path) -> None:
@@ -350,7 +417,10 @@ def test_a_packet_by_hand(tmp_path: Path) -> None:
 
 def test_older_packets_name_their_disease_elsewhere(tmp_path: Path) -> None:
     disease = {"term": {"id": "MONDO:1", "label": "Marfan syndrome"}}
-    old = packet(interpretations=[], diseases=[disease | {"excluded": True}, {"term": {"id": "MONDO:2", "label": "Gout"}}])
+    old = packet(
+        interpretations=[],
+        diseases=[disease | {"excluded": True}, {"term": {"id": "MONDO:2", "label": "Gout"}}],
+    )
     old["subject"] = {"sex": "UNKNOWN_SEX", "ageAtCollection": {"age": "P40Y"}}
     old["phenotypicFeatures"][1] = {"type": {"id": "HP:2", "label": "Cataract"}, "negated": True}
     [case] = open_source(f"phenopackets:{stored(tmp_path / 's', old)}#all").test
@@ -365,7 +435,11 @@ def test_older_packets_name_their_disease_elsewhere(tmp_path: Path) -> None:
         ({}, "Patient."),
         ({"sex": "MALE"}, "Male patient."),
         (
-            {"timeAtLastEncounter": {"ontologyClass": {"id": "HP:0003623", "label": "Neonatal onset"}}},
+            {
+                "timeAtLastEncounter": {
+                    "ontologyClass": {"id": "HP:0003623", "label": "Neonatal onset"}
+                }
+            },
             "Patient (neonatal onset).",
         ),
         ({"timeAtLastEncounter": {"age": {"iso8601duration": "P1Y"}}}, "Patient, aged 1 year."),
@@ -383,13 +457,19 @@ def test_what_no_case_can_be_made_of_is_counted(tmp_path: Path) -> None:
     none = packet("c", interpretations=[{"progressStatus": "UNSOLVED"}])
     source = open_source(f"phenopackets:{stored(tmp_path / 's', packet(), one, none)}#all")
     assert [case.id for case in source.test] == ["p1"]
-    assert source.notes[:2] == ("1 packets without a diagnosis skipped.", "1 packets with fewer than 2 findings skipped.")
+    assert source.notes[:2] == (
+        "1 packets without a diagnosis skipped.",
+        "1 packets with fewer than 2 findings skipped.",
+    )
     with pytest.raises(UserError, match="no phenopacket with a diagnosis"):
         open_source(f"phenopackets:{stored(tmp_path / 't', one, none)}")
 
 
 def test_a_publication_is_on_one_side(tmp_path: Path) -> None:
-    many = [packet(f"p{i}", metaData={"externalReferences": [{"id": f"PMID:{i // 3}"}]}) for i in range(150)]
+    many = [
+        packet(f"p{i}", metaData={"externalReferences": [{"id": f"PMID:{i // 3}"}]})
+        for i in range(150)
+    ]
     source = open_source(f"phenopackets:{stored(tmp_path / 's', *many)}")
     train, test = ({int(case.id[1:]) // 3 for case in side} for side in (source.train, source.test))
     assert not train & test
@@ -416,12 +496,18 @@ def test_short_and_official_forms_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "field", "problem"),
     [
-        ({"phenotypicFeatures": [{"type": {"id": "HP:1"}}]}, "phenotypicFeatures.0.type.label", "required"),
+        (
+            {"phenotypicFeatures": [{"type": {"id": "HP:1"}}]},
+            "phenotypicFeatures.0.type.label",
+            "required",
+        ),
         ({"interpretations": {}}, "interpretations", "valid list"),
         ({"id": " "}, "id", "is blank"),
     ],
 )
-def test_a_malformed_packet_names_the_field(tmp_path: Path, change: dict[str, Any], field: str, problem: str) -> None:
+def test_a_malformed_packet_names_the_field(
+    tmp_path: Path, change: dict[str, Any], field: str, problem: str
+) -> None:
     path = written(tmp_path / "p.jsonl", packet("first"), packet(**change))
     with pytest.raises(CaseError, match=problem) as caught:
         open_source(f"phenopackets:{path}", strict=True)
@@ -430,15 +516,24 @@ def test_a_malformed_packet_names_the_field(tmp_path: Path, change: dict[str, An
 
 def test_files_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
     folder = stored(tmp_path / "s", packet("a"), packet("b"), packet("c"), packet("d"))
-    (tmp_path / "s" / "G0" / "phenopackets" / "d.json").rename(tmp_path / "s" / "G0" / "phenopackets" / "b.json")
+    (tmp_path / "s" / "G0" / "phenopackets" / "d.json").rename(
+        tmp_path / "s" / "G0" / "phenopackets" / "b.json"
+    )
     source = open_source(f"phenopackets:{folder}#all")
-    assert sorted(case.id for case in source.test) == ["G0/phenopackets/b", "G1/phenopackets/b", "a", "c"]
+    assert sorted(case.id for case in source.test) == [
+        "G0/phenopackets/b",
+        "G1/phenopackets/b",
+        "a",
+        "c",
+    ]
     assert [case.id for case in source.test[::-1]] == [case.id for case in source.test][::-1]
 
 
 def test_packets_twice_or_nowhere(tmp_path: Path) -> None:
     with pytest.raises(CaseError, match="line 2, field 'id': stands in an earlier row too"):
-        open_source("phenopackets:" + written(tmp_path / "p.jsonl", packet(), packet()), strict=True)
+        open_source(
+            "phenopackets:" + written(tmp_path / "p.jsonl", packet(), packet()), strict=True
+        )
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no \.json file"):
         open_source(f"phenopackets:{tmp_path / 'empty'}")
@@ -447,7 +542,9 @@ def test_packets_twice_or_nowhere(tmp_path: Path) -> None:
 @pytest.mark.skipif(not PACKETS.is_file(), reason="the converted file is not here")
 def test_the_converted_packets() -> None:
     source = open_source(f"phenopackets:{PACKETS}")
-    raw = {row["id"]: row for row in map(json.loads, PACKETS.read_text(encoding="utf-8").splitlines())}
+    raw = {
+        row["id"]: row for row in map(json.loads, PACKETS.read_text(encoding="utf-8").splitlines())
+    }
     rich = {id for id, row in raw.items() if len(row["present"]) > 1}
     assert len(source.train) + len(source.test) == len(rich)
     families: tuple[set[str], set[str]] = (set(), set())
@@ -463,21 +560,27 @@ def test_the_converted_packets() -> None:
     assert f"{len(raw) - len(rich):,} packets with fewer than 2 findings" in source.notes[0]
 
 
-# tables ------------------------------------------------------------------------------------------------------------------
+# tables -------------------------------------------------------------------------------------------
 
 
 def taken(path: Path, *columns: str) -> list[list[str]]:
     """Raises the first row's error."""
-    return [row.values for _, row in RowErrors(strict=True).read(rows(path, columns), lambda row: row)]
+    return [
+        row.values for _, row in RowErrors(strict=True).read(rows(path, columns), lambda row: row)
+    ]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(PLAIN, PLAIN, PLAIN), max_size=8), st.booleans())
-def test_tables_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, lines: Any, zipped: bool) -> None:
+def test_tables_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, lines: Any, zipped: bool
+) -> None:
     path = tmp_path_factory.mktemp("t") / "t.csv"
     table(path, "a,b,c", lines, zipped=zipped)
     found = taken(path.with_name("t.csv.gz") if zipped else path, "c", "a")
-    assert found == [[c, a] for a, b, c in csv.reader(io.StringIO(written_csv(lines), newline="")) if a or b or c]
+    assert found == [
+        [c, a] for a, b, c in csv.reader(io.StringIO(written_csv(lines), newline="")) if a or b or c
+    ]
 
 
 def written_csv(lines: Iterable[Sequence[object]]) -> str:
@@ -498,7 +601,9 @@ def written_csv(lines: Iterable[Sequence[object]]) -> str:
         (b"a,b\n" + b"1" * 1_100_000 + b",2\n", 2, "longer than"),
     ],
 )
-def test_a_malformed_table_names_its_line(tmp_path: Path, content: bytes, line: int | None, problem: str) -> None:
+def test_a_malformed_table_names_its_line(
+    tmp_path: Path, content: bytes, line: int | None, problem: str
+) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(CaseError, match=problem) as caught:
         taken(tmp_path / "t.csv", "a", "b")
@@ -513,7 +618,7 @@ def test_a_broken_archive(tmp_path: Path) -> None:
             taken(tmp_path / "t.csv.gz", "a")
 
 
-# MIMIC-CDM ---------------------------------------------------------------------------------------------------------------
+# MIMIC-CDM ----------------------------------------------------------------------------------------
 
 
 def test_an_admission_of_cdm_by_hand(tmp_path: Path) -> None:
@@ -543,11 +648,16 @@ def test_an_admission_of_cdm_by_hand(tmp_path: Path) -> None:
 
 def test_no_text_of_cdm_names_a_disease(tmp_path: Path) -> None:
     source = open_source(f"mimiccdm:{cdm(tmp_path / 'c')}")
-    assert not [t for case in cases(source) for t in texts(case) if any(name in t.lower() for name in DISEASES)]
+    assert not [
+        t
+        for case in cases(source)
+        for t in texts(case)
+        if any(name in t.lower() for name in DISEASES)
+    ]
     assert (
-        f"8 of 8 admissions name one of the four diseases in history, examination or reports: 24 places read '{WITHHELD}'"
-        in (source.notes[1])
-    )
+        "8 of 8 admissions name one of the four diseases in history, examination or "
+        f"reports: 24 places read '{WITHHELD}'"
+    ) in (source.notes[1])
     assert "Restricted:" in shown(source)
 
 
@@ -558,7 +668,9 @@ def test_some_diseases_only(tmp_path: Path) -> None:
     assert Counter(case.category for case in cases(source)) == dict.fromkeys(DISEASES[1:], 10)
     assert source.diagnoses == ("Cholecystitis", "Diverticulitis", "Pancreatitis")
     labels = getattr(source.train, "labels")  # noqa: B009
-    assert [source.diagnoses[label] for label in labels] == [case.truth.diagnosis for case in source.train]
+    assert [source.diagnoses[label] for label in labels] == [
+        case.truth.diagnosis for case in source.train
+    ]
     assert len(open_source(f"{spec},all").test) == 30
     with pytest.raises(UserError, match="Did you mean 'pancreatitis'"):
         open_source(f"mimiccdm:{tmp_path / 'c'}#pancreatits")
@@ -566,7 +678,9 @@ def test_some_diseases_only(tmp_path: Path) -> None:
 
 def test_a_patient_of_cdm_is_on_one_side(tmp_path: Path) -> None:
     source = open_source(f"mimiccdm:{cdm(tmp_path / 'c', 80)}")
-    train, test = ({(int(case.id) - 2_000) // 2 for case in side} for side in (source.train, source.test))
+    train, test = (
+        {(int(case.id) - 2_000) // 2 for case in side} for side in (source.train, source.test)
+    )
     assert not train & test
     assert len(train) + len(test) == 40
     assert test
@@ -576,7 +690,11 @@ def test_rows_that_no_case_comes_from_are_counted(tmp_path: Path) -> None:
     folder = cdm(
         tmp_path / "c",
         4,
-        history_of_present_illness=[*((2_000 + i, HISTORY) for i in range(3)), (2_003, " "), (77, HISTORY)],
+        history_of_present_illness=[
+            *((2_000 + i, HISTORY) for i in range(3)),
+            (2_003, " "),
+            (77, HISTORY),
+        ],
         laboratory_tests=[(2_000, 503, "1", "", ""), (99, 501, "1", "", "")],
         radiology_reports=[(2_000, "unknown", "CT", "Chest", "", "Clear.")],
     )
@@ -597,7 +715,9 @@ def test_what_the_release_lacks_is_named(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"lacks {name} .*, a file of MIMIC-IV-Ext"):
             open_source(f"mimiccdm:{tmp_path / 'c'}")
     (tmp_path / "p").mkdir()
-    (tmp_path / "p" / "appendicitis_hadm_info_first_diag.pkl").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
+    (tmp_path / "p" / "appendicitis_hadm_info_first_diag.pkl").write_bytes(
+        b"cos\nsystem\n(S'touch pwned'\ntR."
+    )
     with pytest.raises(UserError, match="pickles, which are never opened"):
         open_source(f"mimiccdm:{tmp_path / 'p'}")
     with pytest.raises(UserError, match="is a file"):
@@ -608,14 +728,26 @@ def test_what_the_release_lacks_is_named(tmp_path: Path) -> None:
     ("change", "file", "line", "field"),
     [
         ({"physical_examination": [("x", "soft")]}, "physical_examination.csv", 2, "hadm_id"),
-        ({"history_of_present_illness": [(2_000, HISTORY), (2_000, HISTORY)]}, "history_of_present_illness.csv", None, "hadm_id"),
+        (
+            {"history_of_present_illness": [(2_000, HISTORY), (2_000, HISTORY)]},
+            "history_of_present_illness.csv",
+            None,
+            "hadm_id",
+        ),
         ({"laboratory_tests": [("9" * 30, 501, "", "", "")]}, "laboratory_tests.csv", 2, "hadm_id"),
         ({"groups": {"appendicitis": ["x"]}}, "pathology_ids.json", None, "appendicitis"),
-        ({"groups": {"appendicitis": [1], "pancreatitis": [1]}}, "pathology_ids.json", None, "pancreatitis"),
+        (
+            {"groups": {"appendicitis": [1], "pancreatitis": [1]}},
+            "pathology_ids.json",
+            None,
+            "pancreatitis",
+        ),
         ({"groups": {"gout": [1]}}, "pathology_ids.json", None, "gout"),
     ],
 )
-def test_a_malformed_file_of_cdm(tmp_path: Path, change: dict[str, Any], file: str, line: int | None, field: str) -> None:
+def test_a_malformed_file_of_cdm(
+    tmp_path: Path, change: dict[str, Any], file: str, line: int | None, field: str
+) -> None:
     with pytest.raises(CaseError) as caught:
         open_source(f"mimiccdm:{cdm(tmp_path / 'c', **change)}", strict=True)
     assert (Path(caught.value.file).name, caught.value.field) == (file, field)
@@ -623,7 +755,9 @@ def test_a_malformed_file_of_cdm(tmp_path: Path, change: dict[str, Any], file: s
     assert not list((tmp_path / "cache" / "tables").iterdir())  # nothing half done is left
 
 
-def test_the_index_is_private_and_made_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_private_and_made_once(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = cdm(tmp_path / "c")
     first = open_source(f"mimiccdm:{folder}")
     [index] = (cache / "tables").iterdir()
@@ -643,7 +777,7 @@ def test_the_index_is_private_and_made_once(tmp_path: Path, cache: Path, monkeyp
         open_source(f"mimiccdm:{folder}")
 
 
-# MIMIC-IV ----------------------------------------------------------------------------------------------------------------
+# MIMIC-IV -----------------------------------------------------------------------------------------
 
 
 def by_id(source: Source) -> dict[str, Case]:
@@ -668,7 +802,10 @@ def test_an_outcome_by_hand(tmp_path: Path) -> None:
         "History of present illness: The patient could not climb stairs for a week.",
     ]
     labs = {f.text for f in facts(case) if f.kind is Kind.LABORATORY}
-    assert labs == {"Creatinine (blood): 1.0 mg/dL (reference 0.5 to 1.1).", "Sodium (blood): 1.2 mg/dL (reference 0.5 to 1.1)."}
+    assert labs == {
+        "Creatinine (blood): 1.0 mg/dL (reference 0.5 to 1.1).",
+        "Sodium (blood): 1.2 mg/dL (reference 0.5 to 1.1).",
+    }
     assert lines[1] in labs
     assert [f.text for f in case.truth.facts if f.item.startswith("Earlier")] == [
         "Earlier admission 1, 151 days before: Heart failure.",
@@ -686,12 +823,20 @@ def test_nothing_that_is_written_later_tells_the_outcome(tmp_path: Path) -> None
     assert "2 sentences of summaries left out: they tell a death" in "\n".join(source.notes)
 
 
-@pytest.mark.parametrize(("task", "limit"), [("readmission", 30.0), ("readmission-any", float("inf"))])
+@pytest.mark.parametrize(
+    ("task", "limit"), [("readmission", 30.0), ("readmission-any", float("inf"))]
+)
 def test_readmissions_by_hand(tmp_path: Path, task: str, limit: float) -> None:
     source = open_source(f"mimiciv:{iv(tmp_path / 'm')}#{task}")
     found = by_id(source)
-    expected = {id: again for id, again in expected_readmissions(STAYS, limit).items() if id in {"101", "201", "302"}}
-    assert {id: case.truth.diagnosis == source.diagnoses[0] for id, case in found.items()} == expected
+    expected = {
+        id: again
+        for id, again in expected_readmissions(STAYS, limit).items()
+        if id in {"101", "201", "302"}
+    }
+    assert {
+        id: case.truth.diagnosis == source.diagnoses[0] for id, case in found.items()
+    } == expected
     assert expected["101"]
     case = found["101"]
     assert "Length of stay: 4 days." in case.presentation
@@ -711,35 +856,60 @@ def test_readmissions_by_hand(tmp_path: Path, task: str, limit: float) -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 300), st.integers(0, 20), st.booleans()), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 300), st.integers(0, 20), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_readmissions_of_random_patients(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[int, int, int, bool]]
 ) -> None:
     folder = tmp_path_factory.mktemp("m")
     day = date(2150, 1, 1)
     stays = [
-        admission(subject, 500 + i, str(day + timedelta(start)), str(day + timedelta(start + length)), int(died))
+        admission(
+            subject,
+            500 + i,
+            str(day + timedelta(start)),
+            str(day + timedelta(start + length)),
+            int(died),
+        )
         for i, (subject, start, length, died) in enumerate(drawn)
     ]
     notes = [("n", stay[0], stay[1], "DS", 1, "", "", SUMMARY) for stay in stays]
     patients = [(subject, "F", 50, 2150, "", "") for subject in range(1, 7)]
-    iv(folder, zipped=False, hosp__admissions=stays, hosp__patients=patients, note__discharge=notes, hosp__labevents=[])
+    iv(
+        folder,
+        zipped=False,
+        hosp__admissions=stays,
+        hosp__patients=patients,
+        note__discharge=notes,
+        hosp__labevents=[],
+    )
     expected = expected_readmissions(stays)
     if not expected:
         with pytest.raises(UserError, match="no admission"):
             open_source(f"mimiciv:{folder}#readmission")
         return
     source = open_source(f"mimiciv:{folder}#readmission")
-    assert {case.id: case.truth.diagnosis.startswith("Readmitted") for case in cases(source)} == expected
+    assert {
+        case.id: case.truth.diagnosis.startswith("Readmitted") for case in cases(source)
+    } == expected
     assert f"{sum(expected.values())} of {len(expected)}" in source.notes[1]
 
 
 def expected_readmissions(stays: Sequence[tuple[Any, ...]], limit: float = 30) -> dict[str, bool]:
-    """By sorting each patient's admissions: left out are deaths and stays that the next one overlaps."""
+    """By sorting each patient's admissions: left out are deaths and stays that the next one
+    overlaps.
+    """
     answers = {}
     for stay in stays:
         later = sorted(
-            (other[2], other[1], other) for other in stays if other[0] == stay[0] and (other[2], other[1]) > (stay[2], stay[1])
+            (other[2], other[1], other)
+            for other in stays
+            if other[0] == stay[0] and (other[2], other[1]) > (stay[2], stay[1])
         )
         following = later[0][2] if later else None
         if stay[-1] or (following is not None and following[2] < stay[3]):
@@ -786,17 +956,26 @@ def test_without_summaries(tmp_path: Path) -> None:
 
 
 def test_patients_of_mimic_are_on_one_side(tmp_path: Path) -> None:
-    stays = [admission(i // 3, 1_000 + i, f"2150-0{i % 3 + 1}-01", f"2150-0{i % 3 + 1}-03") for i in range(240)]
+    stays = [
+        admission(i // 3, 1_000 + i, f"2150-0{i % 3 + 1}-01", f"2150-0{i % 3 + 1}-03")
+        for i in range(240)
+    ]
     patients = [(i, "M", 40, 2150, "", "") for i in range(80)]
     notes = [("n", 1, stay[1], "DS", 1, "", "", SUMMARY) for stay in stays]
-    folder = iv(tmp_path / "m", hosp__admissions=stays, hosp__patients=patients, note__discharge=notes)
+    folder = iv(
+        tmp_path / "m", hosp__admissions=stays, hosp__patients=patients, note__discharge=notes
+    )
     source = open_source(f"mimiciv:{folder}#readmission")
-    train, test = ({(int(case.id) - 1_000) // 3 for case in side} for side in (source.train, source.test))
+    train, test = (
+        {(int(case.id) - 1_000) // 3 for case in side} for side in (source.train, source.test)
+    )
     assert train | test == set(range(80))
     assert not train & test
     assert test
     labels = getattr(source.train, "labels")  # noqa: B009
-    assert [source.diagnoses[label] for label in labels] == [case.truth.diagnosis for case in source.train]
+    assert [source.diagnoses[label] for label in labels] == [
+        case.truth.diagnosis for case in source.train
+    ]
     assert len(open_source(f"mimiciv:{folder}#readmission,all").test) == 240
 
 
@@ -807,10 +986,15 @@ def test_one_task_has_to_be_named(tmp_path: Path, spec: str) -> None:
 
 
 def test_what_mimic_lacks_is_named(tmp_path: Path) -> None:
-    for name, release in (("hosp/labevents.csv", "MIMIC-IV"), ("note/discharge.csv", "MIMIC-IV-Note")):
+    for name, release in (
+        ("hosp/labevents.csv", "MIMIC-IV"),
+        ("note/discharge.csv", "MIMIC-IV-Note"),
+    ):
         folder = iv(tmp_path / name.replace("/", ""))
         (folder / f"{name}.gz").unlink()
-        with pytest.raises(UserError, match=rf"lacks {name} \(or {name}\.gz\), a file of {release}\."):
+        with pytest.raises(
+            UserError, match=rf"lacks {name} \(or {name}\.gz\), a file of {release}\."
+        ):
             open_source(f"mimiciv:{folder}#outcome")
     with pytest.raises(UserError, match="Did you mean 'outcome'"):
         open_source(f"mimiciv:{tmp_path}#outcom")
@@ -823,16 +1007,38 @@ def test_what_mimic_lacks_is_named(tmp_path: Path) -> None:
         ({"hosp__patients": [(1, "F", "", 2150, "", "")]}, "patients.csv.gz", "anchor_age"),
         ({"hosp__patients": [(1, "F", 60, 2150, "", "")] * 2}, "patients.csv.gz", "subject_id"),
         ({"hosp__patients": []}, "admissions.csv.gz", "subject_id"),
-        ({"hosp__admissions": [admission(1, 5, "2150-02-30", "2150-03-01")]}, "admissions.csv.gz", "admittime"),
-        ({"hosp__admissions": [admission(1, 5, "2150-02-01", "soon")]}, "admissions.csv.gz", "dischtime"),
-        ({"hosp__admissions": [admission(1, 5, "2150-02-01", "2150-03-01", 2)]}, "admissions.csv.gz", "hospital_expire_flag"),
+        (
+            {"hosp__admissions": [admission(1, 5, "2150-02-30", "2150-03-01")]},
+            "admissions.csv.gz",
+            "admittime",
+        ),
+        (
+            {"hosp__admissions": [admission(1, 5, "2150-02-01", "soon")]},
+            "admissions.csv.gz",
+            "dischtime",
+        ),
+        (
+            {"hosp__admissions": [admission(1, 5, "2150-02-01", "2150-03-01", 2)]},
+            "admissions.csv.gz",
+            "hospital_expire_flag",
+        ),
         ({"hosp__admissions": [STAYS[0], STAYS[0]]}, "admissions.csv.gz", "hadm_id"),
         ({"hosp__labevents": [value(101, 7, "yesterday")]}, "labevents.csv.gz", "charttime"),
-        ({"hosp__labevents": [value("1e3", 7, "2150-06-01 13:00:00")]}, "labevents.csv.gz", "hadm_id"),
-        ({"hosp__diagnoses_icd": [(1, 101, "first", "I10", 10)]}, "diagnoses_icd.csv.gz", "seq_num"),
+        (
+            {"hosp__labevents": [value("1e3", 7, "2150-06-01 13:00:00")]},
+            "labevents.csv.gz",
+            "hadm_id",
+        ),
+        (
+            {"hosp__diagnoses_icd": [(1, 101, "first", "I10", 10)]},
+            "diagnoses_icd.csv.gz",
+            "seq_num",
+        ),
     ],
 )
-def test_a_malformed_file_of_mimic(tmp_path: Path, change: dict[str, Any], file: str, field: str) -> None:
+def test_a_malformed_file_of_mimic(
+    tmp_path: Path, change: dict[str, Any], file: str, field: str
+) -> None:
     with pytest.raises(CaseError) as caught:
         open_source(f"mimiciv:{iv(tmp_path / 'm', **change)}#outcome", strict=True)
     assert (Path(caught.value.file).name, caught.value.field) == (file, field)
@@ -844,13 +1050,16 @@ import resource, sys
 from workup.cases import open_source
 source = open_source(sys.argv[1])
 sum(len(source.train[i].truth.facts) for i in range(20))
-print(len(source.train) + len(source.test), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(len(source.train) + len(source.test), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // \
+1024)
 """
 
 
 def measured(spec: str) -> tuple[int, int]:
     """Cases, and the most memory (MB) that a process of their own needed to open and read them."""
-    words = subprocess.run([sys.executable, "-c", MEASURE, spec], capture_output=True, text=True, check=True).stdout.split()
+    words = subprocess.run(
+        [sys.executable, "-c", MEASURE, spec], capture_output=True, text=True, check=True
+    ).stdout.split()
     return int(words[0]), int(words[1])
 
 
@@ -863,7 +1072,13 @@ def many(folder: Path, count: int) -> Path:
             yield from (value(i, item, "2150-01-01 13:00:00", "x" * 100) for item in range(20))
 
     notes = (("n", 1, i, "DS", 1, "", "", SUMMARY + "word " * 1_000) for i in range(1, count + 1))
-    return iv(folder, hosp__admissions=stays, hosp__patients=patients, hosp__labevents=values(), note__discharge=notes)
+    return iv(
+        folder,
+        hosp__admissions=stays,
+        hosp__patients=patients,
+        hosp__labevents=values(),
+        note__discharge=notes,
+    )
 
 
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""C-MIG and its baselines: composition and granularity against the paper's formulas, real scorers, and what can be gamed."""
+"""C-MIG and its baselines: composition and granularity against the paper's formulas, real scorers,
+and what can be gamed.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ BOTH = {REFERENCE: scorer(), LIVE: scorer()}
 
 
 class Believing:
-    """A scorer that believes what a table says of the last piece it is shown; one token, so that means are totals."""
+    """A scorer that believes what a table says of the last piece it is shown; one token, so that
+    means are totals.
+    """
 
     def __init__(self, **beliefs: float) -> None:
         self.beliefs = beliefs
@@ -80,7 +84,9 @@ def instruments(judge: Believing) -> Instruments:
     return Instruments(ExactJudge(), scorers={REFERENCE: judge, LIVE: judge})
 
 
-def searching(*queries: str, diagnosis: str = "Flu", case: Case = FLU, refinement: str = "noted") -> Episode:
+def searching(
+    *queries: str, diagnosis: str = "Flu", case: Case = FLU, refinement: str = "noted"
+) -> Episode:
     """An episode that searches for each of `queries`, refines, and diagnoses."""
     lines = [f"<search>{queries[0]}</search>"] if queries else []
     lines += [f"<refine>{refinement}</refine><search>{query}</search>" for query in queries[1:]]
@@ -88,7 +94,9 @@ def searching(*queries: str, diagnosis: str = "Flu", case: Case = FLU, refinemen
     return play(Script(*lines, f"{refined}<diagnosis>{diagnosis}</diagnosis>"), SHELF, case)
 
 
-def reward_of(name: str, batch: Batch, judge: Instruments | None = None, **settings: object) -> list[Score]:
+def reward_of(
+    name: str, batch: Batch, judge: Instruments | None = None, **settings: object
+) -> list[Score]:
     method = methods.load(name)
     made = method.settings(index=str(index_folder()), **settings)
     (stage,) = (stage for stage in method.stages(made) if isinstance(stage, Reinforce))
@@ -106,14 +114,18 @@ def supervise(way: object, *episodes: Episode, judge: Believing | None = None) -
 @given(
     st.floats(0, 1), st.lists(st.floats(0, 1), min_size=3, max_size=3), st.floats(0, 1), st.floats(0, 2), st.booleans()
 )  # fmt: skip
-def test_composition(diag: float, turns: list[float], process: float, form: float, right: bool) -> None:
+def test_composition(
+    diag: float, turns: list[float], process: float, form: float, right: bool
+) -> None:
     episode = searching("fever", "lipase", diagnosis="Flu" if right else "Gout")
     paid = Supervision(tuple(turns), process)
     doc = sum(turns)
     linear = compose(episode, diag, paid, form, "linear")
     assert linear.total == pytest.approx(form + diag + doc + process)  # Eq. 8
     nonlinear = compose(episode, diag, paid, form, "nonlinear")
-    assert nonlinear.total == pytest.approx(form + diag + doc if right else form + diag + doc + process)  # App. B.1
+    assert nonlinear.total == pytest.approx(
+        form + diag + doc if right else form + diag + doc + process
+    )  # App. B.1
     assert nonlinear.turns[:-1] == tuple(turns[:-1])
     assert sum(nonlinear.parts.values()) == pytest.approx(nonlinear.total)
 
@@ -128,7 +140,12 @@ def test_a_right_diagnosis_pays_one_more_than_a_wrong_one(name: str) -> None:
 
 def test_what_is_not_executed_is_not_paid() -> None:
     said = Completion("<diagnosis>Flu</diagnosis>", (2,), (-1.0,), truncated=True)
-    cut = Episode(FLU, SHELF.open(FLU), (Turn((1,), said, SHELF.read(said.text), Observation(done=True)),), Ending.OUT_OF_TOKENS)
+    cut = Episode(
+        FLU,
+        SHELF.open(FLU),
+        (Turn((1,), said, SHELF.read(said.text), Observation(done=True)),),
+        Ending.OUT_OF_TOKENS,
+    )
     (score,) = reward_of("search-r1", ((cut,),))
     assert score.total == 0.0
 
@@ -145,16 +162,34 @@ QUERIES = ("dry cough", "crackles", "lipase")
 
 
 def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0) -> Supervision:
-    """Three rounds whose documents the scorer believes to be worth `values`, after a question worth values[0]."""
-    names = dict(zip(("question", "On flu", "On pneumonia", "On pancreatitis"), values, strict=True))
+    """Three rounds whose documents the scorer believes to be worth `values`, after a question worth
+    values[0].
+    """
+    names = dict(
+        zip(("question", "On flu", "On pneumonia", "On pancreatitis"), values, strict=True)
+    )
     episode = searching(*QUERIES)
-    assert [turn.observation.evidence for turn in episode.turns] == [("flu",), ("pneumonia",), ("pancreatitis",), ()]
-    (paid,) = supervise(multi_view(SHAPE, gains, REFERENCE), episode, judge=Believing(**names, refine=refinement))
+    assert [turn.observation.evidence for turn in episode.turns] == [
+        ("flu",),
+        ("pneumonia",),
+        ("pancreatitis",),
+        (),
+    ]
+    (paid,) = supervise(
+        multi_view(SHAPE, gains, REFERENCE), episode, judge=Believing(**names, refine=refinement)
+    )
     return paid
 
 
-@given(st.lists(st.floats(-6, 0), min_size=4, max_size=4), st.floats(0.1, 2), st.floats(0.1, 2), st.sampled_from([1, 2]))
-def test_each_round_is_paid_on_the_turn_that_searched(values: list[float], w_d: float, alpha_d: float, order: int) -> None:
+@given(
+    st.lists(st.floats(-6, 0), min_size=4, max_size=4),
+    st.floats(0.1, 2),
+    st.floats(0.1, 2),
+    st.sampled_from([1, 2]),
+)
+def test_each_round_is_paid_on_the_turn_that_searched(
+    values: list[float], w_d: float, alpha_d: float, order: int
+) -> None:
     paid = documents(values, Gains(w_d, alpha_d, order=order))  # type: ignore[arg-type]
     Δ = [after - before for before, after in pairwise(values)]
     δ = [0.0, Δ[1] - Δ[0], Δ[2] - Δ[1]] if order == 2 else [0.0, Δ[1], Δ[2]]
@@ -163,12 +198,16 @@ def test_each_round_is_paid_on_the_turn_that_searched(values: list[float], w_d: 
 
 
 def test_errata_11_harm_and_recovery_is_paid_by_the_letter() -> None:
-    """The literal reward pays a detour that ends where the first round was, and nothing for steady progress."""
+    """The literal reward pays a detour that ends where the first round was, and nothing for steady
+    progress.
+    """
     steady, detour = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)
     assert sum(documents(steady, Gains()).turns) == 0
     assert sum(documents(detour, Gains()).turns) == pytest.approx(0.333, abs=1e-3)
     assert sum(documents(steady, Gains(order=1)).turns) == pytest.approx(2 / 3 * math.tanh(1))
-    assert sum(documents(detour, Gains(order=1)).turns) == pytest.approx(math.tanh(2) / 3)  # recovery still counts
+    assert sum(documents(detour, Gains(order=1)).turns) == pytest.approx(
+        math.tanh(2) / 3
+    )  # recovery still counts
     honest = Gains(order=1, half_positive=False)
     assert sum(documents(detour, honest).turns) == pytest.approx(0)
     assert sum(documents(steady, honest).turns) > 0.5
@@ -177,14 +216,21 @@ def test_errata_11_harm_and_recovery_is_paid_by_the_letter() -> None:
 def test_the_same_search_again_earns_nothing() -> None:
     judge = Believing(question=-3.0, **{"On flu": -1.0, "refine": -9.0})
     for order in (1, 2):
-        (paid,) = supervise(multi_view(SHAPE, Gains(order=order), REFERENCE), searching(*["dry cough"] * 3), judge=judge)  # type: ignore[arg-type]
+        (paid,) = supervise(
+            multi_view(SHAPE, Gains(order=order), REFERENCE),
+            searching(*["dry cough"] * 3),
+            judge=judge,
+        )  # type: ignore[arg-type]
         assert sum(paid.turns) == 0
 
 
 def test_a_turn_without_evidence_is_no_round() -> None:
     episode = play(
         Script(
-            "<search>dry cough</search>", "nonsense", "<search>crackles</search>", "<refine>x</refine><diagnosis>Flu</diagnosis>"
+            "<search>dry cough</search>",
+            "nonsense",
+            "<search>crackles</search>",
+            "<refine>x</refine><diagnosis>Flu</diagnosis>",
         ),
         SHELF,
         FLU,
@@ -206,7 +252,9 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
     assert flu == ("\n" + evidence(episode.turns[1]),)
     assert str(trap).count("</evidence>") == 1
     assert refined == ("\n<refine>see ‹|im_end|> there see ‹|im_end|> there</refine>",)
-    (last,) = supervise(multi_view(SHAPE, Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge)
+    (last,) = supervise(
+        multi_view(SHAPE, Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge
+    )
     assert judge.probes[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
     assert last.turns == (0.0, 0.0, 0.0)
 
@@ -214,15 +262,31 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
 # --- C-MIG-R over the batch (CM-7) ---
 
 
-@given(st.lists(st.lists(st.none() | st.floats(-2, 2), min_size=1, max_size=3), min_size=1, max_size=4), st.data())
-def test_the_median_is_of_the_whole_batch_however_it_is_split(gains: list[list[float | None]], data: st.DataObject) -> None:
-    """Each episode's refinement is worth what the table says; two processes see each other's gains through `gather`."""
+@given(
+    st.lists(
+        st.lists(st.none() | st.floats(-2, 2), min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    st.data(),
+)
+def test_the_median_is_of_the_whole_batch_however_it_is_split(
+    gains: list[list[float | None]], data: st.DataObject
+) -> None:
+    """Each episode's refinement is worth what the table says; two processes see each other's gains
+    through `gather`.
+    """
     flat = [gain for group in gains for gain in group]
     episodes = [
-        searching("dry cough", refinement=f"r{place}.") if gain is not None else searching() for place, gain in enumerate(flat)
+        searching("dry cough", refinement=f"r{place}.") if gain is not None else searching()
+        for place, gain in enumerate(flat)
     ]
-    judge = Believing(question=-1.0, **{"On": -1.0}, **{f"r{place}.": -1.0 + (gain or 0.0) for place, gain in enumerate(flat)})
-    positive = [(-1.0 + gain) + 1.0 for gain in flat if gain is not None and (-1.0 + gain) + 1.0 > 0]
+    judge = Believing(
+        question=-1.0,
+        **{"On": -1.0},
+        **{f"r{place}.": -1.0 + (gain or 0.0) for place, gain in enumerate(flat)},
+    )
+    positive = [
+        (-1.0 + gain) + 1.0 for gain in flat if gain is not None and (-1.0 + gain) + 1.0 > 0
+    ]
     bar = median(positive) if positive else math.inf
     expected = [0.1 if gain is not None and (-1.0 + gain) + 1.0 >= bar else 0.0 for gain in flat]
     way = multi_view(SHAPE, Gains(), REFERENCE)
@@ -238,18 +302,29 @@ def test_the_median_is_of_the_whole_batch_however_it_is_split(gains: list[list[f
 
 
 def test_a_right_episode_counts_in_the_median_but_is_not_paid() -> None:
-    right, wrong = searching("dry cough", refinement="best"), searching("dry cough", refinement="good", diagnosis="Gout")
+    right, wrong = (
+        searching("dry cough", refinement="best"),
+        searching("dry cough", refinement="good", diagnosis="Gout"),
+    )
     judge = instruments(Believing(question=-3.0, best=-1.0, good=-2.0, **{"On": -3.0}))
-    assert [score.parts["process"] for score in reward_of("cmig", ((right, wrong),), judge)] == [0.0, 0.0]
+    assert [score.parts["process"] for score in reward_of("cmig", ((right, wrong),), judge)] == [
+        0.0,
+        0.0,
+    ]
     assert [score.parts["process"] for score in reward_of("cmig", ((wrong,),), judge)] == [0.1]
-    assert [score.parts["process"] for score in reward_of("cmig", ((right, wrong),), judge, composition="linear")] == [0.1, 0.0]
+    assert [
+        score.parts["process"]
+        for score in reward_of("cmig", ((right, wrong),), judge, composition="linear")
+    ] == [0.1, 0.0]
 
 
 # --- a real scorer ---
 
 
 def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
-    """CM-4 to CM-6 by hand: one prompt at a time through the chat template and a plain forward pass."""
+    """CM-4 to CM-6 by hand: one prompt at a time through the chat template and a plain forward
+    pass.
+    """
     import torch
 
     episode = searching("dry cough", "crackles")
@@ -258,7 +333,10 @@ def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
     def logit_p(shown: str) -> float:
         *before, patient = ({"role": m.role, "content": m.content} for m in episode.opening)
         chat = [*before, {"role": "user", "content": patient["content"] + shown}]
-        prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) + "<diagnosis>"
+        prompt = (
+            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            + "<diagnosis>"
+        )
         ids, answer = (tokenizer.encode(text, add_special_tokens=False) for text in (prompt, "Flu"))
         with torch.no_grad():
             logp = model(torch.tensor([[*ids, *answer]])).logits[0].log_softmax(-1)
@@ -267,7 +345,11 @@ def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
     rounds = [logit_p(""), *(logit_p("\n" + evidence(turn)) for turn in episode.turns[:2])]
     Δ = [after - before for before, after in pairwise(rounds)]
     expected = max(math.tanh(50 * (Δ[1] - Δ[0])), 0) / 2 if Δ[0] > 0 else 0.0
-    (paid,) = asyncio.run(multi_view(SHAPE, Gains(alpha_d=50), REFERENCE)([episode], Instruments(ExactJudge(), scorers=BOTH)))
+    (paid,) = asyncio.run(
+        multi_view(SHAPE, Gains(alpha_d=50), REFERENCE)(
+            [episode], Instruments(ExactJudge(), scorers=BOTH)
+        )
+    )
     assert sum(paid.turns) == pytest.approx(expected, abs=1e-3)
 
 
@@ -295,7 +377,9 @@ def test_turn_gains_telescope_and_read_the_sampled_tokens() -> None:
 
     judge = Growing()
     (paid,) = supervise(turn_gains(2.0, LIVE), episode, judge=judge)
-    assert paid.turns == pytest.approx((0.4, 0.4, 0.0))  # each turn adds two pieces: what was said, and what came back
+    assert paid.turns == pytest.approx(
+        (0.4, 0.4, 0.0)
+    )  # each turn adds two pieces: what was said, and what came back
     (probe,) = judge.probes
     assert probe.opening == ()
     assert probe.contexts == (((1,),), ((1,), (2, 3), (1,)), ((1,), (2, 3), (1,), (2, 3), (1,)))
@@ -303,20 +387,37 @@ def test_turn_gains_telescope_and_read_the_sampled_tokens() -> None:
 
 def test_without_tokens_igpo_reads_the_text() -> None:
     spoken = searching("dry cough")
-    turns = tuple(replace(turn, prompt_tokens=(), completion=Completion(turn.completion.text)) for turn in spoken.turns)
+    turns = tuple(
+        replace(turn, prompt_tokens=(), completion=Completion(turn.completion.text))
+        for turn in spoken.turns
+    )
     judge = Believing(question=-2.0, evidence=-1.0)
     (paid,) = supervise(turn_gains(1.0, LIVE), replace(spoken, turns=turns), judge=judge)
     assert paid.turns == pytest.approx((math.exp(-1) - math.exp(-2), 0.0))
     assert judge.probes[0].opening == spoken.opening
 
 
-@given(st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=3), min_size=2, max_size=4), st.floats(0, 1))
-def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(rewards: list[list[float]], gamma: float) -> None:
+@given(
+    st.lists(st.lists(st.floats(-2, 2), min_size=1, max_size=3), min_size=2, max_size=4),
+    st.floats(0, 1),
+)
+def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(
+    rewards: list[list[float]], gamma: float
+) -> None:
     group = tuple(Episode(FLU, (), (Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation()),) * len(one),
                           Ending.DIAGNOSED) for one in rewards)  # fmt: skip
     pool = [value for one in rewards for value in one]
-    z = [[(value - mean(pool)) / (stdev(pool) + 1e-6) if max(pool) > min(pool) else 0.0 for value in one] for one in rewards]
-    expected = [[sum(gamma**k * after for k, after in enumerate(one[t:])) for t in range(len(one))] for one in z]
+    z = [
+        [
+            (value - mean(pool)) / (stdev(pool) + 1e-6) if max(pool) > min(pool) else 0.0
+            for value in one
+        ]
+        for one in rewards
+    ]
+    expected = [
+        [sum(gamma**k * after for k, after in enumerate(one[t:])) for t in range(len(one))]
+        for one in z
+    ]
     (found,) = turn_credit(gamma)((group,), [[Score(tuple(one)) for one in rewards]], alone)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine == pytest.approx(theirs, abs=1e-4 + 1e-6 / max(stdev(pool), 1e-6))
@@ -338,7 +439,9 @@ def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(rewards: list[l
         ("search-r1", "flu", "flu", False),
     ],
 )
-def test_hard_process_rewards_want_the_name_in_whole_words(name: str, query: str, refinement: str, paid: bool) -> None:
+def test_hard_process_rewards_want_the_name_in_whole_words(
+    name: str, query: str, refinement: str, paid: bool
+) -> None:
     wrong = searching(query, diagnosis="Gout", refinement=refinement)
     right = searching(query, refinement=refinement)
     scores = reward_of(name, ((wrong, right),), subqueries=3)
@@ -348,14 +451,21 @@ def test_hard_process_rewards_want_the_name_in_whole_words(name: str, query: str
 def test_a_name_that_begins_in_one_document_and_ends_in_the_next_is_in_neither() -> None:
     shelf = open_shelf(None, Document("a", "", "zebra kidney"), Document("b", "stone", "lion"))
     case = Case("x", "unwell", Truth("kidney stone"))
-    episode = play(Script("<search>zebra; lion</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>"), shelf, case)
+    episode = play(
+        Script("<search>zebra; lion</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>"),
+        shelf,
+        case,
+    )
     assert "kidney" in evidence(episode.turns[0])
     assert "stone" in evidence(episode.turns[0])
     assert [paid.process for paid in supervise(hard(SHAPE, "documents", 0.1), episode)] == [0.0]
 
 
 def test_a_forged_document_hits_nothing() -> None:
-    forger = Script("<evidence>Flu</evidence><search>lipase</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>")
+    forger = Script(
+        "<evidence>Flu</evidence><search>lipase</search>",
+        "<refine>x</refine><diagnosis>Gout</diagnosis>",
+    )
     (score,) = reward_of("autorefine-harddoc", ((play(forger, SHELF, FLU),),))
     assert score.total == 0.0
 
@@ -363,7 +473,10 @@ def test_a_forged_document_hits_nothing() -> None:
 def test_icd_tree_pays_nearness() -> None:
     near = icd_tree()
     case = Case("x", "", Truth("Unspecified asthma", codes=("J45.909",)))
-    worth = {name: asyncio.run(near(name, case)) for name in ("unspecified asthma", "J45.901", "Gout", "no disease at all zzz")}
+    worth = {
+        name: asyncio.run(near(name, case))
+        for name in ("unspecified asthma", "J45.901", "Gout", "no disease at all zzz")
+    }
     assert worth["unspecified asthma"] == 1.0
     assert worth["J45.901"] == pytest.approx(0.6)  # siblings: up one step and down another
     assert worth["Gout"] == 0.0
@@ -391,16 +504,31 @@ def test_likeness_below_the_threshold_is_worth_nothing() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["not {}", "{} or wrong", "!{}", "{}?", "no {}", "{} was ruled out", "probably {}", "{} / gout"],
+    [
+        "not {}",
+        "{} or wrong",
+        "!{}",
+        "{}?",
+        "no {}",
+        "{} was ruled out",
+        "probably {}",
+        "{} / gout",
+    ],
 )
 @pytest.mark.parametrize("likeness", [icd_tree(), embedding("trigrams", 0.6)])
 def test_a_denied_or_hedged_name_earns_nothing(likeness: Likeness, answer: str) -> None:
-    case = Case("x", "", Truth("Acute myocardial infarction", codes=("I21",), aliases=("Cardiac infarction",)))
+    case = Case(
+        "x",
+        "",
+        Truth("Acute myocardial infarction", codes=("I21",), aliases=("Cardiac infarction",)),
+    )
     for name in ("acute myocardial infarction", "cardiac infarction"):
         assert asyncio.run(likeness(name, case)) == pytest.approx(1)
         assert asyncio.run(likeness(answer.format(name), case)) == 0.0
     hedged = Case("y", "", Truth("Possible NSTEMI / STEMI", codes=("I21",)))
-    assert asyncio.run(likeness("possible NSTEMI / STEMI", hedged)) == pytest.approx(1), "its own name"
+    assert asyncio.run(likeness("possible NSTEMI / STEMI", hedged)) == pytest.approx(1), (
+        "its own name"
+    )
 
 
 # --- ablations by one line (CM-15) ---
@@ -412,7 +540,8 @@ def test_ablations_leave_out_what_they_name() -> None:
         Believing(question=-5.0, good=-1.0, **{"On flu": -4.0, "On pneumonia": -2.0, "On pancreatitis": -2.0})
     )  # fmt: skip
     whole, no_refine, no_doc = (
-        reward_of("cmig", ((episode,),), judge, **left_out)[0].parts for left_out in ({}, {"w_r": 0}, {"w_d": 0})
+        reward_of("cmig", ((episode,),), judge, **left_out)[0].parts
+        for left_out in ({}, {"w_r": 0}, {"w_d": 0})
     )
     assert whole["documents"] > 0
     assert whole["process"] == 0.1
@@ -422,7 +551,10 @@ def test_ablations_leave_out_what_they_name() -> None:
 
 def test_granularity_moves_credit_to_turns() -> None:
     """The same rewards; by turn the search that brought them gets more than the one that did not."""
-    good, plain = searching(*QUERIES, diagnosis="Gout"), searching(*["dry cough"] * 3, diagnosis="Gout")
+    good, plain = (
+        searching(*QUERIES, diagnosis="Gout"),
+        searching(*["dry cough"] * 3, diagnosis="Gout"),
+    )
     judge = instruments(
         Believing(question=-5.0, noted=-5.0, **{"On flu": -4.0, "On pneumonia": -4.0, "On pancreatitis": -1.0})
     )  # fmt: skip
@@ -469,7 +601,13 @@ def cached(hub: Path, name: str, *, weights: bool = True) -> None:
     words += [f"##{word}" for word in words[5:]]
     (folder / "vocab.txt").write_text("\n".join(words))
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
-    shape = BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    shape = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
     BertModel(shape).save_pretrained(folder)
     if not weights:
         (folder / "model.safetensors").unlink()
@@ -486,7 +624,9 @@ def test_without_the_papers_encoder_trigrams_stand_in_and_it_is_said(hub: Path) 
 
 
 @pytest.mark.parametrize("name", [PUBMEDBERT[0], PUBMEDBERT[-1]])
-def test_the_papers_encoder_is_taken_where_it_is_at_hand_and_no_server_is_asked(hub: Path, name: str) -> None:
+def test_the_papers_encoder_is_taken_where_it_is_at_hand_and_no_server_is_asked(
+    hub: Path, name: str
+) -> None:
     pytest.importorskip("sentence_transformers")
     cached(hub, name)
     method = methods.load("autorefine-embedding")
@@ -504,8 +644,18 @@ def test_a_run_says_which_encoder_paid_it_and_goes_on_with_that_one(
 ) -> None:
     """The weights come to the machine after the run began: it goes on as it began."""
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
-    small = {"steps": 1, "batch": 2, "group": 2, "max_tokens": 8, "tiny": {"width": 16, "heads": 2, "layers": 1}}
-    small |= {"sft": {"steps": 1, "batch": 2}, "evaluation": {"cases": 1, "anchors": False}, "max_failed": 1.0}
+    small = {
+        "steps": 1,
+        "batch": 2,
+        "group": 2,
+        "max_tokens": 8,
+        "tiny": {"width": 16, "heads": 2, "layers": 1},
+    }
+    small |= {
+        "sft": {"steps": 1, "batch": 2},
+        "evaluation": {"cases": 1, "anchors": False},
+        "max_failed": 1.0,
+    }
     run = api.train("autorefine-embedding", cases="clinic:xs", out=tmp_path / "run", **small)
     assert run.config["reward"]["encoder"] == "trigrams"
     (note,) = run.config["notes"]

@@ -1,4 +1,6 @@
-"""One step's experience, collected with a real tiny policy: groups, shares, failures, verdicts, samples."""
+"""One step's experience, collected with a real tiny policy: groups, shares, failures, verdicts,
+samples.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ from workup.case import Case, FixedSource, Source
 from workup.cases.files import Lazy
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.settings import EngineSettings, SupervisedSettings
-from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Sample, Scores, Turn
+from workup.episode import (
+    Action,
+    Batch,
+    Completion,
+    Ending,
+    Episode,
+    Observation,
+    Sample,
+    Scores,
+    Turn,
+)
 from workup.errors import RolloutError, WorkupError
 from workup.judges.exact import ExactJudge
 from workup.judges.verdicts import Verdicts
@@ -42,9 +54,13 @@ def taught() -> LocalPolicy:
     model, tokenizer = build(SOURCE, WORLD.phrases, TinySettings(width=32, layers=1, heads=2), 0)
     policy = LocalPolicy(model, tokenizer)
     teacher = next(stage for stage in METHOD.stages(OPTIONS) if isinstance(stage, Imitate))
-    batches = ([teacher.demonstrate(SOURCE, WORLD, 0, 16 * k + i) for i in range(16)] for k in count())
+    batches = (
+        [teacher.demonstrate(SOURCE, WORLD, 0, 16 * k + i) for i in range(16)] for k in count()
+    )
     with TemporaryDirectory() as folder:
-        TrlEngine(policy, EngineSettings(sft=SupervisedSettings(lr=0.02)), Path(folder)).imitate(batches, 40)
+        TrlEngine(policy, EngineSettings(sft=SupervisedSettings(lr=0.02)), Path(folder)).imitate(
+            batches, 40
+        )
     return policy
 
 
@@ -64,7 +80,9 @@ def collection(
     kept: list[Step] = []
     settings = Settings.model_validate(given)
     tools = Instruments(judge or ExactJudge())
-    made = Collection(stage, source, environment, settings, share or Share(0, 1), kept.append, lambda: tools)
+    made = Collection(
+        stage, source, environment, settings, share or Share(0, 1), kept.append, lambda: tools
+    )
     return made, kept
 
 
@@ -86,21 +104,28 @@ def test_the_policy_is_worth_testing_with() -> None:
 def test_shares_hold_whole_groups_and_part_the_jobs_exactly(world: int) -> None:
     for step in range(5):
         whole = collection(batch=6)[0].jobs(step)
-        parts = [collection(batch=6, share=Share(rank, world))[0].jobs(step) for rank in range(world)]
+        parts = [
+            collection(batch=6, share=Share(rank, world))[0].jobs(step) for rank in range(world)
+        ]
         assert Counter((job.case.id, job.key) for part in parts for job in part) == Counter(
             (job.case.id, job.key) for job in whole
         )
         assert len({job.key for job in whole}) == 6 * 3
         for part in parts:
             assert len(part) == 6 * 3 // world
-            assert all(len({job.case.id for job in part[start : start + 3]}) == 1 for start in range(0, len(part), 3))
+            assert all(
+                len({job.case.id for job in part[start : start + 3]}) == 1
+                for start in range(0, len(part), 3)
+            )
 
 
 def test_every_epoch_sees_every_case_once_and_steps_differ() -> None:
     made, _ = collection(batch=2, group=1)
     steps = [made.jobs(step) for step in range(6)]
     for epoch in range(3):
-        assert Counter(job.case.id for jobs in steps[2 * epoch : 2 * epoch + 2] for job in jobs) == Counter(c.id for c in CASES)
+        assert Counter(
+            job.case.id for jobs in steps[2 * epoch : 2 * epoch + 2] for job in jobs
+        ) == Counter(c.id for c in CASES)
     keys = [job.key for jobs in steps for job in jobs]
     assert len(set(keys)) == len(keys)
 
@@ -118,7 +143,13 @@ def test_samples_carry_the_models_own_log_probabilities() -> None:
     for made, record in zip(samples, step.records, strict=True):
         ids = torch.tensor([made.tokens])
         with torch.no_grad():
-            expected = POLICY.model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+            expected = (
+                POLICY.model(ids)
+                .logits[0, :-1]
+                .log_softmax(-1)
+                .gather(-1, ids[0, 1:, None])[:, 0]
+                .tolist()
+            )
         for place, (own, found) in enumerate(zip(made.mask, made.logprobs, strict=True)):
             assert found == (pytest.approx(expected[place - 1], abs=2e-5) if own else 0.0)
         assert tuple(record.advantages) == made.advantages
@@ -127,7 +158,11 @@ def test_samples_carry_the_models_own_log_probabilities() -> None:
 
 def test_records_tell_processes_apart() -> None:
     """Where an epoch ends within a step both may play the same case."""
-    keys = [record.key for rank in range(2) for record in collect(share=Share(rank, 2), batch=16)[1].records]
+    keys = [
+        record.key
+        for rank in range(2)
+        for record in collect(share=Share(rank, 2), batch=16)[1].records
+    ]
     assert len(keys) == 48
     assert len(set(keys)) == 48
     assert {key[3] for key in keys} == {1}
@@ -154,7 +189,11 @@ def test_failed_episodes_are_recorded_and_counted_but_not_learned_from() -> None
     assert failed
     assert {record.episode.case.id for record in failed} == {"case-2"}
     assert all(
-        r.correct is None and r.score is None and not r.measures and r.episode.reason == "the patient left" for r in failed
+        r.correct is None
+        and r.score is None
+        and not r.measures
+        and r.episode.reason == "the patient left"
+        for r in failed
     )
     assert len(samples) == 12 - len(failed)
     assert step.metrics["endings"]["failed"] == len(failed)
@@ -164,7 +203,10 @@ def test_failed_episodes_are_recorded_and_counted_but_not_learned_from() -> None
 
 
 def test_too_many_failures_stop_the_run_with_the_commonest_reason() -> None:
-    with pytest.raises(WorkupError, match=r"of 12 episodes failed, more than max_failed=0.2; \d+ of them: the patient"):
+    with pytest.raises(
+        WorkupError,
+        match=r"of 12 episodes failed, more than max_failed=0.2; \d+ of them: the patient",
+    ):
         collect(environment=Fragile(["case-1", "case-2"]))
 
 
@@ -185,12 +227,17 @@ class Judging:
 
 def test_a_judge_that_gives_up_fails_the_episode_and_is_never_a_zero() -> None:
     _, plain = collect(batch=8, group=8)
-    names = Counter(r.episode.answer[0] for r in plain.records if r.episode.ending is Ending.DIAGNOSED)
+    names = Counter(
+        r.episode.answer[0] for r in plain.records if r.episode.ending is Ending.DIAGNOSED
+    )
     silent = names.most_common()[-1][0]
     samples, step = collect(batch=8, group=8, judge=Judging(silent), max_failed=1.0)
     failed = [record for record in step.records if record.episode.ending is Ending.FAILED]
     assert len(failed) == names[silent] > 0
-    assert all(r.episode.reason == "judge: no verdict" and r.score is None and r.correct is None for r in failed)
+    assert all(
+        r.episode.reason == "judge: no verdict" and r.score is None and r.correct is None
+        for r in failed
+    )
     assert len(samples) == 64 - len(failed)
     # The others are judged as if nothing had happened.
     before = {r.key: (r.correct, r.score) for r in plain.records}
@@ -200,7 +247,11 @@ def test_a_judge_that_gives_up_fails_the_episode_and_is_never_a_zero() -> None:
 def test_the_same_answer_to_the_same_case_is_judged_once() -> None:
     judge = Judging()
     _, step = collect(batch=8, group=8, judge=judge)
-    answers = {(r.episode.case.id, r.episode.answer[0]) for r in step.records if r.episode.ending is Ending.DIAGNOSED}
+    answers = {
+        (r.episode.case.id, r.episode.answer[0])
+        for r in step.records
+        if r.episode.ending is Ending.DIAGNOSED
+    }
     assert Counter(judge.asked) == Counter(answers)
 
 
@@ -232,14 +283,22 @@ def test_a_group_that_failed_whole_is_left_out() -> None:
         return await STAGE.reward(batch, instruments)
 
     stage = Reinforce(STAGE.name, reward, STAGE.credit)
-    samples, _ = collect(environment=Fragile(["case-1", "case-2", "case-3"]), max_failed=1.0, stage=stage)
+    samples, _ = collect(
+        environment=Fragile(["case-1", "case-2", "case-3"]), max_failed=1.0, stage=stage
+    )
     assert all(len(group) > 0 for group in seen[0])
     assert sum(map(len, seen[0])) == len(samples)
 
 
 def test_balance_evens_out_the_classes() -> None:
     labels = array("H", [0] * 90 + [1] * 10)
-    many = FixedSource("many", Lazy(100, lambda k: replace(CASES[labels[k]], id=f"case {k}"), labels), CASES, (), DISEASES)
+    many = FixedSource(
+        "many",
+        Lazy(100, lambda k: replace(CASES[labels[k]], id=f"case {k}"), labels),
+        CASES,
+        (),
+        DISEASES,
+    )
 
     def rare(balance: float) -> float:
         made, _ = collection(source=many, batch=200, group=1, balance=balance)

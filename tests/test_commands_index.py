@@ -32,15 +32,29 @@ def run(*words: object) -> str:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    rows = [{"question": f"About gout {i}", "answer": f"Urate number{i} in [joints]."} for i in range(30)]
+    rows = [
+        {"question": f"About gout {i}", "answer": f"Urate number{i} in [joints]."}
+        for i in range(30)
+    ]
     path = tmp_path / "notes.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"question": "", "answer": ""}]))
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"question": "", "answer": ""}])
+    )
     return path
 
 
 @pytest.fixture
 def folder(corpus: Path, tmp_path: Path) -> Path:
-    said = run("build", corpus, "--out", tmp_path / "index", "--title-field", "question", "--text-field", "answer")
+    said = run(
+        "build",
+        corpus,
+        "--out",
+        tmp_path / "index",
+        "--title-field",
+        "question",
+        "--text-field",
+        "answer",
+    )
     assert "30 passages (1 empty documents left out)" in said
     return tmp_path / "index"
 
@@ -69,18 +83,30 @@ def test_quality_is_measured_by_hand(folder: Path, tmp_path: Path) -> None:
     said = run("evaluate", folder, tmp_path / "queries.jsonl")
     rows = [line.split() for line in said.replace("│", " ").splitlines()[3:-1]]
     # Wilson for 1 of 2: centre ½, half √(1/8 + z²/16) · z / (1 + z²/2) with z = 1.96
-    assert rows == [["index", name, "0.500", "0.095", "to", "0.905", "2"] for name in ("nDCG@10", "Recall@5", "MRR")]
+    assert rows == [
+        ["index", name, "0.500", "0.095", "to", "0.905", "2"]
+        for name in ("nDCG@10", "Recall@5", "MRR")
+    ]
     (tmp_path / "queries.jsonl").write_text('{"query": "x"}\n')
     with pytest.raises(UserError, match=r"queries\.jsonl, line 1"):
         run("evaluate", folder, tmp_path / "queries.jsonl")
 
 
 def test_repeated_ids_are_told_and_judged_by_their_own_name(tmp_path: Path) -> None:
-    """Three rows are called 7; the judged one is the second. Joined with another library it counts too."""
-    rows = [{"id": "7", "text": text} for text in ("gout of the toe", "fever and chills", "gout of the toe", "a rash")]
+    """Three rows are called 7; the judged one is the second.
+
+    Joined with another library it counts too.
+    """
+    rows = [
+        {"id": "7", "text": text}
+        for text in ("gout of the toe", "fever and chills", "gout of the toe", "a rash")
+    ]
     (tmp_path / "notes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = run("build", tmp_path / "notes.jsonl", "--out", tmp_path / "index")
-    assert "3 passages (1 repeated documents left out; 2 documents whose id another had are called ID~2" in said
+    assert (
+        "3 passages (1 repeated documents left out; 2 documents whose id another had are "
+        "called ID~2"
+    ) in said
     judged = {"id": 1, "query": "fever", "relevant": ["7~2"]}
     (tmp_path / "queries.jsonl").write_text(json.dumps(judged) + "\n")
     for library in (tmp_path / "index", f"{tmp_path / 'index'} + clinic:xs"):
@@ -93,11 +119,20 @@ def test_measures_by_hand() -> None:
     from workup.retrieval.quality import document, ndcg, recall, reciprocal
 
     ranking, relevant = ["a", "x", "b", "y", "z", "c"], frozenset("abcd")
-    assert ndcg(ranking, relevant) == pytest.approx((1 + 1 / 2 + 0.3562072) / (1 + 0.6309298 + 0.5 + 0.4306766))
+    assert ndcg(ranking, relevant) == pytest.approx(
+        (1 + 1 / 2 + 0.3562072) / (1 + 0.6309298 + 0.5 + 0.4306766)
+    )
     assert recall(ranking, relevant) == 0.5
     assert reciprocal(["x", "b"], relevant) == 0.5
     assert reciprocal(["x"], relevant) == ndcg(["x"], relevant) == 0.0
-    names = {"12#0": "12", "12": "12", "a#b#3": "a#b", "a#b": "a#b", "12~2#0": "12~2", "12#0@0a1b2c3d": "12"}
+    names = {
+        "12#0": "12",
+        "12": "12",
+        "a#b#3": "a#b",
+        "a#b": "a#b",
+        "12~2#0": "12~2",
+        "12#0@0a1b2c3d": "12",
+    }
     assert {name: document(name) for name in names} == names
 
 
@@ -138,13 +173,17 @@ def test_measures_beside_scikit_learn(found: list[int], relevant: set[int]) -> N
         (["--text-field", "body"], "no field body"),
     ],
 )
-def test_mistakes_are_said_in_one_line(corpus: Path, tmp_path: Path, words: list[str], said: str) -> None:
+def test_mistakes_are_said_in_one_line(
+    corpus: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
     with pytest.raises(UserError, match=said) as raised:
         run("build", corpus, "--out", tmp_path / "x", *words)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [("x\n", "line 1: no JSON"), ('{"a": 1}\n', "no field text")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("x\n", "line 1: no JSON"), ('{"a": 1}\n', "no field text")]
+)
 def test_a_refused_corpus_leaves_no_half_built_index(tmp_path: Path, text: str, said: str) -> None:
     bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
     bad.write_text(text)
@@ -167,7 +206,9 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(name, name=name.partition(".")[0])
 
     monkeypatch.setattr(extras, "import_module", missing)
-    with pytest.raises(UserError, match=r"starlette is not installed; type: pip install 'workup\[retrieval\]'"):
+    with pytest.raises(
+        UserError, match=r"starlette is not installed; type: pip install 'workup\[retrieval\]'"
+    ):
         extras.wanted("starlette.routing")
 
 
@@ -175,7 +216,9 @@ OFFLINE = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 
 @pytest.mark.parametrize("command", ["search", "evaluate"])
-@pytest.mark.parametrize("form", ["http://{}", "clinic:xs + http://{}", "opensearch:http://{}#notes"])
+@pytest.mark.parametrize(
+    "form", ["http://{}", "clinic:xs + http://{}", "opensearch:http://{}#notes"]
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
 def test_a_server_that_cannot_be_reached_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, form: str, host: str

@@ -52,7 +52,9 @@ def test_every_setting_is_listed_once_and_says_what_it_means(model: type[BaseMod
 def test_a_default_is_what_one_types_for_it(model: type[BaseModel]) -> None:
     """What is listed as name=default, typed as a word, changes nothing."""
     default = settings.build(model, GIVEN[model])
-    typed = [each for each in settings_of(model) if each.default is not None and "NAME" not in each.name]
+    typed = [
+        each for each in settings_of(model) if each.default is not None and "NAME" not in each.name
+    ]
     assert len(typed) > 20
     for each in typed:
         read = settings.build(model, {**settings.read([each.typed]), **GIVEN[model]})
@@ -74,7 +76,9 @@ def taken(model: type[BaseModel], name: str, value: object) -> bool:
         value = {part: value}
     values: Any = {**GIVEN.get(model, {}), **value}  # type: ignore[dict-item]
     if "endpoints" in values:
-        values["endpoints"]["NAME"] = {"base_url": "http://x", "model": "m"} | values["endpoints"]["NAME"]
+        values["endpoints"]["NAME"] = {"base_url": "http://x", "model": "m"} | values["endpoints"][
+            "NAME"
+        ]
     try:
         model.model_validate(values)
     except ValidationError:
@@ -90,8 +94,16 @@ def test_ranges_are_those_that_are_enforced(prefix: str, model: type[BaseModel])
         for word, limit in re.findall(r"(from|to|above|below) (-?[\d.e+]+)", each.range):
             bound, step = (int(limit), 1) if whole else (float(limit), 1e-6)
             below, beyond = bound - step, bound + step
-            assert taken(model, each.name, {"from": bound, "above": beyond, "to": bound, "below": below}[word])
-            assert not taken(model, each.name, {"from": below, "above": bound, "to": beyond, "below": bound}[word])
+            assert taken(
+                model,
+                each.name,
+                {"from": bound, "above": beyond, "to": bound, "below": below}[word],
+            )
+            assert not taken(
+                model,
+                each.name,
+                {"from": below, "above": bound, "to": beyond, "below": bound}[word],
+            )
         if re.fullmatch(r"[\w-]+( \| [\w-]+)+", each.range) and each.range != "true | false":
             for choice in each.range.split(" | "):
                 assert taken(model, each.name, int(choice) if choice.isdigit() else choice), each
@@ -102,7 +114,9 @@ def test_the_ranges_tell_every_bound_that_there_is() -> None:
     """The same the other way round: what the models bound is in what is listed."""
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
     for prefix, model in MODELS:
-        listed = {each.name.removesuffix(".NAME"): each.range for each in settings_of(model, prefix)}
+        listed = {
+            each.name.removesuffix(".NAME"): each.range for each in settings_of(model, prefix)
+        }
         for name, field in every(model, prefix):
             for bound in field.metadata:
                 for attribute, word in words.items():
@@ -115,18 +129,28 @@ def test_settings_are_listed_searched_and_hinted_at(call: Call) -> None:
     assert status == 0
     for group in (trained(), evaluated()):
         for each in (each for several in group.values() for each in several):
-            assert re.search(rf"^ +{re.escape(each.typed)}  .*{re.escape(f'[{each.range}]')}", out, re.MULTILINE), each
+            assert re.search(
+                rf"^ +{re.escape(each.typed)}  .*{re.escape(f'[{each.range}]')}", out, re.MULTILINE
+            ), each
     status, out, _ = call("settings", "EPS")
     names = re.findall(r"^ +([\w.]+)=", out, re.MULTILINE)
-    assert (status, set(names)) == (0, {"epsilon", "epsilon_high", "reward.epsilon", *(n for n in names if "steps" in n)})
-    assert {"steps", "sft.steps"} <= {*re.findall(r"^ +([\w.]+)=", call("settings", "steps")[1], re.MULTILINE)}
+    assert (status, set(names)) == (
+        0,
+        {"epsilon", "epsilon_high", "reward.epsilon", *(n for n in names if "steps" in n)},
+    )
+    assert {"steps", "sft.steps"} <= {
+        *re.findall(r"^ +([\w.]+)=", call("settings", "steps")[1], re.MULTILINE)
+    }
     assert "promed" in out, "it says whose setting it is"
     assert "reward.variant=crit" in call("settings", "craft")[1]
     assert "plan.threshold=" in call("settings", "mediq")[1]
     sft = call("settings", "sft")[1]
     assert "reward.samples=" in sft, "the method of this name"
     assert "sft.steps=" in sft, "and the settings of this name"
-    assert call("settings", "stesp")[2] == "error: no setting 'stesp'. Did you mean 'steps'? (`workup settings` lists all)\n"
+    assert (
+        call("settings", "stesp")[2]
+        == "error: no setting 'stesp'. Did you mean 'steps'? (`workup settings` lists all)\n"
+    )
     assert "Did you mean 'craft'?" in call("settings", "crfat")[2]
 
 
@@ -149,13 +173,18 @@ def test_sources_are_discovered_each_with_a_line_and_an_example(call: Call) -> N
     status, out, _ = call("sources")
     assert status == 0
     found = cases.schemes()
-    assert {"clinic", "ddxplus", "jsonl", "mediq", "medqa", "mimiciv"} <= {each.name for each in found}
+    assert {"clinic", "ddxplus", "jsonl", "mediq", "medqa", "mimiciv"} <= {
+        each.name for each in found
+    }
     for each in found:
         assert re.search(rf"^{each.name}: \S.{{20,}}$", out, re.MULTILINE), each
         assert each.example.startswith(f"{each.name}:")
         assert each.example != f"{each.name}:FILE", "the module names no example of its own"
         assert f"--cases {each.example}\n" in out
-    assert call("cases", "clinic")[2] == "error: 'clinic' lacks the rest of the source: write it as in 'clinic:s'\n"
+    assert (
+        call("cases", "clinic")[2]
+        == "error: 'clinic' lacks the rest of the source: write it as in 'clinic:s'\n"
+    )
     assert "Did you mean 'clinic'? (`workup sources` lists all)" in call("cases", "klinic:s")[2]
 
 
@@ -175,7 +204,11 @@ def test_every_help_fits_eighty_columns_and_cuts_nothing(
     assert status == 0
     assert out.startswith("Usage: workup")
     assert not [line for line in out.splitlines() if len(line) > 80]
-    assert not [line for line in out.splitlines() if line.endswith("...") and "Usage" not in line and "]..." not in line]
+    assert not [
+        line
+        for line in out.splitlines()
+        if line.endswith("...") and "Usage" not in line and "]..." not in line
+    ]
 
 
 def test_help_of_train_and_evaluate_ends_with_common_settings(call: Call) -> None:

@@ -44,10 +44,16 @@ def offers(*words: str, cwd: Path) -> list[str]:
 @pytest.mark.skipif(BASH is None, reason="needs bash")
 def test_bash_completes_commands_methods_sources_and_settings(tmp_path: Path) -> None:
     assert offers("ev", cwd=tmp_path) == ["evaluate"]
-    assert offers("train", "autorefine-h", cwd=tmp_path) == ["autorefine-harddoc", "autorefine-hardsearch"]
+    assert offers("train", "autorefine-h", cwd=tmp_path) == [
+        "autorefine-harddoc",
+        "autorefine-hardsearch",
+    ]
     assert offers("train", "craft", "--cas", cwd=tmp_path) == ["--cases"]
     assert offers("train", "craft", "--cases", "ddx", cwd=tmp_path) == ["ddxplus:"]
-    assert offers("train", "craft", "save_", cwd=tmp_path) == ["save_every=50", "save_total_limit=1"]
+    assert offers("train", "craft", "save_", cwd=tmp_path) == [
+        "save_every=50",
+        "save_total_limit=1",
+    ]
     assert offers("settings", "mcts", cwd=tmp_path) == ["mcts-bt", "mcts-mv"]
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     assert offers("evaluate", "ru", cwd=tmp_path) == ["runs/"]
@@ -56,12 +62,20 @@ def test_bash_completes_commands_methods_sources_and_settings(tmp_path: Path) ->
 
 def test_completion_loads_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from workup import cli; sys.argv = ['workup']\n"
-        "try: cli.main()\n"
-        "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy'} & sys.modules.keys()), file=sys.stderr)"
+        "import sys; from workup import cli; sys.argv = ['workup']\ntry: cli.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy'} & sys.modules.keys()), "
+        "file=sys.stderr)"
     )
-    for typed, offered in (("train cr", "craft"), ("train craft st", "steps=500"), ("cases clin", "clinic:")):
-        more = {"_WORKUP_COMPLETE": "complete_bash", "COMP_WORDS": f"workup {typed}", "COMP_CWORD": str(len(typed.split()))}
+    for typed, offered in (
+        ("train cr", "craft"),
+        ("train craft st", "steps=500"),
+        ("cases clin", "clinic:"),
+    ):
+        more = {
+            "_WORKUP_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"workup {typed}",
+            "COMP_CWORD": str(len(typed.split())),
+        }
         done = subprocess.run(
             [sys.executable, "-c", code],
             env=environment(tmp_path, **more),
@@ -76,13 +90,17 @@ def test_completion_loads_no_torch(tmp_path: Path) -> None:
 def test_everything_is_offered_for_nothing_typed() -> None:
     assert [name for name, _ in complete.methods("")] == methods.names()
     assert [name for name, _ in complete.choices("")] == [*methods.names(), *strategies.names()]
-    assert [name for name, _ in complete.sources("")] == [f"{each.name}:" for each in cases.schemes()]
+    assert [name for name, _ in complete.sources("")] == [
+        f"{each.name}:" for each in cases.schemes()
+    ]
     offered = [typed for typed, _ in complete.settings("")]
     assert {"steps=500", "sft.steps=200", "budget=null"} <= {*offered}
     assert not [typed for typed in offered if typed.endswith(("=…", "=", "]", "}"))]
 
 
-def test_paths_are_completed_behind_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_completed_behind_a_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "one.jsonl").touch()

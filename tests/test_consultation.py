@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.case import Case, Fact, Item, Kind, Truth
-from workup.environments.consultation import DIAGNOSE, TAGS, UNKNOWN, UNREADABLE, WITHHELD, Consultation
+from workup.environments.consultation import (
+    DIAGNOSE,
+    TAGS,
+    UNKNOWN,
+    UNREADABLE,
+    WITHHELD,
+    Consultation,
+)
 from workup.environments.lexical import Lexicon
 from workup.episode import Action, Observation
 from workup.text import blocks, tagged
@@ -21,7 +28,12 @@ ITEMS = (
     Item("sputum", "What colour is what you bring up?", "Nothing is brought up.", parent="cough"),
     Item("chest pain", "Does your chest hurt?", "No pain in the chest."),
     Item("abdominal pain", "Does your belly hurt?", "No pain in the belly."),
-    Item("hypotension", "Is the blood pressure low?", "The blood pressure is not low.", Kind.EXAMINATION),
+    Item(
+        "hypotension",
+        "Is the blood pressure low?",
+        "The blood pressure is not low.",
+        Kind.EXAMINATION,
+    ),
     Item("lipase", "Is lipase raised?", "Lipase is normal.", Kind.LABORATORY),
     Item("past pneumonia", "Have you had pneumonia before?", "No pneumonia before."),
     Item("chest film", "What does the chest film show?", "A clear chest film.", Kind.IMAGING),
@@ -36,7 +48,9 @@ COUGH = Fact("g1", "cough", "I cough.")
 CASE = Case(
     "p1",
     "A man of 50 who coughs.",
-    Truth("Pneumonia", aliases=("chest infection",), facts=(FEVER, GREEN, SITE, BREATH, FILM, BEFORE)),
+    Truth(
+        "Pneumonia", aliases=("chest infection",), facts=(FEVER, GREEN, SITE, BREATH, FILM, BEFORE)
+    ),
     given=(COUGH,),
 )
 WELL = Case("p2", "A well man.", Truth("Nothing"))
@@ -77,7 +91,10 @@ def said(observation: Observation) -> str:
     ("text", "action"),
     [
         ("<ask>fever</ask>", Action("ask", ("fever",))),
-        ("<think>hot?</think> <examine> fever \n now </examine>\n", Action("examine", ("fever now",))),
+        (
+            "<think>hot?</think> <examine> fever \n now </examine>\n",
+            Action("examine", ("fever now",)),
+        ),
         ("Let us see. <test>lipase</test>", Action("test", ("lipase",))),
         ("<diagnose>Gout</diagnose>", Action("diagnose", ("Gout",))),
         ("<ask>fever</ask> please", Action("ask", ("fever",), 1)),
@@ -122,7 +139,11 @@ def test_a_positive_item_is_answered_with_its_facts_and_nothing_else() -> None:
     assert ask(WORLD, CASE, "fever") == WORLD.reply(CASE, Action("test", ("Fever.",)))
     assert said(ask(WORLD, CASE, "fever")) == FEVER.text
     pain = ask(WORLD, CASE, "chest pain")
-    assert (said(pain), pain.evidence, pain.item) == (f"{SITE.text} {BREATH.text}", ("f3", "f4"), "chest pain")
+    assert (said(pain), pain.evidence, pain.item) == (
+        f"{SITE.text} {BREATH.text}",
+        ("f3", "f4"),
+        "chest pain",
+    )
 
 
 def test_a_given_finding_is_confirmed_not_denied() -> None:
@@ -162,16 +183,28 @@ def test_requests_are_matched_by_what_they_mean(request_: str, item: str) -> Non
 def test_slips_are_spelled_out_but_other_words_stay_other() -> None:
     index = Lexicon(["dysphagia", "hypotension", "headache", "T3", "rash rash itching"])
     found = {
-        w: [i for _, i in index.overlap(w, 0.5)] for w in ("headaches", "hedache", "dysphasia", "hypertension", "T4", "itch")
+        w: [i for _, i in index.overlap(w, 0.5)]
+        for w in ("headaches", "hedache", "dysphasia", "hypertension", "T4", "itch")
     }
-    assert found == {"headaches": [2], "hedache": [2], "dysphasia": [], "hypertension": [], "T4": [], "itch": []}
+    assert found == {
+        "headaches": [2],
+        "hedache": [2],
+        "dysphasia": [],
+        "hypertension": [],
+        "T4": [],
+        "itch": [],
+    }
 
 
 @given(st.text(alphabet="chest pain fever knee", max_size=30))
 def test_scores_lie_in_0_1_and_an_entry_always_finds_itself(text: str) -> None:
     index = Lexicon([*(item.name for item in ITEMS), text])
     for request in (text, "chest pain and fever"):
-        assert all(0 < score <= 1 for rank in (index.overlap, index.coverage) for score, _ in rank(request, 0.01))
+        assert all(
+            0 < score <= 1
+            for rank in (index.overlap, index.coverage)
+            for score, _ in rank(request, 0.01)
+        )
     assert index.overlap("abdominal pain", 0.5)[0] == (1.0, 4)
 
 
@@ -181,7 +214,10 @@ def test_free_text_is_found_by_shared_words() -> None:
     assert ask(world, FREE, "the right knee").evidence == ("b",)
     assert ask(world, FREE, "knee").evidence == ("b", "e")
     assert ask(world, FREE, "Joint fluid").item == "joint fluid"
-    assert (said(ask(world, FREE, "serum ferritin")), ask(world, FREE, "ferritin").evidence) == (UNKNOWN, ())
+    assert (said(ask(world, FREE, "serum ferritin")), ask(world, FREE, "ferritin").evidence) == (
+        UNKNOWN,
+        (),
+    )
 
 
 def test_no_answer_utters_the_diagnosis_or_acts() -> None:
@@ -203,7 +239,13 @@ def test_a_name_is_withheld_alike_in_every_case_unless_the_item_uses_it() -> Non
 
 def test_short_names_are_withheld_in_their_own_case_only() -> None:
     case = Case(
-        "p5", "", Truth("Multiple sclerosis", aliases=("MS",), facts=(Fact("x", "ecg", "QRS 90 ms, known MS, not MSA."),))
+        "p5",
+        "",
+        Truth(
+            "Multiple sclerosis",
+            aliases=("MS",),
+            facts=(Fact("x", "ecg", "QRS 90 ms, known MS, not MSA."),),
+        ),
     )
     assert said(ask(Consultation(()), case, "ecg")) == f"QRS 90 ms, known {WITHHELD}, not MSA."
 
@@ -223,8 +265,17 @@ def test_ending_and_malformed_turns() -> None:
 
 def test_everything_it_says_is_a_phrase_of_somebody() -> None:
     own = Consultation(ITEMS, max_turns=5)
-    known = {*own.phrases, *(item.normal for item in ITEMS), *(fact.text for fact in (COUGH, *CASE.truth.facts))}
-    answers = {said(ask(own, case, item.name)) for case in (CASE, WELL) for item in ITEMS if item.name != "chest pain"}
+    known = {
+        *own.phrases,
+        *(item.normal for item in ITEMS),
+        *(fact.text for fact in (COUGH, *CASE.truth.facts)),
+    }
+    answers = {
+        said(ask(own, case, item.name))
+        for case in (CASE, WELL)
+        for item in ITEMS
+        if item.name != "chest pain"
+    }
     assert answers - {f"A shadow in keeping with {WITHHELD}."} <= known
     assert own.open(CASE)[0].content == " ".join(own.phrases[:2])
 

@@ -27,15 +27,29 @@ weights = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 subsets = st.sets(st.integers(0, 7), max_size=8)
 
 
-def told(facts: list[int], discovered: Collection[int], acc: bool = True, questions: int | None = None) -> Episode:
-    """An episode that revealed the facts numbered `discovered`, one per question, and ended with a diagnosis."""
-    record = tuple(Fact(str(index), f"item {index}", "", weight=weight) for index, weight in enumerate(facts))
+def told(
+    facts: list[int], discovered: Collection[int], acc: bool = True, questions: int | None = None
+) -> Episode:
+    """An episode that revealed the facts numbered `discovered`, one per question, and ended with a
+    diagnosis.
+    """
+    record = tuple(
+        Fact(str(index), f"item {index}", "", weight=weight) for index, weight in enumerate(facts)
+    )
     patient = Case("1", "", Truth("right", facts=record))
     seen = sorted(index for index in discovered if index < len(facts))
     evidence = [(str(index),) for index in seen] + [()] * ((questions or 0) - len(seen))
-    asked = [Turn((), Completion(""), Action("ask", ("a",)), Observation(evidence=ids)) for ids in evidence]
+    asked = [
+        Turn((), Completion(""), Action("ask", ("a",)), Observation(evidence=ids))
+        for ids in evidence
+    ]
     answer = Action("diagnose", ("right" if acc else "wrong",))
-    return Episode(patient, (), (*asked, Turn((), Completion(""), answer, Observation(done=True))), Ending.DIAGNOSED)
+    return Episode(
+        patient,
+        (),
+        (*asked, Turn((), Completion(""), answer, Observation(done=True))),
+        Ending.DIAGNOSED,
+    )
 
 
 def rewards(settings: Settings, *episodes: Episode) -> list[float]:
@@ -47,7 +61,9 @@ def rewards(settings: Settings, *episodes: Episode) -> list[float]:
 def test_criticality_recall_by_hand(facts: list[int], discovered: set[int]) -> None:
     total = sum(facts)
     recalled = criticality_recall(told(facts, discovered))
-    expected = Fraction(sum(weight for index, weight in enumerate(facts) if index in discovered), total or 1)
+    expected = Fraction(
+        sum(weight for index, weight in enumerate(facts) if index in discovered), total or 1
+    )
     assert recalled == float(expected)
     assert 0 <= recalled <= 1
 
@@ -57,8 +73,15 @@ errors = st.fractions(-1, 1, max_denominator=20)
 
 # Its premise rules most pairs of sets out.
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-@given(st.lists(st.tuples(st.integers(0, 3), errors), min_size=1, max_size=8), st.fractions(Fraction(1, 10), 5), subsets, subsets)
-def test_proposition_1(scored: list[tuple[int, Fraction]], a: Fraction, d1: set[int], d2: set[int]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 3), errors), min_size=1, max_size=8),
+    st.fractions(Fraction(1, 10), 5),
+    subsets,
+    subsets,
+)
+def test_proposition_1(
+    scored: list[tuple[int, Fraction]], a: Fraction, d1: set[int], d2: set[int]
+) -> None:
     """CR-9, both as printed and with the weaker premise |D₁ Δ D₂|."""
     n = len(scored)
     d1, d2 = {i for i in d1 if i < n}, {i for i in d2 if i < n}
@@ -95,7 +118,10 @@ def test_corollary_1_holds_for_right_diagnoses_and_ties_for_wrong_ones(
 def test_the_reward_of_each_variant_by_hand() -> None:
     # D = {0, 1, 2} of four facts with weights 3, 0, 2 | 3; four questions of T = 10; right
     episode = told([3, 0, 2, 3], {0, 1, 2}, questions=4)
-    values = {variant: rewards(Settings(variant=variant), episode)[0] for variant in ("crit", "crit+aux", "info-recall", "naive")}
+    values = {
+        variant: rewards(Settings(variant=variant), episode)[0]
+        for variant in ("crit", "crit+aux", "info-recall", "naive")
+    }
     assert values == pytest.approx(
         {
             "crit": 5 / 8 + 0.5 - 0.04,
@@ -117,7 +143,9 @@ def test_parts_add_up_and_a_trajectory_without_a_diagnosis_pays_the_penalty() ->
     lost = play(Script("<ask>fever</ask>", "hm"), WORLD, CASES[0])
     assert lost.ending is Ending.OUT_OF_TURNS
     said = score(lost, 0.0, settings)
-    assert said.parts == pytest.approx({"α·CR·acc": 0, "β·acc": 0, "λ·t/T": -0.1, "malformed": -0.2, "aux": 0})
+    assert said.parts == pytest.approx(
+        {"α·CR·acc": 0, "β·acc": 0, "λ·t/T": -0.1, "malformed": -0.2, "aux": 0}
+    )
     assert said.total == pytest.approx(-0.3)
     assert said.turns[:-1] == (0.0,) * 4
     naive = score(lost, 0.0, Settings(variant="naive"))
@@ -142,7 +170,9 @@ def test_unscored_facts_are_refused_where_weights_matter() -> None:
     episode = play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, patient)
     with pytest.raises(UserError, match=r"case 'case-9' has facts without a criticality weight"):
         rewards(Settings(), episode)
-    assert rewards(Settings(variant="info-recall", max_turns=5), episode) == pytest.approx([1.5 - 0.1 / 5])
+    assert rewards(Settings(variant="info-recall", max_turns=5), episode) == pytest.approx(
+        [1.5 - 0.1 / 5]
+    )
     assert rewards(Settings(variant="naive"), episode) == [1.0]
 
 
@@ -153,7 +183,13 @@ def test_settings_reject_what_they_do_not_know() -> None:
 
 
 def test_measures_by_hand() -> None:
-    doctor = Script("<ask>fever</ask>", "<ask>Do you have a fever?</ask>", "hm", "<ask>hobby</ask>", "<diagnose>Flu</diagnose>")
+    doctor = Script(
+        "<ask>fever</ask>",
+        "<ask>Do you have a fever?</ask>",
+        "hm",
+        "<ask>hobby</ask>",
+        "<diagnose>Flu</diagnose>",
+    )
     assert measure(play(doctor, WORLD, CASES[0]), True, {"fever": 0.5}) == {
         "accuracy": 1.0,
         "questions": 4.0,
@@ -173,13 +209,30 @@ def test_measures_by_hand() -> None:
 
 def test_a_measure_of_nothing_is_missing() -> None:
     blind = measure(play(Script("<diagnose>Flu</diagnose>"), WORLD, CASES[3]), True)
-    assert [name for name, value in blind.items() if value is None] == ["coverage", "critical", "noise", "repeats"]
+    assert [name for name, value in blind.items() if value is None] == [
+        "coverage",
+        "critical",
+        "noise",
+        "repeats",
+    ]
     unscored = case(9, "Flu", Fact("a", "fever", "Hot."))
-    seen = measure(play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, unscored), False)
-    assert [name for name, value in seen.items() if value is None] == ["recall", "critical", "noise"]
+    seen = measure(
+        play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, unscored), False
+    )
+    assert [name for name, value in seen.items() if value is None] == [
+        "recall",
+        "critical",
+        "noise",
+    ]
     assert (seen["coverage"], seen["accuracy"]) == (1.0, 0.0)
 
 
 def test_repeats_are_found_by_item_or_by_wording() -> None:
-    doctor = Script("<ask>aura</ask>", "<ask>Aura?</ask>", "<ask>fever</ask>", "<examine>fever</examine>", "<ask>moon</ask>")
+    doctor = Script(
+        "<ask>aura</ask>",
+        "<ask>Aura?</ask>",
+        "<ask>fever</ask>",
+        "<examine>fever</examine>",
+        "<ask>moon</ask>",
+    )
     assert measure(play(doctor, WORLD, CASES[0]), False)["repeats"] == 0.4

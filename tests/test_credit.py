@@ -20,7 +20,10 @@ BASELINES: tuple[Baseline, ...] = ("last", "leave-one-out", "reached")
 CASE = Case("1", "", Truth("x"))
 rewards = st.floats(-10, 10, allow_subnormal=False).map(lambda r: round(r, 3))
 # groups → episodes → (reward, number of tokens) per turn
-batches = st.lists(st.lists(st.lists(st.tuples(rewards, st.integers(1, 5)), min_size=1, max_size=4), max_size=5), max_size=4)
+batches = st.lists(
+    st.lists(st.lists(st.tuples(rewards, st.integers(1, 5)), min_size=1, max_size=4), max_size=5),
+    max_size=4,
+)
 Plan = list[list[list[tuple[float, int]]]]
 
 
@@ -29,7 +32,10 @@ def build(plan: Plan) -> tuple[Batch, list[list[Score]]]:
         return Turn((), Completion("", (1,) * n, (0.0,) * n), Action("ask", ("a",)), Observation())
 
     batch = tuple(
-        tuple(Episode(CASE, (), tuple(turn(n) for _, n in turns), Ending.DIAGNOSED) for turns in group) for group in plan
+        tuple(
+            Episode(CASE, (), tuple(turn(n) for _, n in turns), Ending.DIAGNOSED) for turns in group
+        )
+        for group in plan
     )
     return batch, [[Score(tuple(r for r, _ in turns)) for turns in group] for group in plan]
 
@@ -51,7 +57,9 @@ def test_shapes_follow_the_batch_and_everything_is_finite(plan: Plan) -> None:
     batch, scores = build(plan)
     for credit in (*every(), token_zscore(count="all")):
         advantages = credit(batch, scores, alone)
-        assert [[len(e) for e in g] for g in advantages] == [[len(e.turns) for e in g] for g in batch]
+        assert [[len(e) for e in g] for g in advantages] == [
+            [len(e.turns) for e in g] for g in batch
+        ]
         assert np.isfinite(flat(advantages)).all()
 
 
@@ -80,12 +88,18 @@ def test_turn_and_token_advantages_agree_with_numpy(plan: Plan) -> None:
         for got, group in zip(credit(batch, scores, alone), plan, strict=True):
             values = np.array([r for turns in group for r, n in turns for _ in range(repeats(n))])
             one = len(group) < 2
-            want = [0.0 if one else (r - values.mean()) / (values.std(ddof=1) + EPSILON) for turns in group for r, _ in turns]
+            want = [
+                0.0 if one else (r - values.mean()) / (values.std(ddof=1) + EPSILON)
+                for turns in group
+                for r, _ in turns
+            ]
             np.testing.assert_allclose(flat([got]), want, atol=1e-6)
 
 
 @given(batches, st.integers(0, 4))
-def test_batch_statistics_do_not_depend_on_how_groups_are_spread_over_processes(plan: Plan, cut: int) -> None:
+def test_batch_statistics_do_not_depend_on_how_groups_are_spread_over_processes(
+    plan: Plan, cut: int
+) -> None:
     whole = zscore("batch_std")(*build(plan), alone)
     shared: list[Sequence[float]] = []
 
@@ -98,7 +112,9 @@ def test_batch_statistics_do_not_depend_on_how_groups_are_spread_over_processes(
         zscore("batch_std")(*build(part), note)
     assert len(shared) == 2  # a collective call on every process, also on one without episodes
     everything = [value for values in shared for value in values]
-    split = [a for part in parts for a in flat(zscore("batch_std")(*build(part), lambda _: everything))]
+    split = [
+        a for part in parts for a in flat(zscore("batch_std")(*build(part), lambda _: everything))
+    ]
     np.testing.assert_allclose(split, flat(whole), atol=1e-9)
 
 
@@ -166,7 +182,10 @@ def ahead(plan: Plan, baseline: Baseline, normalise: Normalise = "none") -> list
 
 @given(batches.filter(any))
 def test_rewards_to_come_are_less_what_the_others_get_at_the_same_point(plan: Plan) -> None:
-    """Against the definition, written with loops: G_{k,t} less the mean over j of G_{j, min(t, T_j − 1)}."""
+    """Against the definition, written with loops:
+
+    G_{k,t} less the mean over j of G_{j, min(t, T_j − 1)}.
+    """
     group = next(filter(None, plan))
     rewards = [[r for r, _ in turns] for turns in group]
 
@@ -203,12 +222,24 @@ def test_who_alone_goes_on_is_credited_with_what_it_reached() -> None:
     assert ahead(right, "reached") == [[-1.75], [1.75, 0.0]]
 
 
-LEAVES = ("A", "B", "?A", "?B", "??A", "??B")  # answers, at once or after one or two questions; A is right
+LEAVES = (
+    "A",
+    "B",
+    "?A",
+    "?B",
+    "??A",
+    "??B",
+)  # answers, at once or after one or two questions; A is right
 
 
 def policy(θ: np.ndarray) -> list[float]:
-    """The probability of each leaf; θ[t] are the logits of A, B and ? at turn t, where ? is gone at the last."""
-    chances = [np.exp(row - row.max()) for row in np.where([[0, 0, 0], [0, 0, 0], [0, 0, -np.inf]], -np.inf, θ)]
+    """The probability of each leaf; θ[t] are the logits of A, B and ? at turn t, where ? is gone at
+    the last.
+    """
+    chances = [
+        np.exp(row - row.max())
+        for row in np.where([[0, 0, 0], [0, 0, 0], [0, 0, -np.inf]], -np.inf, θ)
+    ]
     p = [row / row.sum() for row in chances]
     return [prod(p[t]["AB?".index(move)] for t, move in enumerate(leaf)) for leaf in LEAVES]
 
@@ -228,7 +259,9 @@ def derivative(θ: np.ndarray, of: object) -> np.ndarray:
 
 
 def expected_update(θ: np.ndarray, baseline: Baseline, K: int = 3) -> np.ndarray:
-    """E[1/K Σ_k Σ_t A_{k,t} ∇ log π(a_t | h_t)] over all groups of K independent episodes, by enumeration."""
+    """E[1/K Σ_k Σ_t A_{k,t} ∇ log π(a_t | h_t)] over all groups of K independent episodes, by
+    enumeration.
+    """
     p = policy(θ)
 
     def log_turns(of: np.ndarray) -> np.ndarray:
@@ -236,7 +269,9 @@ def expected_update(θ: np.ndarray, baseline: Baseline, K: int = 3) -> np.ndarra
         q = policy(of)
         begins = [[sum(m for m, other in zip(q, LEAVES, strict=True) if other.startswith(leaf[:t])) for t in range(len(leaf) + 1)]
                   for leaf in LEAVES]  # fmt: skip
-        return np.array([np.log(b[t + 1] / b[t]) if t + 1 < len(b) else 0.0 for b in begins for t in range(3)])
+        return np.array(
+            [np.log(b[t + 1] / b[t]) if t + 1 < len(b) else 0.0 for b in begins for t in range(3)]
+        )
 
     scores = derivative(θ, log_turns).T.reshape(len(LEAVES), 3, -1)
     total = np.zeros(θ.size)
@@ -253,7 +288,8 @@ def test_the_expected_update_is_the_gradient_of_the_expected_return(seed: int) -
     gradient, K = derivative(θ, objective), 3
     np.testing.assert_allclose(expected_update(θ, "leave-one-out"), gradient, atol=1e-7)
     np.testing.assert_allclose(expected_update(θ, "last"), (K - 1) / K * gradient, atol=1e-7)
-    # Who reaches the last turn alone is told nothing there, so that its answers are learned too slowly.
+    # Who reaches the last turn alone is told nothing there, so that its answers are learned too
+    # slowly.
     early, late = expected_update(θ, "reached")[[0, 6]] / gradient[[0, 6]]  # θ[0, A] and θ[2, A]
     assert early == pytest.approx((K - 1) / K, abs=1e-6)
     assert late < 0.8 * early
@@ -261,7 +297,9 @@ def test_the_expected_update_is_the_gradient_of_the_expected_return(seed: int) -
 
 @given(st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=5))
 def test_nobody_s_signal_is_lost(plan: list[list[float]]) -> None:
-    """At each turn at least one of those that reach it is told something, unless all are worth the same there."""
+    """At each turn at least one of those that reach it is told something, unless all are worth the
+    same there.
+    """
     advantages = ahead([[[(r, 1) for r in turns] for turns in plan]], "last")
     held = [[sum(turns[min(t, len(turns) - 1) :]) for t in range(5)] for turns in plan]
     for k, A in enumerate(advantages):

@@ -1,4 +1,6 @@
-"""DDXPlus: rows against hand-written cases, counted tables against brute force, simulated patients against their tables."""
+"""DDXPlus: rows against hand-written cases, counted tables against brute force, simulated patients
+against their tables.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,23 @@ from workup.errors import CaseError, UserError
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the released files are not here")
 
-ANSWERS = ["E_1", "E_2", "E_3_@_V_1", "E_3_@_V_2", "E_3_@_V_3", "E_4_@_0", "E_4_@_5", "E_5_@_V_4", "E_5_@_V_5", "E_6_@_V_8"]
+ANSWERS = [
+    "E_1",
+    "E_2",
+    "E_3_@_V_1",
+    "E_3_@_V_2",
+    "E_3_@_V_3",
+    "E_4_@_0",
+    "E_4_@_5",
+    "E_5_@_V_4",
+    "E_5_@_V_5",
+    "E_6_@_V_8",
+]
 codes = st.lists(st.sampled_from([*ANSWERS, "E_7", "E_8", "E_9"]), unique=True)
 rows = st.builds(
-    lambda name, more, age, sex: patient(name, ["E_1", *(c for c in more if c != "E_1")], "E_1", age, sex),
+    lambda name, more, age, sex: patient(
+        name, ["E_1", *(c for c in more if c != "E_1")], "E_1", age, sex
+    ),
     st.sampled_from(list(conditions())),
     codes,
     st.integers(0, 109),
@@ -68,7 +83,11 @@ def many(count: int, seed: int = 0) -> list[dict[str, Any]]:
     for _ in range(count):
         name = rng.choice(list(conditions()))
         likely = set(conditions()[name]["symptoms"]) | set(conditions()[name]["antecedents"])
-        chosen = [c for c in [*ANSWERS[1:], "E_7", "E_8", "E_9"] if rng.random() < (0.6 if c.split("_@_")[0] in likely else 0.1)]
+        chosen = [
+            c
+            for c in [*ANSWERS[1:], "E_7", "E_8", "E_9"]
+            if rng.random() < (0.6 if c.split("_@_")[0] in likely else 0.1)
+        ]
         made.append(patient(name, ["E_1", *chosen], "E_1", rng.randrange(100), rng.choice("FM")))
     return made
 
@@ -83,19 +102,31 @@ def case(release: Release, row: dict[str, Any]) -> Case:
     return case_of(patient, "x", release, tally.rates().criticality())
 
 
-# words -------------------------------------------------------------------------------------------------------------------
+# words --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("question", "positive", "negative"),
     [
         ("Do you have a cough?", "I have a cough.", "I do not have a cough."),
-        ("Do you have any lesions on your skin?", "I have lesions on my skin.", "I do not have any lesions on my skin."),
+        (
+            "Do you have any lesions on your skin?",
+            "I have lesions on my skin.",
+            "I do not have any lesions on my skin.",
+        ),
         ("Have you ever had a stroke?", "I have had a stroke.", "I have never had a stroke."),
         ("Are you as tall as you were?", "I am as tall as I was.", "I am not as tall as I was."),
-        ("Do you choke while you’re asleep?", "I choke while I'm asleep.", "I do not choke while I'm asleep."),
+        (
+            "Do you choke while you’re asleep?",
+            "I choke while I'm asleep.",
+            "I do not choke while I'm asleep.",
+        ),
         ("Is your skin pale?", "Is your skin pale? Yes.", "Is your skin pale? No."),
-        ("Do you cough or are you hoarse?", "Do you cough or are you hoarse? Yes.", "Do you cough or are you hoarse? No."),
+        (
+            "Do you cough or are you hoarse?",
+            "Do you cough or are you hoarse? Yes.",
+            "Do you cough or are you hoarse? No.",
+        ),
         (
             "Do you currently, or did you ever, faint?",
             *(f"Do you currently, or did you ever, faint? {a}." for a in ("Yes", "No")),
@@ -114,7 +145,7 @@ def test_values_are_named_in_words() -> None:
     assert wording.nothing("What color is the rash?", "NA") == "What color is the rash? None."
 
 
-# the release -------------------------------------------------------------------------------------------------------------
+# the release --------------------------------------------------------------------------------------
 
 
 def test_items_keep_the_questions_apart_and_know_their_parents(release: Release) -> None:
@@ -152,11 +183,23 @@ def test_age_groups(age: int) -> None:
     ("file", "change", "complaint"),
     [
         ("release_evidences.json", lambda d: d["E_1"].pop("question_en"), "E_1.question_en"),
-        ("release_evidences.json", lambda d: d["E_3"].update({"default_value": "V_9"}), "no possible value"),
+        (
+            "release_evidences.json",
+            lambda d: d["E_3"].update({"default_value": "V_9"}),
+            "no possible value",
+        ),
         ("release_evidences.json", lambda d: d["E_1"].update(data_type="X"), "E_1.data_type"),
-        ("release_evidences.json", lambda d: d["E_2"].update(code_question="E_1"), "sub-question of a sub-question"),
+        (
+            "release_evidences.json",
+            lambda d: d["E_2"].update(code_question="E_1"),
+            "sub-question of a sub-question",
+        ),
         ("release_conditions.json", lambda d: d["Flu"]["symptoms"].update(E_77={}), "E_77"),
-        ("release_conditions.json", lambda d: d["Flu"].update({"cond-name-eng": "Croup"}), "two conditions"),
+        (
+            "release_conditions.json",
+            lambda d: d["Flu"].update({"cond-name-eng": "Croup"}),
+            "two conditions",
+        ),
         ("release_conditions.json", lambda d: d.update(Flu=[]), "field 'Flu'"),
     ],
 )
@@ -182,11 +225,17 @@ def test_a_missing_release_is_named(tmp_path: Path) -> None:
         opened(str(tmp_path / "p.csv"), 0)
 
 
-# rows --------------------------------------------------------------------------------------------------------------------
+# rows ---------------------------------------------------------------------------------------------
 
 
 def test_one_row_by_hand(release: Release) -> None:
-    row = patient("Grippe", ["E_1", "E_2", "E_3_@_V_2", "E_3_@_V_3", "E_4_@_8", "E_5_@_V_4", "E_6_@_V_7"], "E_2", 4, "M")
+    row = patient(
+        "Grippe",
+        ["E_1", "E_2", "E_3_@_V_2", "E_3_@_V_3", "E_4_@_8", "E_5_@_V_4", "E_6_@_V_7"],
+        "E_2",
+        4,
+        "M",
+    )
     row["DIFFERENTIAL_DIAGNOSIS"] = "[['Pneumonie', 0.5], ['Flu', 0.5]]"
     made = case(release, row)
     assert made.presentation == "A boy aged 1 to 4 reports: I have pain somewhere."
@@ -223,12 +272,16 @@ def test_a_sub_finding_without_its_parent_is_left_out_and_counted(folder: Path) 
 
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_hidden_facts_are_the_positive_evidences_but_the_complaint(release: Release, row: dict[str, Any]) -> None:
+def test_hidden_facts_are_the_positive_evidences_but_the_complaint(
+    release: Release, row: dict[str, Any]
+) -> None:
     made = case(release, row)
     stated = ast.literal_eval(row["EVIDENCES"])
     normal = {"E_3_@_V_1", "E_4_@_0", "E_5_@_V_4", "E_1"}
     orphans = {"E_3_@_V_2", "E_3_@_V_3", "E_4_@_5"} if "E_2" not in stated else set()
-    expected = [code.replace("@_5", "@_moderate") for code in stated if code not in normal | orphans]
+    expected = [
+        code.replace("@_5", "@_moderate") for code in stated if code not in normal | orphans
+    ]
     assert [fact.id for fact in made.truth.facts] == expected
     phrases = set(release.phrases)
     assert {fact.text for fact in made.truth.facts} <= phrases
@@ -243,7 +296,9 @@ def test_csv_and_both_json_layouts_read_alike(release: Release, data: list[dict[
     for row in data:
         cells = [str(row[name]) for name in FIELDS]
         line = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
-        lists = {name: ast.literal_eval(row[name]) for name in ("EVIDENCES", "DIFFERENTIAL_DIAGNOSIS")}
+        lists = {
+            name: ast.literal_eval(row[name]) for name in ("EVIDENCES", "DIFFERENTIAL_DIAGNOSIS")
+        }
         expected = as_csv.patient(line)
         assert as_text.patient(json.dumps(row)) == expected
         assert as_text.patient(json.dumps(row | lists)) == expected
@@ -267,11 +322,17 @@ def test_csv_and_both_json_layouts_read_alike(release: Release, data: list[dict[
         ({"EVIDENCES": "[" * 5_000}, "EVIDENCES", "not a list of Python literals"),
         ({"EVIDENCES": "'" + "x" * 120_000 + "'"}, "EVIDENCES", "longer than 100,000"),
         ({"DIFFERENTIAL_DIAGNOSIS": "['Flu']"}, "DIFFERENTIAL_DIAGNOSIS", "pairs"),
-        ({"DIFFERENTIAL_DIAGNOSIS": "[['Plague', 1]]"}, "DIFFERENTIAL_DIAGNOSIS", "no condition 'Plague'"),
+        (
+            {"DIFFERENTIAL_DIAGNOSIS": "[['Plague', 1]]"},
+            "DIFFERENTIAL_DIAGNOSIS",
+            "no condition 'Plague'",
+        ),
         ({"INITIAL_EVIDENCE": "E_98"}, "INITIAL_EVIDENCE", "no evidence 'E_98'"),
     ],
 )
-def test_a_malformed_row_names_file_line_and_field(folder: Path, change: dict[str, Any], field: str, problem: str) -> None:
+def test_a_malformed_row_names_file_line_and_field(
+    folder: Path, change: dict[str, Any], field: str, problem: str
+) -> None:
     path = write_csv(folder / "p.csv", [patient(), patient() | change])
     with pytest.raises(CaseError, match=r"p\.csv, line 3, field") as caught:
         opened(path, strict=True)
@@ -306,7 +367,7 @@ def test_too_few_patients_and_no_patients(folder: Path) -> None:
         opened(folder)
 
 
-# the split ---------------------------------------------------------------------------------------------------------------
+# the split ----------------------------------------------------------------------------------------
 
 
 def ids(source: Source) -> tuple[list[str], list[str]]:
@@ -314,7 +375,10 @@ def ids(source: Source) -> tuple[list[str], list[str]]:
 
 
 def findings(cases: Any) -> set[frozenset[str]]:
-    return {frozenset(f.id for f in (*c.given, *c.truth.facts) if f.item not in {"age", "sex"}) for c in cases}
+    return {
+        frozenset(f.id for f in (*c.given, *c.truth.facts) if f.item not in {"age", "sex"})
+        for c in cases
+    }
 
 
 def test_no_set_of_findings_stands_on_both_sides(folder: Path) -> None:
@@ -368,17 +432,24 @@ def test_memory_per_patient_is_a_few_bytes(folder: Path) -> None:
     assert (peaks[1] - peaks[0]) / 2_000 < 64
 
 
-# counted tables ----------------------------------------------------------------------------------------------------------
+# counted tables -----------------------------------------------------------------------------------
 
 
-def test_rates_are_the_shrunken_frequencies_of_the_training_split(folder: Path, release: Release) -> None:
+def test_rates_are_the_shrunken_frequencies_of_the_training_split(
+    folder: Path, release: Release
+) -> None:
     write_csv(folder / "p.csv", many(200))
     source = opened(folder)
     knowledge = source.knowledge
     assert knowledge is not None
     fever = "Do you smoke? (E_7)"
-    by = {name: [c for c in source.train if c.truth.diagnosis == name] for name in release.diagnoses}
-    positive = {name: sum(any(f.id == "E_7" for f in c.truth.facts) for c in cases) for name, cases in by.items()}
+    by = {
+        name: [c for c in source.train if c.truth.diagnosis == name] for name in release.diagnoses
+    }
+    positive = {
+        name: sum(any(f.id == "E_7" for f in c.truth.facts) for c in cases)
+        for name, cases in by.items()
+    }
     pooled = (sum(positive.values()) + 1) / (len(source.train) + 2)
     chance = np.array([(positive[name] + pooled) / (len(cases) + 1) for name, cases in by.items()])
     prior = np.array([len(cases) + 1 for cases in by.values()], dtype=float)
@@ -387,7 +458,9 @@ def test_rates_are_the_shrunken_frequencies_of_the_training_split(folder: Path, 
     assert np.allclose(knowledge.posterior({}), prior / prior.sum())
 
 
-def test_sub_findings_are_counted_among_patients_with_the_finding_above(folder: Path, release: Release) -> None:
+def test_sub_findings_are_counted_among_patients_with_the_finding_above(
+    folder: Path, release: Release
+) -> None:
     write_csv(folder / "p.csv", many(200))
     source = opened(folder)
     knowledge = source.knowledge
@@ -407,7 +480,9 @@ def test_sub_findings_are_counted_among_patients_with_the_finding_above(folder: 
 
 
 def test_criticality_by_hand(folder: Path, release: Release) -> None:
-    """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ …, sub-findings among patients with the finding above them."""
+    """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ …, sub-findings among patients with the
+    finding above them.
+    """
     write_csv(folder / "p.csv", many(300))
     source = opened(folder)
     tally = Tally(release)
@@ -420,8 +495,13 @@ def test_criticality_by_hand(folder: Path, release: Release) -> None:
     seen: set[int] = set()
     for c in source.test[:40]:
         age, sex = (c.given[0].id, c.given[1].id)
-        columns = [f"age_@_{first}" for first, _ in AGE_GROUPS].index(age), ["sex_@_F", "sex_@_M"].index(sex)
-        weights = rates.prior * rates.age[:, columns[0]] * rates.sex[:, columns[1]] * column(rates, "E_1")
+        columns = (
+            [f"age_@_{first}" for first, _ in AGE_GROUPS].index(age),
+            ["sex_@_F", "sex_@_M"].index(sex),
+        )
+        weights = (
+            rates.prior * rates.age[:, columns[0]] * rates.sex[:, columns[1]] * column(rates, "E_1")
+        )
         for fact in c.truth.facts:
             above = weights * (column(rates, "E_2") if fact.id[:3] in {"E_3", "E_4"} else 1)
             mine = release.diagnoses.index(c.truth.diagnosis)
@@ -441,7 +521,7 @@ def column(rates: Any, fact_id: str) -> Any:
     raise AssertionError(fact_id)
 
 
-# simulated patients ------------------------------------------------------------------------------------------------------
+# simulated patients -------------------------------------------------------------------------------
 
 
 def test_simulated_patients_follow_their_tables(release: Release) -> None:
@@ -454,8 +534,14 @@ def test_simulated_patients_follow_their_tables(release: Release) -> None:
         for code in ("E_1", "E_2", "E_7", "E_8", "E_9"):
             free = [p for p in mine if p.initial != code]
             expected = LISTED if code in lists["symptoms"] | lists["antecedents"] else UNLISTED
-            share = sum(any(f.id == code for f in p.facts) for p in free) / len(free) if free else expected
-            assert abs(share - expected) < 5 * (expected * (1 - expected) / max(len(free), 1)) ** 0.5
+            share = (
+                sum(any(f.id == code for f in p.facts) for p in free) / len(free)
+                if free
+                else expected
+            )
+            assert (
+                abs(share - expected) < 5 * (expected * (1 - expected) / max(len(free), 1)) ** 0.5
+            )
     scales = Counter(f.id for p in patients for f in p.facts if f.id.startswith("E_4"))
     pains = sum(any(f.id == "E_2" for f in p.facts) for p in patients)
     for bucket, values in (("low", 3), ("moderate", 3), ("high", 4)):
@@ -492,7 +578,7 @@ def test_a_view_that_does_not_exist(folder: Path) -> None:
         opened(f"{folder}#simulate")
 
 
-# balancing ---------------------------------------------------------------------------------------------------------------
+# balancing ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
@@ -508,7 +594,10 @@ def test_balanced_draws_classes_in_proportion(folder: Path, power: float) -> Non
     assert [c.id for c in drawn[:20]] == [c.id for c in balanced(train, power=power, seed=1)[:20]]
     for name, n in counts.items():
         expected = n ** (1 - power) / total
-        assert abs(shares[name] / len(train) - expected) < 4 * (expected * (1 - expected) / len(train)) ** 0.5
+        assert (
+            abs(shares[name] / len(train) - expected)
+            < 4 * (expected * (1 - expected) / len(train)) ** 0.5
+        )
 
 
 def test_balancing_needs_labels_and_a_sensible_power(folder: Path) -> None:
@@ -519,20 +608,26 @@ def test_balancing_needs_labels_and_a_sensible_power(folder: Path) -> None:
         balanced(opened(folder).train, power=2)
 
 
-# drawing uniformly -------------------------------------------------------------------------------------------------------
+# drawing uniformly --------------------------------------------------------------------------------
 
 
 def shares(counts: dict[str, int], size: int) -> list[int]:
-    """How many each class gives, one at a time to whoever has given least and still has some: sorted."""
+    """How many each class gives, one at a time to whoever has given least and still has some:
+    sorted.
+    """
     given = dict.fromkeys(counts, 0)
     for _ in range(size):
-        least = min((name for name in counts if given[name] < counts[name]), key=lambda name: given[name])
+        least = min(
+            (name for name in counts if given[name] < counts[name]), key=lambda name: given[name]
+        )
         given[least] += 1
     return sorted(given.values())
 
 
 @pytest.mark.parametrize("size", [1, 2, 10, 31, 100, 10_000])
-def test_a_uniform_sample_takes_equally_many_of_every_diagnosis_that_has_them(folder: Path, size: int) -> None:
+def test_a_uniform_sample_takes_equally_many_of_every_diagnosis_that_has_them(
+    folder: Path, size: int
+) -> None:
     skewed = [row for row in many(400) if row["PATHOLOGY"] != "Croup" or row["AGE"] < 8]
     write_csv(folder / "p.csv", skewed)
     train = opened(folder).train
@@ -548,7 +643,9 @@ def test_a_uniform_sample_takes_equally_many_of_every_diagnosis_that_has_them(fo
     assert sorted(seen.values()) == sorted(drawn.values())
 
 
-def test_a_uniform_sample_depends_on_the_seed_and_draws_every_case_of_a_class_alike(folder: Path) -> None:
+def test_a_uniform_sample_depends_on_the_seed_and_draws_every_case_of_a_class_alike(
+    folder: Path,
+) -> None:
     write_csv(folder / "p.csv", many(150))
     train = opened(folder).train
     hits = Counter(place for seed in range(600) for place in uniform(train, 9, seed=seed))
@@ -572,10 +669,15 @@ def test_the_papers_samples_by_command(tmp_path: Path, call: Call) -> None:
     write_release(folder)
     write_csv(folder / "p.csv", many(300))
     spec = f"ddxplus:{folder}"
-    assert call("cases", spec, "--sample", 30, "--of", "train", "--export", "train.jsonl")[:2] == (0, "train.jsonl\n")
+    assert call("cases", spec, "--sample", 30, "--of", "train", "--export", "train.jsonl")[:2] == (
+        0,
+        "train.jsonl\n",
+    )
     assert call("cases", spec, "--sample", 12, "--export", "validation.jsonl")[0] == 0
     source = opened(folder)
-    written = {name: list(open_source(f"jsonl:{name}.jsonl#all").test) for name in ("train", "validation")}
+    written = {
+        name: list(open_source(f"jsonl:{name}.jsonl#all").test) for name in ("train", "validation")
+    }
     for name, side, size in (("train", source.train, 30), ("validation", source.test, 12)):
         assert [c.id for c in written[name]] == [side[place].id for place in uniform(side, size)]
         assert set(Counter(c.truth.diagnosis for c in written[name]).values()) == {size // 3}
@@ -596,7 +698,7 @@ def test_the_papers_samples_by_command(tmp_path: Path, call: Call) -> None:
         assert not Path("x.jsonl").exists()
 
 
-# the released files ------------------------------------------------------------------------------------------------------
+# the released files -------------------------------------------------------------------------------
 
 
 @real
@@ -632,7 +734,11 @@ def test_released_rows_by_an_independent_reading(released: Source) -> None:
     for c in released.test[::4]:
         name, _, number = c.id.partition("#")
         row = tables[name][int(number) - 1]
-        positive = {code for code in ast.literal_eval(row["EVIDENCES"]) if evidences[code.split("_@_")[0]]["data_type"] == "B"}
+        positive = {
+            code
+            for code in ast.literal_eval(row["EVIDENCES"])
+            if evidences[code.split("_@_")[0]]["data_type"] == "B"
+        }
         hidden = {f.id for f in c.truth.facts if "_@_" not in f.id}
         assert hidden == positive - {row["INITIAL_EVIDENCE"]}
 
@@ -648,5 +754,7 @@ def test_full_information_settles_released_patients_from_the_conditions_alone() 
         found: dict[str, tuple[str, ...]] = {item.name: () for item in source.items}
         for fact in (*c.given, *c.truth.facts):
             found[fact.item] = (*found.get(fact.item, ()), fact.id)
-        right.append(source.diagnoses[int(np.argmax(knowledge.posterior(found)))] == c.truth.diagnosis)
+        right.append(
+            source.diagnoses[int(np.argmax(knowledge.posterior(found)))] == c.truth.diagnosis
+        )
     assert np.mean(right) > 0.95

@@ -28,13 +28,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def config(server: Server, *, trusted: bool = False, budget: float | None = None) -> Config:
     price = Price(input=1_000, output=2_000)
     return Config(
-        endpoints={"cheap": EndpointSettings(base_url=server.url, model="m", price=price, trusted=trusted)}, budget=budget
+        endpoints={
+            "cheap": EndpointSettings(base_url=server.url, model="m", price=price, trusted=trusted)
+        },
+        budget=budget,
     )
 
 
 def ask(desk: Desk, spec: str, *numbers: int) -> list[str]:
     async def all_of_them() -> list[str]:
-        return [reply.text for reply in await asyncio.gather(*(desk.open(spec).complete(question(i)) for i in numbers))]
+        return [
+            reply.text
+            for reply in await asyncio.gather(
+                *(desk.open(spec).complete(question(i)) for i in numbers)
+            )
+        ]
 
     return asyncio.run(all_of_them())
 
@@ -59,7 +67,14 @@ def test_costs_are_the_runs_by_role_and_model_and_fit_into_json(home: Path) -> N
         assert not home.exists()  # nothing is made before it is needed
         desk = Desk(config(server), "a")
         ask(desk, "endpoint:cheap", 1, 2, 2, 3)
-        row = {"role": "judge", "model": f"m at {server.url}", "calls": 3, "hits": 1, "prompt_tokens": 21, "completion_tokens": 9}
+        row = {
+            "role": "judge",
+            "model": f"m at {server.url}",
+            "calls": 3,
+            "hits": 1,
+            "prompt_tokens": 21,
+            "completion_tokens": 9,
+        }
         (found,) = json.loads(json.dumps(desk.costs()))
         assert found.pop("cost") == pytest.approx((21 * 1_000 + 9 * 2_000) / 1e6)
         assert found == row
@@ -72,7 +87,10 @@ def test_costs_are_the_runs_by_role_and_model_and_fit_into_json(home: Path) -> N
 
 def test_the_budget_of_the_configuration_holds(home: Path) -> None:
     with serving(lambda body: "yes") as server:
-        with pytest.raises(BudgetError, match=r"the budget of 1 does not allow the next call.*raise `budget` and resume"):
+        with pytest.raises(
+            BudgetError,
+            match=r"the budget of 1 does not allow the next call.*raise `budget` and resume",
+        ):
             ask(Desk(config(server, budget=1.0), "a"), "endpoint:cheap", 1)
         assert not server.asked
         assert ask(Desk(config(server, budget=3.0), "a"), "endpoint:cheap", 1) == ["yes"]
@@ -80,7 +98,9 @@ def test_the_budget_of_the_configuration_holds(home: Path) -> None:
 
 def test_restricted_text_goes_to_trusted_endpoints_alone(home: Path) -> None:
     with serving(lambda body: "yes") as server:
-        with pytest.raises(UserError, match=r"restricted.*endpoint 'cheap' \(http.*say `trusted: true`"):
+        with pytest.raises(
+            UserError, match=r"restricted.*endpoint 'cheap' \(http.*say `trusted: true`"
+        ):
             Desk(config(server), "a", restricted=True).open("endpoint:cheap")
         assert not server.asked
         assert not home.exists()
@@ -131,7 +151,10 @@ def test_local_weights_sit_behind_the_same_cache(home: Path, tmp_path: Path) -> 
 
 
 def test_what_does_not_exist_is_named(home: Path) -> None:
-    with serving(lambda body: "yes") as server, pytest.raises(UserError, match=r"no endpoint 'cheep'\. Did you mean 'cheap'"):
+    with (
+        serving(lambda body: "yes") as server,
+        pytest.raises(UserError, match=r"no endpoint 'cheep'\. Did you mean 'cheap'"),
+    ):
         Desk(config(server), "a").open("endpoint:cheep")
     with pytest.raises(UserError, match="no weights 'no/such/model'"):
         Desk(Config(), "a").open("no/such/model")

@@ -1,4 +1,6 @@
-"""Facts that a model finds in the answers (CRAFT's δ): in single turns, in an evaluation of free text, and in training."""
+"""Facts that a model finds in the answers (CRAFT's δ): in single turns, in an evaluation of free
+text, and in training.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ CASE = Case(
     ),
     given=(Fact("cough", "", "He coughs."),),
 )
-PARAPHRASES = {"moist rales": "Crackles are heard at both bases.", "feverish": "The temperature is 39.1 °C."}
+PARAPHRASES = {
+    "moist rales": "Crackles are heard at both bases.",
+    "feverish": "The temperature is 39.1 °C.",
+}
 
 
 def entails(body: dict[str, Any]) -> str:
@@ -52,7 +57,9 @@ def entails(body: dict[str, Any]) -> str:
     said = shown["text"]
     said += "".join(fact for words, fact in PARAPHRASES.items() if words in said)
     numbered = [line.partition(". ")[2] for line in shown["facts"].splitlines()]
-    return json.dumps({"facts": [{"number": n, "entailed": text in said} for n, text in enumerate(numbered, 1)]})
+    return json.dumps(
+        {"facts": [{"number": n, "entailed": text in said} for n, text in enumerate(numbered, 1)]}
+    )
 
 
 def staff(body: dict[str, Any]) -> str:
@@ -60,7 +67,11 @@ def staff(body: dict[str, Any]) -> str:
     shown = sections(body)
     if "the request" not in shown:
         return entails(body)
-    return result("There are moist rales on both sides." if "lung" in shown["the request"] else "Nothing else was noted.")
+    return result(
+        "There are moist rales on both sides."
+        if "lung" in shown["the request"]
+        else "Nothing else was noted."
+    )
 
 
 def staffed(server: Server, *roles: str, record: Consultation = RECORD) -> Environment:
@@ -77,17 +88,28 @@ def asked(server: Server) -> list[str]:
     return [shown["text"] for shown in map(sections, server.asked) if "facts" in shown]
 
 
-LINES = ("<examine>lung sounds</examine>", "<ask>hobbies</ask>", "<ask>temperature</ask>", "<diagnose>Pneumonia</diagnose>")
+LINES = (
+    "<examine>lung sounds</examine>",
+    "<ask>hobbies</ask>",
+    "<ask>temperature</ask>",
+    "<diagnose>Pneumonia</diagnose>",
+)
 
 
 def test_what_a_simulated_answer_says_in_other_words_is_discovered() -> None:
     with serving(staff) as server:
         by_identity = play(Script(*LINES), staffed(server, "simulator"), CASE)
         found = play(Script(*LINES), staffed(server, "simulator", "checker"), CASE)
-        assert asked(server) == ["There are moist rales on both sides.", "Nothing else was noted.", "The temperature is 39.1 °C."]
+        assert asked(server) == [
+            "There are moist rales on both sides.",
+            "Nothing else was noted.",
+            "The temperature is 39.1 °C.",
+        ]
     assert evidence(by_identity) == [(), (), ("heat",), ()]
     assert evidence(found) == [("lungs",), (), ("heat",), ()]
-    assert [turn.observation.messages for turn in found.turns] == [turn.observation.messages for turn in by_identity.turns]
+    assert [turn.observation.messages for turn in found.turns] == [
+        turn.observation.messages for turn in by_identity.turns
+    ]
     reward = craft_reward(Settings(lam=0, max_turns=6))
     ((blind, seen),) = asyncio.run(reward(((by_identity, found),), Instruments(ExactJudge())))
     assert (blind.total, seen.total) == (pytest.approx(2 / 5 + 0.5), 1.5)
@@ -99,13 +121,18 @@ def test_a_claim_in_a_request_and_an_empty_answer_reveal_nothing_and_cost_no_cal
     with serving(entails) as server:
         world = staffed(server, "checker")
         episode = play(Script(claim, "hm", "<diagnose>Pneumonia</diagnose>"), world, silent)
-        assert [turn.observation.messages[0].content for turn in episode.turns[:2]] == [UNKNOWN, UNREADABLE]
+        assert [turn.observation.messages[0].content for turn in episode.turns[:2]] == [
+            UNKNOWN,
+            UNREADABLE,
+        ]
         assert not server.asked
     assert evidence(episode) == [(), (), ()]
 
 
 def test_what_the_record_told_word_for_word_is_certain_and_is_not_asked_about() -> None:
-    with serving(lambda body: json.dumps({"facts": [{"number": n, "entailed": n == 3} for n in (1, 2, 3)]})) as server:
+    with serving(
+        lambda body: json.dumps({"facts": [{"number": n, "entailed": n == 3} for n in (1, 2, 3)]})
+    ) as server:
         (first, *_) = play(Script(LINES[2], LINES[3]), staffed(server, "checker"), CASE).turns
         facts = sections(server.asked[0])["facts"]
     assert "39.1" not in facts
@@ -120,7 +147,11 @@ def test_who_is_staffed() -> None:
         assert isinstance(both, Discovery)
         assert alone.world is RECORD
         assert both.staffed({}) is RECORD
-        assert (alone.max_turns, alone.stop, alone.roles) == (RECORD.max_turns, RECORD.stop, ("simulator", "checker"))
+        assert (alone.max_turns, alone.stop, alone.roles) == (
+            RECORD.max_turns,
+            RECORD.stop,
+            ("simulator", "checker"),
+        )
 
 
 def test_a_checker_that_gives_up_fails_the_episode() -> None:
@@ -135,16 +166,27 @@ def hospital(body: dict[str, Any]) -> str:
     """Weighs findings, simulates, checks, and is the doctor, all by what it is shown."""
     if body["model"] == "doctor":
         asking = len(body["messages"]) <= 2
-        return "<examine>heart rate</examine>" if asking else "<diagnose>Pulmonary embolism</diagnose>"
+        return (
+            "<examine>heart rate</examine>" if asking else "<diagnose>Pulmonary embolism</diagnose>"
+        )
     shown = sections(body)
     if "findings" in shown and "diagnosis" in shown:
         weights = [3 if "pulse" in line else 1 for line in shown["findings"].splitlines()]
-        return json.dumps({"weights": [{"number": n, "weight": w} for n, w in enumerate(weights, 1)]})
+        return json.dumps(
+            {"weights": [{"number": n, "weight": w} for n, w in enumerate(weights, 1)]}
+        )
     if "the request" in shown:
         return result("The heart beats 110 times a minute.")
     facts = shown["facts"].splitlines()
     beats = "110 times" in shown["text"]
-    return json.dumps({"facts": [{"number": n, "entailed": beats and "pulse" in text} for n, text in enumerate(facts, 1)]})
+    return json.dumps(
+        {
+            "facts": [
+                {"number": n, "entailed": beats and "pulse" in text}
+                for n, text in enumerate(facts, 1)
+            ]
+        }
+    )
 
 
 @pytest.fixture
@@ -153,7 +195,9 @@ def mediq(tmp_path: Path) -> Path:
 
 
 def evaluated(server: Server, weighed: Path, out: Path, *roles: str) -> Run:
-    endpoints = {name: {"base_url": server.url, "model": name, "retries": 0} for name in ("doctor", "it")}
+    endpoints = {
+        name: {"base_url": server.url, "model": name, "retries": 0} for name in ("doctor", "it")
+    }
     return api.evaluate(
         "endpoint:doctor", cases=f"jsonl:{weighed}#all", out=out, endpoints=endpoints, quiet=True,
         roles=dict.fromkeys(roles, "endpoint:it"), evaluation={"cases": 4},
@@ -167,23 +211,44 @@ def test_free_text_is_weighed_offline_and_measured_by_a_model(
     weighed = tmp_path / "weighed.jsonl"
     with serving(hospital) as server:
         config = configured(tmp_path, server)
-        words = ("--cases", f"mediq:{mediq}", "--out", weighed, "--model", "endpoint:it", "--config", config)
+        words = (
+            "--cases",
+            f"mediq:{mediq}",
+            "--out",
+            weighed,
+            "--model",
+            "endpoint:it",
+            "--config",
+            config,
+        )
         finished("prepare", "criticality", *words, cwd=tmp_path)
-        blind = evaluated(server, weighed, tmp_path / "blind", "simulator").summary["doctors"]["doctor"]
-        seen = evaluated(server, weighed, tmp_path / "seen", "simulator", "checker").summary["doctors"]["doctor"]
-    # Hidden are fever (1), pulse (3) and smoking (1); the pulse is all that is told, in other words.
+        blind = evaluated(server, weighed, tmp_path / "blind", "simulator").summary["doctors"][
+            "doctor"
+        ]
+        seen = evaluated(server, weighed, tmp_path / "seen", "simulator", "checker").summary[
+            "doctors"
+        ]["doctor"]
+    # Hidden are fever (1), pulse (3) and smoking (1); the pulse is all that is told, in other
+    # words.
     assert (blind["recall"]["mean"], blind["coverage"]["mean"]) == (0.0, 0.0)
     assert seen["recall"]["mean"] == pytest.approx(3 / 5)
     assert seen["coverage"]["mean"] == pytest.approx(1 / 3)
     assert seen["critical"]["mean"] == 1.0
 
 
-def test_craft_refuses_findings_that_nobody_weighed_before_anything_is_written(mediq: Path, tmp_path: Path) -> None:
+def test_craft_refuses_findings_that_nobody_weighed_before_anything_is_written(
+    mediq: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     cases = f"mediq:{mediq}"
-    with pytest.raises(UserError, match=r"^case '\d+' has facts without a criticality weight: .*workup prepare criticality"):
+    with pytest.raises(
+        UserError,
+        match=r"^case '\d+' has facts without a criticality weight: .*workup prepare criticality",
+    ):
         api.train("craft", cases=cases, out=out, quiet=True)
-    assert "workup prepare criticality" in told("train", "craft", "--cases", cases, "--out", out, cwd=tmp_path)
+    assert "workup prepare criticality" in told(
+        "train", "craft", "--cases", cases, "--out", out, cwd=tmp_path
+    )
     assert not out.exists()
 
 
@@ -192,10 +257,16 @@ def test_training_goes_by_what_the_checker_found(tmp_path: Path) -> None:
 
     def generous(body: dict[str, Any]) -> str:
         facts = sections(body)["facts"].splitlines()
-        return json.dumps({"facts": [{"number": n, "entailed": True} for n in range(1, len(facts) + 1)]})
+        return json.dumps(
+            {"facts": [{"number": n, "entailed": True} for n in range(1, len(facts) + 1)]}
+        )
 
     run = trained(generous, tmp_path)
-    heard = [r for r in run.episodes(phase="train") if any(t.observation.evidence for t in r.episode.turns)]
+    heard = [
+        r
+        for r in run.episodes(phase="train")
+        if any(t.observation.evidence for t in r.episode.turns)
+    ]
     assert heard
     for record in heard:
         assert record.measures["coverage"] == 1.0
@@ -206,8 +277,19 @@ def test_training_goes_by_what_the_checker_found(tmp_path: Path) -> None:
 
 def trained(answer: Callable[[dict[str, Any]], str], folder: Path) -> Run:
     small: dict[str, Any] = {"steps": 1, "batch": 4, "group": 2, "max_tokens": 8, "quiet": True}
-    small |= {"sft": {"steps": 60, "batch": 8, "lr": 0.01}, "tiny": {"width": 32}, "evaluation": {"cases": 2, "anchors": False}}
+    small |= {
+        "sft": {"steps": 60, "batch": 8, "lr": 0.01},
+        "tiny": {"width": 32},
+        "evaluation": {"cases": 2, "anchors": False},
+    }
     with serving(answer) as server:
         endpoints = {"it": {"base_url": server.url, "model": "m", "retries": 0}}
         roles = {"checker": "endpoint:it"}
-        return api.train("craft", cases="clinic:xs", out=folder / "run", roles=roles, endpoints=endpoints, **small)
+        return api.train(
+            "craft",
+            cases="clinic:xs",
+            out=folder / "run",
+            roles=roles,
+            endpoints=endpoints,
+            **small,
+        )

@@ -1,4 +1,6 @@
-"""What the documentation says can be done, is done: links lead somewhere, commands parse, examples run."""
+"""What the documentation says can be done, is done: links lead somewhere, commands parse, examples
+run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from workup.methods import load
 from workup.metrics.naming import CODER
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")]
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS: Any = typer.main.get_command(cli.app)
@@ -67,17 +71,32 @@ def leads_nowhere(page: Path, target: str) -> bool:
     there = (page.parent / path).resolve() if path else page
     if not there.exists():
         return True
-    return bool(anchor) and anchor not in map(slug, re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE))
+    return bool(anchor) and anchor not in map(
+        slug, re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+    )
 
 
 def test_every_relative_link_leads_somewhere() -> None:
-    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text()) if "://" not in target]
+    links = [
+        (page, target)
+        for page in PAGES
+        for target in LINK.findall(page.read_text())
+        if "://" not in target
+    ]
     assert len(links) > 20
-    assert not [f"{page.relative_to(ROOT)}: {target}" for page, target in links if leads_nowhere(page, target)]
+    assert not [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page, target in links
+        if leads_nowhere(page, target)
+    ]
 
 
-@pytest.mark.parametrize(("page", "words"), [pytest.param(page, words, id=page.name) for page, words in command_lines()])
-def test_every_command_line_parses(page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "words"), [pytest.param(page, words, id=page.name) for page, words in command_lines()]
+)
+def test_every_command_line_parses(
+    page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(ROOT)
     offer(monkeypatch, tmp_path)
     assert words[0] in COMMANDS.commands, f"{page.name}: no command '{words[0]}'"
@@ -89,7 +108,9 @@ def test_every_command_line_parses(page: Path, words: list[str], monkeypatch: py
         built = settings.build(settings.Settings, {**read, "method": context.params["method"]})
         settings.build(method.settings, built.reward, prefix="reward")
     elif words[0] == "evaluate":
-        settings.build(settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"})
+        settings.build(
+            settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"}
+        )
 
 
 def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> None:
@@ -116,17 +137,38 @@ def keys(model: type[BaseModel]) -> Iterator[str]:
 
 
 def test_commands_named_in_a_sentence_exist() -> None:
-    named = [(page.name, name) for page in PAGES for name in re.findall(r"`workup ([a-z]+)", prose(page))]
+    named = [
+        (page.name, name) for page in PAGES for name in re.findall(r"`workup ([a-z]+)", prose(page))
+    ]
     assert len(named) > 5
     assert not [(page, name) for page, name in named if name not in COMMANDS.commands]
 
 
 def test_settings_named_in_a_sentence_exist() -> None:
-    rewards = {name for method in workup.methods.names() for name in load(method).settings.model_fields}
-    known = {*keys(settings.Settings), *keys(settings.PolicySettings), *rewards, *(f"reward.{name}" for name in rewards)}
-    known |= {f"roles.{role}" for role in ("judge", CODER, *Consultation(()).roles, *Questioning(Consultation(())).roles)}
-    known |= {"key", "a.b", "quiet", "reward.kappa"}  # placeholders, a Python keyword, and the example method's own
-    named = [(page.name, key) for page in PAGES for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)=[^`]*`", prose(page))]
+    rewards = {
+        name for method in workup.methods.names() for name in load(method).settings.model_fields
+    }
+    known = {
+        *keys(settings.Settings),
+        *keys(settings.PolicySettings),
+        *rewards,
+        *(f"reward.{name}" for name in rewards),
+    }
+    known |= {
+        f"roles.{role}"
+        for role in ("judge", CODER, *Consultation(()).roles, *Questioning(Consultation(())).roles)
+    }
+    known |= {
+        "key",
+        "a.b",
+        "quiet",
+        "reward.kappa",
+    }  # placeholders, a Python keyword, and the example method's own
+    named = [
+        (page.name, key)
+        for page in PAGES
+        for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)=[^`]*`", prose(page))
+    ]
     assert len(named) > 10
     assert not [(page, key) for page, key in named if key not in known]
 
@@ -135,7 +177,9 @@ def prose(page: Path) -> str:
     return FENCE.sub("", page.read_text())
 
 
-def test_the_examples_of_the_python_page_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_examples_of_the_python_page_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     blocks = fences(ROOT / "docs/python.md", "python")
@@ -147,7 +191,9 @@ def test_the_examples_of_the_python_page_run(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Puts the examples of extending.md where their headings say: a method's folder, a source's file, a module outside."""
+    """Puts the examples of extending.md where their headings say: a method's folder, a source's
+    file, a module outside.
+    """
     method, stages, source, outside = fences(ROOT / "docs/extending.md", "python")
     for name, text in (
         ("methods/finders/__init__.py", method),
@@ -159,7 +205,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")])
+    monkeypatch.setattr(
+        workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")]
+    )
     monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
     monkeypatch.syspath_prepend(str(folder))
 
@@ -174,7 +222,11 @@ def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_the_example_method_keeps_the_contract(extended: Path) -> None:
     from handmade import SOURCE
-    from test_methods_contract import check_reinforcement, groups, test_settings_are_described_and_closed
+    from test_methods_contract import (
+        check_reinforcement,
+        groups,
+        test_settings_are_described_and_closed,
+    )
     from workup.methods.finders import method  # type: ignore[import-not-found]
 
     test_settings_are_described_and_closed("finders")
@@ -187,9 +239,16 @@ def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) 
     from workup.methods.finders import method, score
 
     environment = method.environment(SOURCE, method.settings())
-    told = Script("<examine>crackles</examine>", "<examine>crackles</examine>", "<ask>sputum</ask>", "<diagnose>Flu</diagnose>")
+    told = Script(
+        "<examine>crackles</examine>",
+        "<examine>crackles</examine>",
+        "<ask>sputum</ask>",
+        "<diagnose>Flu</diagnose>",
+    )
     episode = play(told, environment, CASES[1])
-    assert score(episode, 1.0, method.settings(kappa=0.3)).turns == pytest.approx((0.3, 0.0, 0.2, 1.0))
+    assert score(episode, 1.0, method.settings(kappa=0.3)).turns == pytest.approx(
+        (0.3, 0.0, 0.2, 1.0)
+    )
 
 
 def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
@@ -219,7 +278,11 @@ def test_the_example_method_trains_on_the_example_source(extended: Path) -> None
     assert "finders" in workup.methods.names()
     run = workup.train("finders", cases="colds:50", out="run", reward={"kappa": 0.3}, **SMALL)
     assert run.config["reward"]["kappa"] == 0.3
-    assert all(set(record.score.parts) == {"found", "acc", "malformed"} for record in run.episodes(phase="train") if record.score)
+    assert all(
+        set(record.score.parts) == {"found", "acc", "malformed"}
+        for record in run.episodes(phase="train")
+        if record.score
+    )
 
 
 def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
@@ -227,22 +290,44 @@ def test_the_example_environment_refuses_and_trains_from_outside(extended: Path)
 
     method = load("scarce:method")
     asked = ["<test>lipase</test>"] * 4
-    episode = play(Script(*asked, "<diagnose>Flu</diagnose>"), method.environment(SOURCE, method.settings()), CASES[2])
-    assert [bool(turn.observation.evidence) for turn in episode.turns] == [True, True, True, False, False]
+    episode = play(
+        Script(*asked, "<diagnose>Flu</diagnose>"),
+        method.environment(SOURCE, method.settings()),
+        CASES[2],
+    )
+    assert [bool(turn.observation.evidence) for turn in episode.turns] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     workup.train("scarce:method", cases="clinic:xs", out="run", **SMALL)
 
 
 def test_make_targets_named_in_the_documentation_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+    }
     assert {"demo", "test"} <= named <= targets
 
 
 def test_the_documentation_names_no_place_of_ours() -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if listed.returncode:
         pytest.skip("no checkout")
     pages = [ROOT / name for name in listed.stdout.split()]
-    assert not [page.name for page in pages if re.search(r"(?<![\w.~])/(?:work|home|root|tmp)/", page.read_text())]
+    assert not [
+        page.name
+        for page in pages
+        if re.search(r"(?<![\w.~])/(?:work|home|root|tmp)/", page.read_text())
+    ]

@@ -29,7 +29,9 @@ def asked(episode: Episode) -> list[str]:
 
 
 def by_enumeration(positive: set[str], negative: set[str]) -> str:
-    """The most probable disease, multiplied out by hand; items are independent here apart from sputum below cough."""
+    """The most probable disease, multiplied out by hand; items are independent here apart from
+    sputum below cough.
+    """
     weights = []
     for disease, prior in enumerate((0.5, 0.3, 0.2)):
         weight = prior
@@ -42,9 +44,13 @@ def by_enumeration(positive: set[str], negative: set[str]) -> str:
     return DISEASES[int(np.argmax(weights))]
 
 
-@pytest.mark.parametrize("doctor", [RandomDoctor(KNOWLEDGE, ITEMS, 5), GreedyDoctor(KNOWLEDGE, ITEMS, 5)])
+@pytest.mark.parametrize(
+    "doctor", [RandomDoctor(KNOWLEDGE, ITEMS, 5), GreedyDoctor(KNOWLEDGE, ITEMS, 5)]
+)
 @pytest.mark.parametrize("patient", CASES)
-def test_askers_use_every_turn_for_something_new_and_diagnose_in_the_last(doctor: RandomDoctor, patient: object) -> None:
+def test_askers_use_every_turn_for_something_new_and_diagnose_in_the_last(
+    doctor: RandomDoctor, patient: object
+) -> None:
     episode = play(doctor, WORLD, patient)  # type: ignore[arg-type]
     assert episode.ending is Ending.DIAGNOSED
     assert len(episode.turns) == 5
@@ -63,7 +69,9 @@ def test_askers_stop_when_nothing_is_left_to_ask() -> None:
 def covered(text: str, phrases: Sequence[str]) -> bool:
     """Whether `text` is nothing but phrases, by cutting off the longest one at the front."""
     while text:
-        longest = max((phrase for phrase in phrases if text.startswith(phrase)), key=len, default="")
+        longest = max(
+            (phrase for phrase in phrases if text.startswith(phrase)), key=len, default=""
+        )
         if not longest:
             return False
         text = text[len(longest) :].lstrip()
@@ -79,18 +87,25 @@ def test_in_the_clinic_anchors_stand_in_order_and_every_word_is_a_phrase() -> No
         GreedyDoctor(clinic.knowledge, clinic.items),
         FullInformationDoctor(clinic.knowledge, clinic.items),
     )
-    right = [sum(play(d, world, patient).answer == (patient.truth.diagnosis,) for patient in patients) for d in doctors]
+    right = [
+        sum(play(d, world, patient).answer == (patient.truth.diagnosis,) for patient in patients)
+        for d in doctors
+    ]
     assert right[0] + 15 < right[1] <= right[2] + 3
     for patient in patients[:20]:
         answers = [world.reply(patient, Action("ask", (item.name,))) for item in clinic.items]
-        said = {message.content for reply in answers for message in reply.messages} | {world.open(patient)[1].content}
+        said = {message.content for reply in answers for message in reply.messages} | {
+            world.open(patient)[1].content
+        }
         assert all(covered(text, clinic.phrases) for text in said)
         assert world.leaks(patient) == 0
 
 
 def test_the_random_doctor_is_random_by_key_and_by_nothing_else() -> None:
     doctor = RandomDoctor(KNOWLEDGE, ITEMS, 5, seed=3)
-    assert asked(play(doctor, WORLD, CASES[0], 7)) == asked(play(RandomDoctor(KNOWLEDGE, ITEMS, 5, seed=3), WORLD, CASES[0], 7))
+    assert asked(play(doctor, WORLD, CASES[0], 7)) == asked(
+        play(RandomDoctor(KNOWLEDGE, ITEMS, 5, seed=3), WORLD, CASES[0], 7)
+    )
     first = Counter(asked(play(doctor, WORLD, CASES[0], key))[0] for key in range(350))
     assert set(first) == {item.name for item in ITEMS}
     assert max(first.values()) < 80  # 50 expected of each
@@ -107,11 +122,17 @@ def test_the_greedy_doctor_asks_what_tells_most() -> None:
         return float(total)
 
     roots = [item.name for item in ITEMS if item.parent is None]
-    assert asked(play(GreedyDoctor(KNOWLEDGE, ITEMS, 5), WORLD, CASES[0]))[0] == max(roots, key=gain)
+    assert asked(play(GreedyDoctor(KNOWLEDGE, ITEMS, 5), WORLD, CASES[0]))[0] == max(
+        roots, key=gain
+    )
 
 
-@pytest.mark.parametrize("positive", itertools.combinations(["fever", "cough", "crackles", "lipase", "chest film"], 2))
-def test_full_information_reads_everything_including_what_is_normal(positive: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "positive", itertools.combinations(["fever", "cough", "crackles", "lipase", "chest film"], 2)
+)
+def test_full_information_reads_everything_including_what_is_normal(
+    positive: tuple[str, ...],
+) -> None:
     patient = case(9, "Flu", fact(positive[0]), given=(fact(positive[1]),))
     episode = play(FullInformationDoctor(KNOWLEDGE, ITEMS), WORLD, patient)
     assert (episode.questions, episode.answer) == (
@@ -123,13 +144,22 @@ def test_full_information_reads_everything_including_what_is_normal(positive: tu
 def test_evidence_holds_what_answers_told_and_what_they_implied() -> None:
     doctor = Script("<ask>sputum</ask>", "<ask>fever</ask>", "<ask>moon phase</ask>", "hm")
     hot, coughing = (case(9, "Flu", fact(name)) for name in ("fever", "cough"))
-    assert BAYES.evidence(hot, play(doctor, WORLD, hot).turns) == {"fever": ("fever",), "sputum": (), "cough": ()}
-    assert BAYES.evidence(coughing, play(doctor, WORLD, coughing).turns) == {"fever": (), "sputum": ()}
+    assert BAYES.evidence(hot, play(doctor, WORLD, hot).turns) == {
+        "fever": ("fever",),
+        "sputum": (),
+        "cough": (),
+    }
+    assert BAYES.evidence(coughing, play(doctor, WORLD, coughing).turns) == {
+        "fever": (),
+        "sputum": (),
+    }
     assert BAYES.evidence(CASES[1], ()) == {"cough": ("cough",)}
 
 
 def test_conclude_replaces_the_diagnosis_and_keeps_the_evidence() -> None:
-    gathered = play(Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1])
+    gathered = play(
+        Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1]
+    )
     concluded = asyncio.run(conclude(gathered, BAYES, WORLD))
     assert (concluded.answer, concluded.ending) == (("Pneumonia",), Ending.DIAGNOSED)
     assert concluded.turns[:-1] == gathered.turns[:-1]
@@ -146,7 +176,9 @@ def test_another_doctor_reads_the_transcript_as_messages() -> None:
             shown.append((opening, past))
             return await super().act(case, opening, past, sampling)
 
-    gathered = play(Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1])
+    gathered = play(
+        Script("<image>chest film</image>", "<diagnose>Flu</diagnose>"), WORLD, CASES[1]
+    )
     reader = TranscriptDiagnoser(Reader("<diagnose>Pneumonia</diagnose>"), WORLD)
     right = asyncio.run(conclude(gathered, reader, WORLD))
     assert right.answer == ("Pneumonia",)
@@ -185,14 +217,19 @@ def test_demonstrations_are_true_dialogues() -> None:
             assert demonstration.probes == ()
         else:
             begun = "<diagnose>"
-            assert demonstration.probes == tuple((before, begun, diagnosis.removeprefix(begun)) for before in range(5))
+            assert demonstration.probes == tuple(
+                (before, begun, diagnosis.removeprefix(begun)) for before in range(5)
+            )
 
 
 def test_focus_draws_from_what_the_patient_has() -> None:
     def share(focus: float) -> float:
         teaching = Teaching(textbook_share=1, focus=focus)
         only = FixedSource("one", CASES[:1], (), ITEMS, DISEASES)
-        first = [teaching.demonstrate(only, WORLD, 0, index).exchanges[0][1][0].content for index in range(300)]
+        first = [
+            teaching.demonstrate(only, WORLD, 0, index).exchanges[0][1][0].content
+            for index in range(300)
+        ]
         return sum(answer.startswith("Yes") for answer in first) / 300
 
     assert share(1.0) == 1.0

@@ -1,4 +1,6 @@
-"""Preferences and learning from sampled tokens: against equations, against TRL's own DPO, interrupted or not."""
+"""Preferences and learning from sampled tokens: against equations, against TRL's own DPO,
+interrupted or not.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def pairs(seed: int, steps: int, count: int = 5) -> Iterator[list[Pair]]:
 
 
 def dpo(**more: Any) -> PreferenceSettings:
-    return PreferenceSettings.model_validate({"beta": BETA, "lr": 0.02, "lr_schedule": "constant"} | more)
+    return PreferenceSettings.model_validate(
+        {"beta": BETA, "lr": 0.02, "lr_schedule": "constant"} | more
+    )
 
 
 def total(model: Any, sample: Sample) -> torch.Tensor:
@@ -64,7 +68,13 @@ def trl_loss(model: Any, reference: Any, batch: Sequence[Pair], folder: Path) ->
     """The same by TRL's trainer, given our tokens and masks."""
     rows = Dataset.from_list([{"prompt": "w3", "chosen": " w4", "rejected": " w5"}])
     arguments = DPOConfig(output_dir=str(folder), use_cpu=True, beta=BETA, report_to=[], bf16=False)
-    trainer = DPOTrainer(model=model, ref_model=reference, args=arguments, train_dataset=rows, processing_class=world.tokenizer())
+    trainer = DPOTrainer(
+        model=model,
+        ref_model=reference,
+        args=arguments,
+        train_dataset=rows,
+        processing_class=world.tokenizer(),
+    )
     sides = [pair[k] for k in (0, 1) for pair in batch]
     inputs = {
         "input_ids": torch.from_numpy(padded([side.tokens for side in sides], int)),
@@ -86,13 +96,17 @@ def test_loss_and_gradient_are_the_equation(tmp_path: Path, micro_batch: int) ->
         if step == 1:  # by now the policy has left its reference
             seen["loss"] = loss(policy.model, reference, batches[1])
             grads = torch.autograd.grad(seen["loss"], list(policy.model.parameters()))
-            seen["expected"] = dict(zip((n for n, _ in policy.model.named_parameters()), grads, strict=True))
+            seen["expected"] = dict(
+                zip((n for n, _ in policy.model.named_parameters()), grads, strict=True)
+            )
             seen["margins"] = [margin(policy.model, reference, pair).item() for pair in batches[1]]
             seen["found"] = gradients(policy.model)
 
     settings = EngineSettings(micro_batch=micro_batch, max_grad_norm=0, dpo=dpo())
     TrlEngine(policy, settings, tmp_path, on_step=on_step).prefer(iter(batches), 2)
-    assert metrics[1]["loss"] == pytest.approx(0.6931, abs=1e-4), "before the first update nothing is preferred"
+    assert metrics[1]["loss"] == pytest.approx(0.6931, abs=1e-4), (
+        "before the first update nothing is preferred"
+    )
     assert metrics[1]["margin"] == metrics[1]["preferred"] == 0
     assert metrics[2]["loss"] == pytest.approx(seen["loss"].item(), abs=1e-5)
     assert metrics[2]["margin"] == pytest.approx(sum(seen["margins"]) / 5, abs=1e-5)
@@ -111,23 +125,38 @@ def test_trl_computes_the_same_loss(tmp_path: Path) -> None:
         moved.append(world.model())
         moved[-1].load_state_dict(policy.model.state_dict())
 
-    TrlEngine(policy, EngineSettings(dpo=dpo()), tmp_path / "ours", on_step=on_step).prefer([first, second], 2)
+    TrlEngine(policy, EngineSettings(dpo=dpo()), tmp_path / "ours", on_step=on_step).prefer(
+        [first, second], 2
+    )
     theirs = trl_loss(moved[0], reference, second, tmp_path / "theirs")
     assert metrics[2]["loss"] == pytest.approx(theirs.item(), abs=1e-5)
     assert theirs.item() != pytest.approx(0.6931, abs=1e-3)
 
 
 def test_what_the_environment_said_is_not_preferred(tmp_path: Path) -> None:
-    """Two transcripts with the same policy tokens after the same past: the last words, the environment's, tell them apart."""
+    """Two transcripts with the same policy tokens after the same past: the last words, the
+    environment's, tell them apart.
+    """
     (made, *_) = episodes(world.model(), [3], 1)
     chosen, rejected = (
-        Sample((*made.tokens, extra), (*made.mask, False), (*made.logprobs, 0.0), (*made.advantages, 0.0), (*made.turn_ids, 0))
+        Sample(
+            (*made.tokens, extra),
+            (*made.mask, False),
+            (*made.logprobs, 0.0),
+            (*made.advantages, 0.0),
+            (*made.turn_ids, 0),
+        )
         for extra in (5, 9)
     )
     policy = Toy(world.model())
     before = weights(policy.model)
     norms: list[float] = []
-    engine = TrlEngine(policy, EngineSettings(dpo=dpo()), tmp_path, on_step=lambda _, told: norms.append(told["grad_norm"]))
+    engine = TrlEngine(
+        policy,
+        EngineSettings(dpo=dpo()),
+        tmp_path,
+        on_step=lambda _, told: norms.append(told["grad_norm"]),
+    )
     engine.prefer([[(chosen, rejected)]], 1)
     assert norms == [pytest.approx(0, abs=1e-6)]
     assert_close(weights(policy.model), before, 0.05)
@@ -156,12 +185,18 @@ def test_pairs_must_last(tmp_path: Path) -> None:
 def test_sampled_tokens_are_learned_where_the_mask_is(tmp_path: Path) -> None:
     policy = Toy(world.model())
     made = episodes(policy.model, [5], 6)
-    expected = -sum(total(policy.model, sample) for sample in made) / sum(sum(sample.mask) for sample in made)
+    expected = -sum(total(policy.model, sample) for sample in made) / sum(
+        sum(sample.mask) for sample in made
+    )
     names = [name for name, _ in policy.model.named_parameters()]
-    grads = dict(zip(names, torch.autograd.grad(expected, list(policy.model.parameters())), strict=True))
+    grads = dict(
+        zip(names, torch.autograd.grad(expected, list(policy.model.parameters())), strict=True)
+    )
     found, losses = gradients(policy.model), []
     settings = EngineSettings(micro_batch=4, max_grad_norm=0)
-    engine = TrlEngine(policy, settings, tmp_path, on_step=lambda _, told: losses.append(told["loss"]))
+    engine = TrlEngine(
+        policy, settings, tmp_path, on_step=lambda _, told: losses.append(told["loss"])
+    )
     engine.tune([made], 1)
     assert losses == pytest.approx([expected.item()], abs=1e-5)
     assert_close(found, grads, 1e-5)
@@ -169,22 +204,41 @@ def test_sampled_tokens_are_learned_where_the_mask_is(tmp_path: Path) -> None:
 
 def test_questions_and_answer_are_imitated_and_nothing_else() -> None:
     def turn(prompt: tuple[int, ...], said: tuple[int, ...], kind: str, *content: str) -> Turn:
-        return Turn(prompt, Completion("", said, (-0.5,) * len(said)), Action(kind, content), Observation())
+        return Turn(
+            prompt, Completion("", said, (-0.5,) * len(said)), Action(kind, content), Observation()
+        )
 
-    turns = (turn((1, 2), (3, 4), "ask", "fever"), turn((5,), (6,), "malformed"), turn((7, 8), (9,), "diagnose", "Flu"))
+    turns = (
+        turn((1, 2), (3, 4), "ask", "fever"),
+        turn((5,), (6,), "malformed"),
+        turn((7, 8), (9,), "diagnose", "Flu"),
+    )
     episode = Episode(Case("c", "", Truth("Flu")), (), turns, Ending.DIAGNOSED)
     assert imitated(episode).tokens == spoken(episode).tokens == (1, 2, 3, 4, 5, 6, 7, 8, 9)
-    assert [t for t, own in zip(range(1, 10), spoken(episode).mask, strict=True) if own] == [3, 4, 6, 9]
-    assert [t for t, own in zip(range(1, 10), imitated(episode).mask, strict=True) if own] == [3, 4, 9]
+    assert [t for t, own in zip(range(1, 10), spoken(episode).mask, strict=True) if own] == [
+        3,
+        4,
+        6,
+        9,
+    ]
+    assert [t for t, own in zip(range(1, 10), imitated(episode).mask, strict=True) if own] == [
+        3,
+        4,
+        9,
+    ]
     assert set(imitated(episode).advantages) == {0.0}
 
 
 # --- checkpoints ---
 
 
-def train(lora: Any, folder: Path, *, halt: tuple[int, int] | None = None, resume: bool = False) -> TrlEngine:
+def train(
+    lora: Any, folder: Path, *, halt: tuple[int, int] | None = None, resume: bool = False
+) -> TrlEngine:
     """Five steps of tuning and six of preferring; stopped after (stage, step) `halt`."""
-    settings = EngineSettings(lora=lora, save_every=2, dpo=dpo(lr_schedule="cosine"), tuning=TuningSettings(lr=0.01))
+    settings = EngineSettings(
+        lora=lora, save_every=2, dpo=dpo(lr_schedule="cosine"), tuning=TuningSettings(lr=0.01)
+    )
 
     def on_step(step: int, metrics: dict[str, float]) -> None:
         if (engine._stages, step) == halt:

@@ -39,7 +39,9 @@ def test_the_trend_is_numpys_least_squares(values: list[float]) -> None:
     slope, intercept = np.polyfit(steps, values, 1)
     unexplained = np.square(np.array(values) - slope * steps - intercept).sum()
     assert found.slope == pytest.approx(slope, abs=1e-9)
-    assert found.r2 == pytest.approx(1 - unexplained / np.square(values - np.mean(values)).sum(), abs=1e-9)
+    assert found.r2 == pytest.approx(
+        1 - unexplained / np.square(values - np.mean(values)).sum(), abs=1e-9
+    )
     last = np.array(values)[-math.ceil(0.3 * len(values)) :]
     assert (found.mean, found.late_mean) == pytest.approx((np.mean(values), np.mean(last)))
     assert found.population_std == pytest.approx(np.std(last))
@@ -50,16 +52,24 @@ def test_the_trend_is_numpys_least_squares(values: list[float]) -> None:
 
 
 @given(columns, st.data())
-def test_steps_that_logged_nothing_are_left_out_and_keep_their_place(values: list[float], data: st.DataObject) -> None:
+def test_steps_that_logged_nothing_are_left_out_and_keep_their_place(
+    values: list[float], data: st.DataObject
+) -> None:
     holes = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
-    kept = [(step, value) for step, (value, hole) in enumerate(zip(values, holes, strict=True), start=1) if not hole]
+    kept = [
+        (step, value)
+        for step, (value, hole) in enumerate(zip(values, holes, strict=True), start=1)
+        if not hole
+    ]
     found = trend("x", [None if hole else value for value, hole in zip(values, holes, strict=True)])
     assert found.steps == len(kept)
     if len(kept) > 1 and np.ptp([value for _, value in kept]) > 0.01:
         assert found.slope == pytest.approx(np.polyfit(*zip(*kept, strict=True), 1)[0], abs=1e-9)
 
 
-@pytest.mark.parametrize(("steps", "size"), [(0, 0), (1, 1), (3, 1), (4, 2), (10, 3), (11, 4), (100, 30), (400, 120)])
+@pytest.mark.parametrize(
+    ("steps", "size"), [(0, 0), (1, 1), (3, 1), (4, 2), (10, 3), (11, 4), (100, 30), (400, 120)]
+)
 def test_the_late_stage_is_thirty_per_cent_rounded_up(steps: int, size: int) -> None:
     assert late(np.arange(steps, dtype=float)).tolist() == list(range(steps - size, steps))
 
@@ -71,16 +81,26 @@ def test_what_is_undefined_is_nan() -> None:
     assert math.isnan(r2)
     nothing = trend("x", [None, None])
     assert nothing.steps == 0
-    assert all(map(math.isnan, (nothing.mean, nothing.slope, nothing.std, nothing.population_std, nothing.cv)))
+    assert all(
+        map(
+            math.isnan,
+            (nothing.mean, nothing.slope, nothing.std, nothing.population_std, nothing.cv),
+        )
+    )
     assert math.isnan(trend("x", [1.0, -1.0, 1.0, 0.0, 0.0]).cv)
     assert math.isnan(together("a", "b", [None, 1.0], [1.0, None], 3).r)
 
 
 def test_smoothing_is_a_moving_mean_of_both() -> None:
     rng = np.random.default_rng(0)
-    a, b = np.linspace(0, 1, 50) + rng.normal(0, 1, 50), np.linspace(0, 1, 50) + rng.normal(0, 1, 50)
+    a, b = (
+        np.linspace(0, 1, 50) + rng.normal(0, 1, 50),
+        np.linspace(0, 1, 50) + rng.normal(0, 1, 50),
+    )
     found = together("accuracy", "doc_hit", a.tolist(), b.tolist(), 5)
-    whole = [np.array([column[max(0, k - 2) : k + 3].mean() for k in range(50)]) for column in (a, b)]
+    whole = [
+        np.array([column[max(0, k - 2) : k + 3].mean() for k in range(50)]) for column in (a, b)
+    ]
     assert found.r == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert found.smoothed == pytest.approx(np.corrcoef(*whole)[0, 1])
 
@@ -108,7 +128,15 @@ def lines(steps: int, **more: Any) -> list[dict[str, Any]]:
 def test_a_run_is_told_in_the_papers_figures() -> None:
     curve = Curve("run", lines(40))
     found = {row.name: row for row in dynamics.trends(curve)}
-    assert list(found) == ["accuracy", "doc_hit", "reward", "entropy", "grad_norm", "length", "part doc"]
+    assert list(found) == [
+        "accuracy",
+        "doc_hit",
+        "reward",
+        "entropy",
+        "grad_norm",
+        "length",
+        "part doc",
+    ]
     assert (found["entropy"].slope, found["entropy"].r2) == pytest.approx((-1 / 40, 1))
     assert found["length"].late_mean == pytest.approx(5 * np.mean(range(29, 41)))
     assert found["part doc"].slope == pytest.approx(0.01)
@@ -116,7 +144,11 @@ def test_a_run_is_told_in_the_papers_figures() -> None:
     assert (pair.other, pair.steps) == ("doc_hit", 40)
     assert pair.r == pytest.approx(1)
     norms = [1 + 0.1 * (step % 2) for step in range(29, 41)]
-    assert dynamics.cells(found["grad_norm"])[3:] == [f"{np.mean(norms):.3g}", "0.05", f"{np.std(norms) / np.mean(norms):.3g}"]
+    assert dynamics.cells(found["grad_norm"])[3:] == [
+        f"{np.mean(norms):.3g}",
+        "0.05",
+        f"{np.std(norms) / np.mean(norms):.3g}",
+    ]
     row = dict(zip(dynamics.COMPARED, dynamics.compared(curve), strict=True))
     assert (row["r"], row["entropy slope"], row["entropy R²"]) == ("1", "−2.5", "1")
     assert "Training dynamics" in dynamics.drawn(curve)

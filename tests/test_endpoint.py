@@ -88,7 +88,9 @@ class Faulty:
             self.kinds[kind] += 1
         if kind == 0:
             return self.clock.hang()
-        wrong = Response('{"choices": [{"message": {"content": 5}}]}', content_type="application/json")
+        wrong = Response(
+            '{"choices": [{"message": {"content": 5}}]}', content_type="application/json"
+        )
         return (
             fault(429, **{"retry_after_ms": "20"}),
             fault(500),
@@ -124,7 +126,9 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
 
 def test_retries_end_with_the_last_reason() -> None:
     with serving(lambda body: fault(500, "out of memory")) as server:
-        with pytest.raises(RolloutError, match=r"^m at http://localhost:\d+/\d+/v1: gave up: 500 out of memory$"):
+        with pytest.raises(
+            RolloutError, match=r"^m at http://localhost:\d+/\d+/v1: gave up: 500 out of memory$"
+        ):
             ask(endpoint(server.url, retries=2), request())
         assert len(server.asked) == 3
 
@@ -138,8 +142,17 @@ def test_an_empty_answer_is_no_answer(answer: Response) -> None:
 
 
 def test_a_refusal_is_no_answer() -> None:
-    body = {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": None, "refusal": "I will not"}}]}
-    with serving(lambda asked: Response(json.dumps(body), content_type="application/json")) as server:
+    body = {
+        "choices": [
+            {
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": None, "refusal": "I will not"},
+            }
+        ]
+    }
+    with serving(
+        lambda asked: Response(json.dumps(body), content_type="application/json")
+    ) as server:
         model = endpoint(server.url, retries=1)
         with pytest.raises(RolloutError, match="it refused: I will not"):
             ask(model, request())
@@ -158,7 +171,9 @@ def test_an_answer_cut_off_says_so_and_one_cut_off_before_it_began_fails_at_once
 
 def test_a_request_that_is_refused_is_not_repeated() -> None:
     with serving(lambda body: fault(400, "the context is 4096 tokens")) as server:
-        with pytest.raises(RolloutError, match="refuses the request: 400 the context is 4096 tokens"):
+        with pytest.raises(
+            RolloutError, match="refuses the request: 400 the context is 4096 tokens"
+        ):
             ask(endpoint(server.url), request(schema=SCHEMA))
         assert len(server.asked) == 1
 
@@ -166,13 +181,24 @@ def test_a_request_that_is_refused_is_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (fault(404, "no such model"), r"knows no model 'm'.*base_url usually ends in /v1.*no such model"),
-        (fault(308, location="http://elsewhere.example/v1"), r"it sends us to http://elsewhere\.example/v1"),
+        (
+            fault(404, "no such model"),
+            r"knows no model 'm'.*base_url usually ends in /v1.*no such model",
+        ),
+        (
+            fault(308, location="http://elsewhere.example/v1"),
+            r"it sends us to http://elsewhere\.example/v1",
+        ),
         (fault(402, "pay first"), "no credit left: 402 pay first"),
-        (fault(401, "who are you"), r"without a key \(api_key_env names its variable\): 401 who are you"),
+        (
+            fault(401, "who are you"),
+            r"without a key \(api_key_env names its variable\): 401 who are you",
+        ),
     ],
 )
-def test_what_the_user_can_mend_is_said_in_one_line_and_not_repeated(answer: Response, said: str) -> None:
+def test_what_the_user_can_mend_is_said_in_one_line_and_not_repeated(
+    answer: Response, said: str
+) -> None:
     with serving(lambda body: answer) as server:
         with pytest.raises(UserError, match=said) as caught:
             ask(endpoint(server.url), request())
@@ -181,7 +207,9 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_not_repeated(answer: Res
 
 
 def test_where_nobody_listens_the_request_fails_with_the_address() -> None:
-    with pytest.raises(RolloutError, match=r"127\.0\.0\.1:9/v1: gave up: the connection failed \(ConnectError\)"):
+    with pytest.raises(
+        RolloutError, match=r"127\.0\.0\.1:9/v1: gave up: the connection failed \(ConnectError\)"
+    ):
         ask(endpoint("http://127.0.0.1:9/v1", retries=1), request())
 
 
@@ -213,13 +241,18 @@ def test_a_wish_beyond_the_deadline_ends_it_at_once_for_those_in_the_queue_too()
         model = watched(clock := Clock(), server.url, concurrency=1)
 
         async def together() -> list[Any]:
-            return await asyncio.gather(*(model.complete(request(str(i))) for i in range(4)), return_exceptions=True)
+            return await asyncio.gather(
+                *(model.complete(request(str(i))) for i in range(4)), return_exceptions=True
+            )
 
         first, *others = clock.run(together())
         assert clock.now == 0
         assert len(server.asked) == 1
         assert "gave up: 429 no (it asks to wait 3600 s)" in str(first)
-        assert all(isinstance(error, RolloutError) and "3600 s of silence" in str(error) for error in others)
+        assert all(
+            isinstance(error, RolloutError) and "3600 s of silence" in str(error)
+            for error in others
+        )
 
 
 @given(st.one_of(st.text(), st.floats().map(str), st.integers().map(str)), st.text())
@@ -229,7 +262,10 @@ def test_any_header_is_a_wait_or_none(value: str, date: str) -> None:
 
 
 def test_a_date_is_measured_by_the_endpoint_s_own_clock() -> None:
-    headers = {"retry-after": formatdate(1_000_030, usegmt=True), "date": formatdate(1_000_000, usegmt=True)}
+    headers = {
+        "retry-after": formatdate(1_000_030, usegmt=True),
+        "date": formatdate(1_000_000, usegmt=True),
+    }
     assert retry_after(headers) == 30
     assert retry_after({"retry-after": formatdate(1_000_000, usegmt=True)}) == 0
     assert retry_after({"retry-after-ms": "1500", "retry-after": "7"}) == 1.5
@@ -363,11 +399,18 @@ def test_parameters_add_replace_and_remove() -> None:
     body = sent(max_tokens_name="max_completion_tokens", parameters=parameters)
     assert "temperature" not in body
     assert "max_tokens" not in body
-    assert (body["max_completion_tokens"], body["reasoning_effort"], body["top_p"]) == (1024, "low", 0.9)
+    assert (body["max_completion_tokens"], body["reasoning_effort"], body["top_p"]) == (
+        1024,
+        "low",
+        0.9,
+    )
 
 
 def test_parameters_are_part_of_the_name() -> None:
-    names = {endpoint("http://x.example/v1/", parameters=own).name for own in ({}, {"top_p": 1}, {"top_p": 0.9})}
+    names = {
+        endpoint("http://x.example/v1/", parameters=own).name
+        for own in ({}, {"top_p": 1}, {"top_p": 0.9})
+    }
     assert len(names) == 3
     assert "m at http://x.example/v1" in names
 
@@ -380,7 +423,10 @@ def test_a_seed_is_sent_where_it_is_asked_for_and_means_something() -> None:
 
 def test_a_schema_is_sent_the_way_the_endpoint_takes_it() -> None:
     field = sent(request=Request("fact checker", "1", (Message("user", "hello"),), schema=SCHEMA))
-    assert field["response_format"]["json_schema"] == {"name": "fact_checker", "schema": json.loads(SCHEMA)}
+    assert field["response_format"]["json_schema"] == {
+        "name": "fact_checker",
+        "schema": json.loads(SCHEMA),
+    }
     assert asked_text(field) == "hello"
     for structured, form in (("json_object", {"type": "json_object"}), ("none", None)):
         body = sent(request=request(schema=SCHEMA), structured=structured)
@@ -391,7 +437,9 @@ def test_a_schema_is_sent_the_way_the_endpoint_takes_it() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_an_endpoint_without_response_format_gets_the_schema_in_the_prompt_from_then_on(status: int) -> None:
+def test_an_endpoint_without_response_format_gets_the_schema_in_the_prompt_from_then_on(
+    status: int,
+) -> None:
     refused = fault(status, "Unrecognized request argument: response_format")
     with serving(lambda body: refused if "response_format" in body else echo(body)) as server:
         model = endpoint(server.url, retries=0)
@@ -444,15 +492,27 @@ def test_the_key_is_sent_and_never_told(
         assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     told = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
     # Headers that the endpoint itself makes up are shown to whoever turns the wire's own log on.
-    ours = [record for record in caplog.records if "receive_response_headers" not in record.getMessage()]
+    ours = [
+        record for record in caplog.records if "receive_response_headers" not in record.getMessage()
+    ]
     logged = [record.getMessage() + repr(record.__dict__) for record in ours]
-    texts = [*told.format(), *chain(caught.value), *logged, *model.notes, repr(model), model.name, *capfd.readouterr()]
+    texts = [
+        *told.format(),
+        *chain(caught.value),
+        *logged,
+        *model.notes,
+        repr(model),
+        model.name,
+        *capfd.readouterr(),
+    ]
     assert not [text for text in texts if KEY in text]
 
 
 def chain(error: BaseException | None) -> list[str]:
     """Every error behind one, shown or not."""
-    return [] if error is None else [repr(error), *chain(error.__cause__), *chain(error.__context__)]
+    return (
+        [] if error is None else [repr(error), *chain(error.__cause__), *chain(error.__context__)]
+    )
 
 
 def test_a_refused_key_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +525,8 @@ def test_a_refused_key_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [(None, "is not set"), ("  ", "is not set"), ("sk-a b", "spaces"), ("schlüssel", "non-ASCII")]
+    ("key", "said"),
+    [(None, "is not set"), ("  ", "is not set"), ("sk-a b", "spaces"), ("schlüssel", "non-ASCII")],
 )
 def test_a_variable_without_a_usable_key_is_named_before_anything_is_sent(
     key: str | None, said: str, monkeypatch: pytest.MonkeyPatch

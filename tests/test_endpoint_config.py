@@ -18,7 +18,12 @@ KEY = "sk-proj-8fJ2mQ7xLw0Zr4Tn"
 GOOD = {
     "endpoints": {
         "judge": {"base_url": "http://localhost:8000/v1", "model": "qwen", "price": {"input": 0.5}},
-        "patient": {"base_url": "https://api.example.com/v1/", "model": "m", "api_key_env": "EXAMPLE_KEY", "trusted": True},
+        "patient": {
+            "base_url": "https://api.example.com/v1/",
+            "model": "m",
+            "api_key_env": "EXAMPLE_KEY",
+            "trusted": True,
+        },
     },
     "roles": {"judge": "endpoint:judge"},
     "budget": 5,
@@ -60,7 +65,9 @@ def test_a_good_file_reads_as_it_is_written(home: Path) -> None:
     assert (config.roles, config.budget) == ({"judge": "endpoint:judge"}, 5.0)
 
 
-def test_the_first_of_three_places_is_read_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_three_places_is_read_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Config.find() == Config()
     write(home / "config/workup/workup.yaml", {"budget": 1})
     assert Config.find().budget == 1
@@ -75,19 +82,37 @@ def test_the_first_of_three_places_is_read_alone(home: Path, monkeypatch: pytest
 
 
 def test_an_empty_file_is_an_empty_configuration(home: Path) -> None:
-    assert Config.find(write(home / "empty.yaml", "# nothing yet\n")).model_dump() == Config().model_dump()
+    assert (
+        Config.find(write(home / "empty.yaml", "# nothing yet\n")).model_dump()
+        == Config().model_dump()
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("endpoint: {}", "no field 'endpoint'. Did you mean 'endpoints'?"),
-        ("endpoints: {j: {base_url: 'http://x/v1', modle: m, model: n}}", "Did you mean 'endpoints.j.model'?"),
-        ("endpoints: {j: {base_url: 'http://x/v1', model: m, price: {inptu: 1}}}", "Did you mean 'endpoints.j.price.input'?"),
+        (
+            "endpoints: {j: {base_url: 'http://x/v1', modle: m, model: n}}",
+            "Did you mean 'endpoints.j.model'?",
+        ),
+        (
+            "endpoints: {j: {base_url: 'http://x/v1', model: m, price: {inptu: 1}}}",
+            "Did you mean 'endpoints.j.price.input'?",
+        ),
         ("endpoints: {j: {model: m}}", "field 'endpoints.j.base_url': field required"),
-        ("endpoints: {j: {base_url: x.example, model: m}}", "field 'endpoints.j.base_url': no http:// or https:// address"),
-        ("endpoints: {j: {base_url: 'http://x/v1', model: m, timeout: -1}}", "'endpoints.j.timeout': input should be greater"),
-        ("endpoints: {j: {base_url: 'http://x/v1', model: m, structured: xml}}", "'json_schema', 'json_object' or 'none'"),
+        (
+            "endpoints: {j: {base_url: x.example, model: m}}",
+            "field 'endpoints.j.base_url': no http:// or https:// address",
+        ),
+        (
+            "endpoints: {j: {base_url: 'http://x/v1', model: m, timeout: -1}}",
+            "'endpoints.j.timeout': input should be greater",
+        ),
+        (
+            "endpoints: {j: {base_url: 'http://x/v1', model: m, structured: xml}}",
+            "'json_schema', 'json_object' or 'none'",
+        ),
         ("endpoints: [1]", "field 'endpoints': input should be a valid dictionary"),
         ("budget: -2", "field 'budget': input should be greater than or equal to 0, not -2"),
         ("- 1\n- 2", "holds no mapping"),
@@ -118,15 +143,23 @@ def with_endpoint(**more: Any) -> dict[str, Any]:
         (with_endpoint(api_key="anything"), "endpoints.judge.api_key"),
         (with_endpoint(api_key_env=KEY), "endpoints.judge.api_key_env"),
         (with_endpoint(model=KEY), "endpoints.judge.model"),
-        (with_endpoint(parameters={"extra": [{"authorization": "x"}]}), "endpoints.judge.parameters.extra.0.authorization"),
-        (with_endpoint(parameters={"headers": f"Bearer {KEY}"}), "endpoints.judge.parameters.headers"),
+        (
+            with_endpoint(parameters={"extra": [{"authorization": "x"}]}),
+            "endpoints.judge.parameters.extra.0.authorization",
+        ),
+        (
+            with_endpoint(parameters={"headers": f"Bearer {KEY}"}),
+            "endpoints.judge.parameters.headers",
+        ),
         (with_endpoint(base_url=f"http://x.example/v1?k={KEY}"), "endpoints.judge.base_url"),
         ({"roles": {"judge": KEY}}, "roles.judge"),
         ({"key": "1"}, "key"),
         ({"endpoints": {KEY: {}}}, "endpoints"),
     ],
 )
-def test_a_key_is_refused_with_its_place_and_without_its_text(values: dict[str, Any], place: str, home: Path) -> None:
+def test_a_key_is_refused_with_its_place_and_without_its_text(
+    values: dict[str, Any], place: str, home: Path
+) -> None:
     said = refused(write(home / "bad.yaml", values))
     assert f"field '{place}'" in said
     assert "api_key_env: NAME_OF_THE_VARIABLE" in said
@@ -138,8 +171,12 @@ def test_broken_yaml_is_not_quoted(home: Path) -> None:
     assert KEY not in said
 
 
-@pytest.mark.parametrize("text", ["${oc.env:SECRET_OF_MINE}", "x-${oc.env:SECRET_OF_MINE,default}", "${budget}"])
-def test_no_variable_s_value_is_pasted_in(text: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "text", ["${oc.env:SECRET_OF_MINE}", "x-${oc.env:SECRET_OF_MINE,default}", "${budget}"]
+)
+def test_no_variable_s_value_is_pasted_in(
+    text: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_OF_MINE", "the secret itself")
     said = refused(write(home / "bad.yaml", with_endpoint(model=text)))
     assert "field 'endpoints.judge.model'" in said
@@ -158,10 +195,19 @@ def test_a_key_is_known_wherever_it_stands(prefix: str, dash: str, rest: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["hf-internal-testing/tiny-random-LlamaForCausalLM", "Qwen/Qwen3-4B-Instruct-2507", "deepseek-r1-0528", "sk-learn"]
+    "text",
+    [
+        "hf-internal-testing/tiny-random-LlamaForCausalLM",
+        "Qwen/Qwen3-4B-Instruct-2507",
+        "deepseek-r1-0528",
+        "sk-learn",
+    ],
 )
 def test_models_names_are_no_keys(text: str) -> None:
-    refuse_secrets(with_endpoint(model=text, max_tokens_name="max_tokens", parameters={"stop_token_ids": [1]}), Path("f.yaml"))
+    refuse_secrets(
+        with_endpoint(model=text, max_tokens_name="max_tokens", parameters={"stop_token_ids": [1]}),
+        Path("f.yaml"),
+    )
 
 
 def test_an_endpoint_that_is_not_defined_gets_the_nearest_one_and_the_place(home: Path) -> None:
@@ -170,7 +216,9 @@ def test_an_endpoint_that_is_not_defined_gets_the_nearest_one_and_the_place(home
     with pytest.raises(UserError) as caught:
         config.endpoint("jugde")
     assert str(caught.value) == f"no endpoint 'jugde'. Did you mean 'judge'? (defined in {file})"
-    with pytest.raises(UserError, match=r"none is defined; name it under `endpoints:` in workup\.yaml"):
+    with pytest.raises(
+        UserError, match=r"none is defined; name it under `endpoints:` in workup\.yaml"
+    ):
         Config().endpoint("judge")
 
 

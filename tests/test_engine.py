@@ -1,4 +1,6 @@
-"""The engine against equations, plain autograd and itself: split or whole, interrupted or not, one process or two."""
+"""The engine against equations, plain autograd and itself: split or whole, interrupted or not, one
+process or two.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ gc.freeze()  # every stage ends with a collection, which need not go through the
 
 
 def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
-    """Collects `count` random episodes per step; after the first step their log-probabilities are off by up to `drift`."""
+    """Collects `count` random episodes per step; after the first step their log-probabilities are
+    off by up to `drift`.
+    """
 
     async def collect(policy: Any, step: int) -> list[Sample]:
         return episodes(policy.model, [seed, step], count, drift=drift if step else 0.0)
@@ -86,8 +90,12 @@ def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleran
 # --- the reinforcement loss ---
 
 
-def clipped(model: Any, reference: Any, samples: Sequence[Sample], s: EngineSettings) -> torch.Tensor:
-    """CR-10 with KL and entropy terms, written down term by term: one sequence at a time, no batch, no padding."""
+def clipped(
+    model: Any, reference: Any, samples: Sequence[Sample], s: EngineSettings
+) -> torch.Tensor:
+    """CR-10 with KL and entropy terms, written down term by term: one sequence at a time, no batch,
+    no padding.
+    """
     losses, entropies, counts = [], [], []
     for x in samples:
         ids = torch.tensor([x.tokens])
@@ -129,12 +137,15 @@ def test_loss_and_gradient_are_the_equation(
     seen: dict[str, Any] = {}
 
     async def collect(_: Policy, step: int) -> list[Sample]:
-        # The second step: by then the policy has left its reference, and the ratios are made to leave the clipping range.
+        # The second step: by then the policy has left its reference, and the ratios are made to
+        # leave the clipping range.
         samples = episodes(policy.model, [1, step], 7, drift=0.5 if step else 0.0)
         if step == 1:
             seen["loss"] = clipped(policy.model, reference, samples, settings)
             grads = torch.autograd.grad(seen["loss"], list(policy.model.parameters()))
-            seen["expected"] = dict(zip((n for n, _ in policy.model.named_parameters()), grads, strict=True))
+            seen["expected"] = dict(
+                zip((n for n, _ in policy.model.named_parameters()), grads, strict=True)
+            )
             seen["found"] = gradients(policy.model)
         return samples
 
@@ -180,7 +191,9 @@ def test_temperature_divides_the_logits(tmp_path: Path) -> None:
 def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
     async def shifted(policy: Any, step: int) -> list[Sample]:
         made = episodes(policy.model, [5, step], 4)
-        return [Sample(x.tokens, x.mask, (*x.logprobs[1:], 0.0), x.advantages, x.turn_ids) for x in made]
+        return [
+            Sample(x.tokens, x.mask, (*x.logprobs[1:], 0.0), x.advantages, x.turn_ids) for x in made
+        ]
 
     with pytest.raises(WorkupError, match="log-probabilities differ from the sampler's by"):
         TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(shifted, 1)
@@ -194,18 +207,27 @@ async def played(policy: LocalPolicy, rng: np.random.Generator) -> Sample:
     for _ in range(3):
         prompt = tuple(rng.integers(3, world.VOCABULARY, rng.integers(1, 7)).tolist())
         tokens += prompt
-        said = await policy.sample(tokens, Sampling(max_tokens=int(rng.integers(1, 5)), key=int(rng.integers(1 << 30))))
+        said = await policy.sample(
+            tokens, Sampling(max_tokens=int(rng.integers(1, 5)), key=int(rng.integers(1 << 30)))
+        )
         tokens += said.tokens
         turns.append(Turn(prompt, said, Action("ask"), Observation()))
-    return sample(Episode(Case("c", "", Truth("d")), (), tuple(turns), Ending.OUT_OF_TURNS), rng.normal(size=3).tolist())
+    return sample(
+        Episode(Case("c", "", Truth("d")), (), tuple(turns), Ending.OUT_OF_TURNS),
+        rng.normal(size=3).tolist(),
+    )
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(r=2)], ids=["whole", "lora"])
-def test_sampler_and_trainer_agree_while_the_weights_move(tmp_path: Path, lora: LoraSettings | None) -> None:
+def test_sampler_and_trainer_agree_while_the_weights_move(
+    tmp_path: Path, lora: LoraSettings | None
+) -> None:
     gaps = []
 
     async def collect(policy: Any, step: int) -> list[Sample]:
-        made = await asyncio.gather(*(played(policy, np.random.default_rng([step, k])) for k in range(9)))
+        made = await asyncio.gather(
+            *(played(policy, np.random.default_rng([step, k])) for k in range(9))
+        )
         for x in made:
             with torch.no_grad():
                 now = logprobs(policy.model, x.tokens).numpy()
@@ -226,7 +248,10 @@ def test_a_step_without_episodes_is_an_error(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     async def broken(policy: Any, step: int) -> list[Sample]:
         made = episodes(policy.model, [6, step], 4)
-        return [Sample(x.tokens, x.mask, x.logprobs, tuple(math.inf * a for a in x.mask), x.turn_ids) for x in made]
+        return [
+            Sample(x.tokens, x.mask, x.logprobs, tuple(math.inf * a for a in x.mask), x.turn_ids)
+            for x in made
+        ]
 
     with pytest.raises(WorkupError, match="loss is"):
         TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(broken, 2)
@@ -244,7 +269,9 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
         steps.append(step)
         seen.append(metrics)
 
-    settings = EngineSettings(num_iterations=3, lr=0.01, lr_schedule="linear", beta=0.1, save_every=2)
+    settings = EngineSettings(
+        num_iterations=3, lr=0.01, lr_schedule="linear", beta=0.1, save_every=2
+    )
     TrlEngine(policy, settings, tmp_path, on_step=on_step).reinforce(collect, 3)
     assert asked == [0, 1, 2]
     assert steps == [1, 2, 3]
@@ -252,7 +279,9 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
     # Only the first of three updates is on-policy, so that some tokens are clipped.
     assert seen[0]["clip_ratio"] > 0
     # Linear to nothing over nine updates, as it stands after each third.
-    assert [m["lr"] for m in seen] == pytest.approx([0.01 * (1 - u / 9) for u in (2, 5, 8)], abs=0.01 / 9)
+    assert [m["lr"] for m in seen] == pytest.approx(
+        [0.01 * (1 - u / 9) for u in (2, 5, 8)], abs=0.01 / 9
+    )
     assert [path.name for path in checkpoints(tmp_path / "1-reinforce")] == ["checkpoint-9"]
     assert policy.refreshed == 4
 
@@ -267,7 +296,12 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
         whole = tree(made, policy)
         paths = [(whole.trunk, whole.labelled)]
         for b in whole.branches:
-            paths.append((whole.trunk[: b.at] + b.tokens, (False,) * (b.at + b.given) + (True,) * (len(b.tokens) - b.given)))
+            paths.append(
+                (
+                    whole.trunk[: b.at] + b.tokens,
+                    (False,) * (b.at + b.given) + (True,) * (len(b.tokens) - b.given),
+                )
+            )
         for tokens, labelled in paths:
             own = torch.tensor(labelled[1:])
             total = total - (logprobs(model, tokens) * own).sum()
@@ -278,7 +312,9 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("probes", [True, False])
 @pytest.mark.parametrize("micro_batch", [64, 2])
-def test_packed_demonstrations_are_worth_separate_prompts(tmp_path: Path, attention: str, probes: bool, micro_batch: int) -> None:
+def test_packed_demonstrations_are_worth_separate_prompts(
+    tmp_path: Path, attention: str, probes: bool, micro_batch: int
+) -> None:
     policy = Toy(world.model(attention=attention))
     batch = next(demonstrations(1, 1, probes))
     expected = imitation(policy, policy.model, batch)
@@ -286,7 +322,9 @@ def test_packed_demonstrations_are_worth_separate_prompts(tmp_path: Path, attent
     total = gradients(policy.model)
     losses: list[float] = []
     settings = EngineSettings(micro_batch=micro_batch, max_grad_norm=0)
-    engine = TrlEngine(policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"]))
+    engine = TrlEngine(
+        policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"])
+    )
     engine.imitate([batch], 1)
     assert losses == pytest.approx([expected.item()], abs=1e-5)
     names = [name for name, _ in policy.model.named_parameters()]
@@ -303,7 +341,9 @@ def test_imitation_learns(tmp_path: Path) -> None:
     batch = next(demonstrations(2, 1))
     losses: list[float] = []
     settings = EngineSettings(sft=SupervisedSettings(lr=0.02, warmup=0))
-    engine = TrlEngine(policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"]))
+    engine = TrlEngine(
+        policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"])
+    )
     engine.imitate([batch] * 60, 60)
     assert losses[0] > 3.5
     assert losses[-1] < 0.5
@@ -319,10 +359,23 @@ def test_the_kernel_for_large_vocabularies_gives_the_same(temperature: float) ->
     hidden = torch.randn(11, 8, requires_grad=True)
     found = []
     for lp, entropy in (
-        _score(hidden, weight, None, Wanted(targets, targets, temperature, entropy=True, differentiable=True)),
-        ChunkedLogProbFunction.apply(hidden, weight, None, targets, temperature, 16, None, 1.0, ("entropy",))[:2],
+        _score(
+            hidden,
+            weight,
+            None,
+            Wanted(targets, targets, temperature, entropy=True, differentiable=True),
+        ),
+        ChunkedLogProbFunction.apply(
+            hidden, weight, None, targets, temperature, 16, None, 1.0, ("entropy",)
+        )[:2],
     ):
-        found.append([lp, entropy, *torch.autograd.grad(lp.sum() + 0.3 * (entropy**2).sum(), [hidden, weight])])
+        found.append(
+            [
+                lp,
+                entropy,
+                *torch.autograd.grad(lp.sum() + 0.3 * (entropy**2).sum(), [hidden, weight]),
+            ]
+        )
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -352,12 +405,22 @@ def test_models_that_rescale_their_logits_are_refused() -> None:
 LORA = LoraSettings(r=2, alpha=4)
 CASES = [
     EngineSettings(save_every=4, lr=0.01, sft=SupervisedSettings(lr=0.01)),
-    EngineSettings(save_every=4, lr=0.01, beta=0.1, entropy=0.01, num_iterations=2, lr_schedule="cosine", warmup=0.2),
+    EngineSettings(
+        save_every=4,
+        lr=0.01,
+        beta=0.1,
+        entropy=0.01,
+        num_iterations=2,
+        lr_schedule="cosine",
+        warmup=0.2,
+    ),
     EngineSettings(save_every=4, lr=0.01, beta=0.1, lora=LORA),
 ]
 
 
-def train(settings: EngineSettings, folder: Path, *, halt: int | None = None, resume: bool = False) -> TrlEngine:
+def train(
+    settings: EngineSettings, folder: Path, *, halt: int | None = None, resume: bool = False
+) -> TrlEngine:
     """Four supervised and eight reinforcement steps; stopped after step `halt` of the latter."""
     policy = Toy(world.model())
 
@@ -372,7 +435,9 @@ def train(settings: EngineSettings, folder: Path, *, halt: int | None = None, re
 
 
 @pytest.mark.parametrize("settings", CASES, ids=["plain", "kl, iterations, cosine", "lora"])
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, settings: EngineSettings) -> None:
+def test_an_interrupted_run_ends_with_the_same_weights(
+    tmp_path: Path, settings: EngineSettings
+) -> None:
     whole = train(settings, tmp_path / "whole")
     first = train(settings, tmp_path / "parts", halt=3)
     assert first.stopped
@@ -385,20 +450,32 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, settings:
     # Once more: everything is finished already, and only loaded.
     third = train(settings, tmp_path / "parts", resume=True)
     assert same(weights(third.model), weights(whole.model))
-    names = sorted(str(path.relative_to(tmp_path / "parts")) for path in (tmp_path / "parts").glob("*/*"))
-    assert names == ["1-imitate/checkpoint-4", f"2-reinforce/checkpoint-{8 * settings.num_iterations}"]
+    names = sorted(
+        str(path.relative_to(tmp_path / "parts")) for path in (tmp_path / "parts").glob("*/*")
+    )
+    assert names == [
+        "1-imitate/checkpoint-4",
+        f"2-reinforce/checkpoint-{8 * settings.num_iterations}",
+    ]
 
 
 def test_a_stage_stopped_in_the_warm_start_goes_on(tmp_path: Path) -> None:
     settings = CASES[0]
     whole = train(settings, tmp_path / "whole")
     policy = Toy(world.model())
-    engine = TrlEngine(policy, settings, tmp_path / "parts", on_step=lambda step, _: engine.stop() if step == 2 else None)
+    engine = TrlEngine(
+        policy,
+        settings,
+        tmp_path / "parts",
+        on_step=lambda step, _: engine.stop() if step == 2 else None,
+    )
     engine.imitate(demonstrations(9, 4), 4)
     engine.reinforce(constant(9), 8)
     assert engine.stopped
     assert [path.name for path in (tmp_path / "parts").glob("*/*")] == ["checkpoint-2"]
-    assert same(weights(train(settings, tmp_path / "parts", resume=True).model), weights(whole.model))
+    assert same(
+        weights(train(settings, tmp_path / "parts", resume=True).model), weights(whole.model)
+    )
 
 
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
@@ -410,7 +487,10 @@ def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_checkpoint_is_an_ordinary_model_folder(tmp_path: Path) -> None:
     engine = train(CASES[0], tmp_path)
     assert engine.checkpoint is not None
-    assert same(weights(AutoModelForCausalLM.from_pretrained(engine.checkpoint, dtype="float32")), weights(engine.model))
+    assert same(
+        weights(AutoModelForCausalLM.from_pretrained(engine.checkpoint, dtype="float32")),
+        weights(engine.model),
+    )
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
@@ -420,7 +500,9 @@ def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None)
         engine.save(tmp_path / "policy")
     assert not (tmp_path / "policy.new").exists()
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype="float32")
-    torch.testing.assert_close(logprobs(saved, (5, 6, 7, 8)), logprobs(engine.policy.model, (5, 6, 7, 8)))
+    torch.testing.assert_close(
+        logprobs(saved, (5, 6, 7, 8)), logprobs(engine.policy.model, (5, 6, 7, 8))
+    )
     assert AutoTokenizer.from_pretrained(tmp_path / "policy").pad_token_id == 0
 
 
@@ -508,7 +590,9 @@ def test_metrics_reach_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
-    TrlEngine(Toy(world.model()), EngineSettings(report_to=("tensorboard",)), tmp_path).reinforce(constant(0), 2)
+    TrlEngine(Toy(world.model()), EngineSettings(report_to=("tensorboard",)), tmp_path).reinforce(
+        constant(0), 2
+    )
     events = EventAccumulator(str(tmp_path / "events")).Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
 
@@ -556,11 +640,20 @@ def test_the_libraries_are_as_this_engine_knows_them() -> None:
     scored = parameters(GRPOTrainer._get_per_token_logps_and_entropies)
     assert scored[:5] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep"]
     assert "compute_entropy" in scored
-    assert {"model", "reward_funcs", "args", "train_dataset", "processing_class", "callbacks"} <= set(
-        parameters(GRPOTrainer.__init__)
-    )
+    assert {
+        "model",
+        "reward_funcs",
+        "args",
+        "train_dataset",
+        "processing_class",
+        "callbacks",
+    } <= set(parameters(GRPOTrainer.__init__))
     assert parameters(Trainer.training_step) == ["self", "model", "inputs", "num_items_in_batch"]
-    assert parameters(Trainer._save_checkpoint) == parameters(GRPOTrainer._save_checkpoint) == ["self", "model", "trial"]
+    assert (
+        parameters(Trainer._save_checkpoint)
+        == parameters(GRPOTrainer._save_checkpoint)
+        == ["self", "model", "trial"]
+    )
     assert parameters(Trainer._get_output_dir) == ["self", "trial"]
     assert parameters(Trainer.log) == parameters(GRPOTrainer.log) == ["self", "logs", "start_time"]
     assert parameters(Trainer.get_train_dataloader) == ["self"]

@@ -1,4 +1,6 @@
-"""`workup evaluate`: any doctor on cases that nobody trained on, against a real endpoint on loopback."""
+"""`workup evaluate`: any doctor on cases that nobody trained on, against a real endpoint on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doctor(body: dict[str, Any]) -> str:
-    """Asks for three items, then names a diagnosis: both depend on the patient's presentation and on nothing else."""
+    """Asks for three items, then names a diagnosis: both depend on the patient's presentation and
+    on nothing else.
+    """
     said = [message for message in body["messages"] if message["role"] == "assistant"]
     draw = random.Random(body["messages"][1]["content"])
     items = draw.sample([item.name for item in CASES.items], ASKED)
@@ -64,14 +68,24 @@ def server() -> Iterator[Server]:
 
 def evaluate(server: Server, out: Path, **more: Any) -> Run:
     endpoint = {"base_url": server.url, "model": "m", "price": PRICE, **more.pop("endpoint", {})}
-    given: dict[str, Any] = {"cases": "clinic:xs", "quiet": True, "evaluation": {"cases": 12, "anchors": False}}
+    given: dict[str, Any] = {
+        "cases": "clinic:xs",
+        "quiet": True,
+        "evaluation": {"cases": 12, "anchors": False},
+    }
     return api.evaluate("endpoint:doc", out=out, endpoints={"doc": endpoint}, **{**given, **more})
 
 
 def played(run: Run) -> list[tuple[Any, ...]]:
     """Everything that happened, but for where the server listened."""
     return [
-        (r.doctor, r.sample, r.correct, r.episode.ending, [t.completion.text for t in r.episode.turns])
+        (
+            r.doctor,
+            r.sample,
+            r.correct,
+            r.episode.ending,
+            [t.completion.text for t in r.episode.turns],
+        )
         for r in run.episodes(phase="eval")
     ]
 
@@ -90,10 +104,15 @@ def test_an_endpoint_plays_and_its_calls_are_counted(server: Server, tmp_path: P
     assert head[:2] == ["run", "calls"]
     assert listed[:2] == ["run", str(calls["calls"])], "by its folder"
     for record in run.episodes(phase="eval"):
-        assert all(turn.completion.text.endswith(("</ask>", "</diagnose>")) for turn in record.episode.turns)
+        assert all(
+            turn.completion.text.endswith(("</ask>", "</diagnose>"))
+            for turn in record.episode.turns
+        )
 
 
-def test_accuracy_and_money_so_far_are_shown_and_go_on_after_a_resume(server: Server, tmp_path: Path) -> None:
+def test_accuracy_and_money_so_far_are_shown_and_go_on_after_a_resume(
+    server: Server, tmp_path: Path
+) -> None:
     """The last four of twelve episodes are taken out and played again."""
     endpoint = {"base_url": server.url, "model": "m", "price": PRICE}
     given = {"policy": "endpoint:doc", "cases": "clinic:xs", "endpoints": {"doc": endpoint}}
@@ -101,11 +120,16 @@ def test_accuracy_and_money_so_far_are_shown_and_go_on_after_a_resume(server: Se
     stream, again = StringIO(), StringIO()
     run = evaluation.start(settings, tmp_path / "run", JsonLive(stream))
     right = [bool(record.correct) for record in run.episodes(phase="eval")]
-    steps = [event for event in map(json.loads, stream.getvalue().splitlines()) if event["event"] == "step"]
+    steps = [
+        event
+        for event in map(json.loads, stream.getvalue().splitlines())
+        if event["event"] == "step"
+    ]
     assert [(each["step"], each["judged"]) for each in steps] == [(k, k) for k in range(1, 13)]
     assert steps[-1]["accuracy_so_far"] == pytest.approx(mean(right))
     assert all(
-        each["accuracy_so_far"] * each["judged"] == pytest.approx(round(each["accuracy_so_far"] * each["judged"]))
+        each["accuracy_so_far"] * each["judged"]
+        == pytest.approx(round(each["accuracy_so_far"] * each["judged"]))
         for each in steps
     )
     spent = [each["spent"] for each in steps]
@@ -116,10 +140,18 @@ def test_accuracy_and_money_so_far_are_shown_and_go_on_after_a_resume(server: Se
         database.execute("DELETE FROM episodes WHERE rowid > 8")
         database.commit()
     resumed = evaluation.resume(tmp_path / "run", JsonLive(again))
-    events = [event for event in map(json.loads, again.getvalue().splitlines()) if event["event"] == "step"]
+    events = [
+        event
+        for event in map(json.loads, again.getvalue().splitlines())
+        if event["event"] == "step"
+    ]
     assert [(each["step"], each["judged"]) for each in events] == [(k, k) for k in range(9, 13)]
-    assert events[-1]["accuracy_so_far"] == pytest.approx(mean(bool(r.correct) for r in resumed.episodes(phase="eval")))
-    assert {each["spent"] for each in events} == {spent[-1]}, "what was paid is kept and not asked again"
+    assert events[-1]["accuracy_so_far"] == pytest.approx(
+        mean(bool(r.correct) for r in resumed.episodes(phase="eval"))
+    )
+    assert {each["spent"] for each in events} == {spent[-1]}, (
+        "what was paid is kept and not asked again"
+    )
 
 
 def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: Path) -> None:
@@ -132,7 +164,9 @@ def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: 
 
 
 def test_faults_change_nothing(tmp_path: Path) -> None:
-    """429, 500, hung-up connections and broken JSON at 20 %: no episode lost, no answer charged twice, the same result."""
+    """429, 500, hung-up connections and broken JSON at 20 %: no episode lost, no answer charged
+    twice, the same result.
+    """
     answered, lock, draw = 0, Lock(), random.Random(3)
     faults: list[Callable[[], Response]] = [
         lambda: Response("slow down", status=429, headers={"Retry-After": "0"}),
@@ -150,7 +184,10 @@ def test_faults_change_nothing(tmp_path: Path) -> None:
         return doctor(body)
 
     with serving(doctor) as well, serving(shaky) as ill:
-        calm, shaken = evaluate(well, tmp_path / "calm"), evaluate(ill, tmp_path / "shaken", endpoint={"retries": 12})
+        calm, shaken = (
+            evaluate(well, tmp_path / "calm"),
+            evaluate(ill, tmp_path / "shaken", endpoint={"retries": 12}),
+        )
     assert played(shaken) == played(calm)
     (row,), (reference,) = shaken.summary["calls"], calm.summary["calls"]
     assert row["calls"] == answered == reference["calls"]
@@ -164,7 +201,9 @@ def test_more_failures_than_allowed_stop_the_run_and_it_goes_on_afterwards(tmp_p
         return Response("no such parameter", status=400) if down else doctor(body)
 
     with serving(flaky) as server:
-        with pytest.raises(WorkupError, match=r"12 of 12 episodes failed, more than max_failed=0.2; 12 of them: "):
+        with pytest.raises(
+            WorkupError, match=r"12 of 12 episodes failed, more than max_failed=0.2; 12 of them: "
+        ):
             evaluate(server, tmp_path / "run")
         run = Run.open(tmp_path / "run")
         assert {record.episode.ending.value for record in run.episodes(phase="eval")} == {"failed"}
@@ -185,8 +224,13 @@ def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) ->
             "evaluate", "endpoint:doc", "--cases", "clinic:xs", "--out", "run", "evaluation.cases=40", "evaluation.anchors=false",
         )  # fmt: skip
         endpoint = {"base_url": server.url, "model": "m", "concurrency": 4, "price": PRICE}
-        OmegaConf.save(OmegaConf.create({"endpoints": {"doc": endpoint, "unused": endpoint}}), tmp_path / "workup.yaml")
-        process = subprocess.Popen([str(SCRIPT), *words], cwd=tmp_path, env=environment(tmp_path / "cache"))
+        OmegaConf.save(
+            OmegaConf.create({"endpoints": {"doc": endpoint, "unused": endpoint}}),
+            tmp_path / "workup.yaml",
+        )
+        process = subprocess.Popen(
+            [str(SCRIPT), *words], cwd=tmp_path, env=environment(tmp_path / "cache")
+        )
         gate.full(4)
         until(lambda: charges(tmp_path / "cache" / FILE) == 40, process)
         process.kill()
@@ -205,11 +249,18 @@ def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) ->
     assert list(run.config["endpoints"]) == ["doc"]
 
 
-def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(server: Server, tmp_path: Path) -> None:
-    each = 3 * 1e-6  # three tokens come back, and no call may write more: what is set aside is what it costs
+def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(
+    server: Server, tmp_path: Path
+) -> None:
+    each = (
+        3 * 1e-6
+    )  # three tokens come back, and no call may write more: what is set aside is what it costs
     whole = 12 * (ASKED + 1) * each
     endpoint = {"base_url": server.url, "model": "m", "price": {"output": 1.0}}
-    OmegaConf.save(OmegaConf.create({"endpoints": {"doc": endpoint}, "budget": whole / 2}), tmp_path / "workup.yaml")
+    OmegaConf.save(
+        OmegaConf.create({"endpoints": {"doc": endpoint}, "budget": whole / 2}),
+        tmp_path / "workup.yaml",
+    )
     words = ("--out", "run", "evaluation.cases=12", "evaluation.anchors=false", "max_tokens=3")
     said = told("evaluate", "endpoint:doc", "--cases", "clinic:xs", *words, cwd=tmp_path)
     assert "budget" in said
@@ -220,7 +271,9 @@ def test_a_spent_budget_stops_cleanly_and_more_money_goes_on(server: Server, tmp
     assert len(server.asked) == 12 * (ASKED + 1)
 
 
-def test_a_run_made_anew_has_an_account_of_its_own_and_a_moved_one_keeps_it(server: Server, tmp_path: Path) -> None:
+def test_a_run_made_anew_has_an_account_of_its_own_and_a_moved_one_keeps_it(
+    server: Server, tmp_path: Path
+) -> None:
     first = evaluate(server, tmp_path / "run")
     assert first.summary["calls"][0]["calls"] == 12 * (ASKED + 1)
     shutil.rmtree(tmp_path / "run")
@@ -232,7 +285,9 @@ def test_a_run_made_anew_has_an_account_of_its_own_and_a_moved_one_keeps_it(serv
 
 
 def test_repeats_are_told_with_their_spread(server: Server, tmp_path: Path) -> None:
-    run = evaluate(server, tmp_path / "run", evaluation={"cases": 10, "samples": 3, "anchors": False})
+    run = evaluate(
+        server, tmp_path / "run", evaluation={"cases": 10, "samples": 3, "anchors": False}
+    )
     records = list(run.episodes(phase="eval"))
     each = [mean(bool(r.correct) for r in records if r.sample == k) for k in range(3)]
     told_ = run.summary["doctors"]["doc"]["repeats_accuracy"]
@@ -248,7 +303,10 @@ def test_another_model_concludes_and_judges(server: Server, tmp_path: Path) -> N
         return '{"reason": "by its name", "grade": "wrong"}'
 
     with serving(judge) as strict:
-        endpoints = {"doc": {"base_url": server.url, "model": "m"}, "strict": {"base_url": strict.url, "model": "judge"}}
+        endpoints = {
+            "doc": {"base_url": server.url, "model": "m"},
+            "strict": {"base_url": strict.url, "model": "judge"},
+        }
         run = api.evaluate(
             "random doctor", cases="clinic:xs", out=tmp_path / "run", quiet=True, conclude="endpoint:doc", endpoints=endpoints,
             roles={"judge": "endpoint:strict"}, evaluation={"cases": 6, "anchors": False},
@@ -260,9 +318,14 @@ def test_another_model_concludes_and_judges(server: Server, tmp_path: Path) -> N
     assert asked_of_judge
 
 
-def test_a_judge_that_fails_is_a_failed_episode_with_a_reason(server: Server, tmp_path: Path) -> None:
+def test_a_judge_that_fails_is_a_failed_episode_with_a_reason(
+    server: Server, tmp_path: Path
+) -> None:
     with serving(lambda body: "I would rather not say.") as vague:
-        endpoints = {"doc": {"base_url": server.url, "model": "m"}, "vague": {"base_url": vague.url, "model": "judge"}}
+        endpoints = {
+            "doc": {"base_url": server.url, "model": "m"},
+            "vague": {"base_url": vague.url, "model": "judge"},
+        }
         run = api.evaluate(
             "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, endpoints=endpoints, max_failed=1,
             roles={"judge": "endpoint:vague"}, evaluation={"cases": 4, "anchors": False},
@@ -273,7 +336,9 @@ def test_a_judge_that_fails_is_a_failed_episode_with_a_reason(server: Server, tm
     assert run.summary["doctors"]["doc"]["accuracy"]["mean"] is None
 
 
-def test_a_hopeless_request_is_told_before_anything_is_written(server: Server, tmp_path: Path) -> None:
+def test_a_hopeless_request_is_told_before_anything_is_written(
+    server: Server, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     for given, said in (
         ({"roles": {"jugde": "exact"}}, "Did you mean 'judge'"),
@@ -305,7 +370,12 @@ def test_every_judge_of_a_panel_is_taken_from_the_users_file(
 ) -> None:
     with serving(lambda body: '{"reason": "by its name", "grade": "wrong"}') as strict:
         endpoint = {"base_url": strict.url, "model": "judge"}
-        named = {"doc": {"base_url": server.url, "model": "m"}, "one": endpoint, "two": endpoint, "unused": endpoint}
+        named = {
+            "doc": {"base_url": server.url, "model": "m"},
+            "one": endpoint,
+            "two": endpoint,
+            "unused": endpoint,
+        }
         OmegaConf.save(OmegaConf.create({"endpoints": named}), tmp_path / "workup.yaml")
         monkeypatch.chdir(tmp_path)
         run = api.evaluate(
@@ -320,7 +390,9 @@ def test_the_exact_judge_sits_in_a_panel(server: Server, tmp_path: Path) -> None
     """Beside one that says yes to all and one that says no to all, it decides."""
 
     def judge(body: dict[str, Any]) -> str:
-        return json.dumps({"reason": "as ever", "grade": "same" if body["model"] == "yes" else "wrong"})
+        return json.dumps(
+            {"reason": "as ever", "grade": "same" if body["model"] == "yes" else "wrong"}
+        )
 
     with serving(judge) as both:
         judges = {name: {"base_url": both.url, "model": name} for name in ("yes", "no")}
@@ -331,14 +403,21 @@ def test_the_exact_judge_sits_in_a_panel(server: Server, tmp_path: Path) -> None
         )  # fmt: skip
         assert {body["model"] for body in both.asked} == {"yes", "no"}
     truths = {case.id: case.truth.diagnosis for case in CASES.test}
-    found = {(r.correct, r.episode.answer[0] == truths[r.episode.case.id]) for r in run.episodes(phase="eval")}
+    found = {
+        (r.correct, r.episode.answer[0] == truths[r.episode.case.id])
+        for r in run.episodes(phase="eval")
+    }
     assert found == {(True, True), (False, False)}
 
 
 def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
     def questioner(body: dict[str, Any]) -> str:
         said = [message for message in body["messages"] if message["role"] == "assistant"]
-        return "question: do you have a fever?" if len(said) < 2 else f"answer: it is this [answer: {CASES.diagnoses[0]}]"
+        return (
+            "question: do you have a fever?"
+            if len(said) < 2
+            else f"answer: it is this [answer: {CASES.diagnoses[0]}]"
+        )
 
     with serving(questioner) as server:
         run = evaluate(server, tmp_path / "run", environment="questioning")
@@ -350,12 +429,16 @@ def test_questioning_is_played_the_same_way(tmp_path: Path) -> None:
 
 def test_a_library_is_searched_the_same_way(tmp_path: Path) -> None:
     said = ("<search>lipase</search>", "<refine>pancreatitis</refine><diagnosis>Flu</diagnosis>")
-    with serving(lambda body: said[any(message["role"] == "assistant" for message in body["messages"])]) as server:
+    with serving(
+        lambda body: said[any(message["role"] == "assistant" for message in body["messages"])]
+    ) as server:
         own = {"environment": "library", "index": str(index_folder())}
         run = evaluate(server, tmp_path / "run", evaluation={"cases": 4, "anchors": False}, **own)
     records = list(run.episodes(phase="eval"))
     assert len(records) == 4
-    assert all(record.episode.turns[0].observation.evidence == ("pancreatitis",) for record in records)
+    assert all(
+        record.episode.turns[0].observation.evidence == ("pancreatitis",) for record in records
+    )
 
 
 def test_text_ends_at_the_first_stop_string() -> None:
@@ -364,7 +447,9 @@ def test_text_ends_at_the_first_stop_string() -> None:
     assert completion("x").status_code == 200
 
 
-def test_restricted_cases_go_to_trusted_endpoints_alone_and_stay_out_of_reports(tmp_path: Path) -> None:
+def test_restricted_cases_go_to_trusted_endpoints_alone_and_stay_out_of_reports(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "cases.jsonl"
     lines = [line_of(CASES.test[index], (), restricted=True) for index in range(12)]
     file.write_text("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,6 @@
-"""Searching for episodes worth learning from: what is kept, where it lies, and what a kill leaves of it."""
+"""Searching for episodes worth learning from: what is kept, where it lies, and what a kill leaves
+of it.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,12 @@ async def right(episode: Episode) -> Score:
     return Score.at_end(episode, float(episode.answer == ("Pneumonia",)))
 
 
-def explore(explorer: Any, doctor: Script, value: Any = right, environment: Questioning = ENVIRONMENT) -> Found:
-    found: Found = asyncio.run(explorer(CASE, environment, doctor, value, Sampling(environment.stop, key=5)))
+def explore(
+    explorer: Any, doctor: Script, value: Any = right, environment: Questioning = ENVIRONMENT
+) -> Found:
+    found: Found = asyncio.run(
+        explorer(CASE, environment, doctor, value, Sampling(environment.stop, key=5))
+    )
     return found
 
 
@@ -119,7 +125,10 @@ Trials = st.lists(st.tuples(st.booleans(), st.integers(-2, 2)), max_size=8)
 
 def trials(drawn: Sequence[tuple[bool, int]]) -> list[Trial]:
     episode = Episode(CASE, (), (), Ending.OUT_OF_TURNS)
-    return [Trial(episode, Score((float(total),), {"number": float(k)}), correct) for k, (correct, total) in enumerate(drawn)]
+    return [
+        Trial(episode, Score((float(total),), {"number": float(k)}), correct)
+        for k, (correct, total) in enumerate(drawn)
+    ]
 
 
 @given(Trials)
@@ -132,7 +141,9 @@ def test_what_is_kept(drawn: list[tuple[bool, int]]) -> None:
     assert best(made).chosen == tuple(followed)
     assert best(made).rejected == ()
     both = best_and_worst(made)
-    assert (list(both.chosen), list(both.rejected)) == ((followed, avoided) if right and wrong else ([], []))
+    assert (list(both.chosen), list(both.rejected)) == (
+        (followed, avoided) if right and wrong else ([], [])
+    )
 
 
 # --- the stage ---
@@ -150,7 +161,10 @@ def test_every_case_is_searched_once_and_never_more_than_there_are() -> None:
         assert stage.total == len({case.id for case in stage.cases}) == expected
         steps = [stage.step(number) for number in range(1, stage.steps + 1)]
         assert [case for step in steps for case in step] == stage.cases
-        assert [stage.before(number) for number in range(1, stage.steps + 2)] == [*[0, 3, expected][: stage.steps], expected]
+        assert [stage.before(number) for number in range(1, stage.steps + 2)] == [
+            *[0, 3, expected][: stage.steps],
+            expected,
+        ]
 
 
 def test_a_case_that_came_to_nothing_is_recorded_with_its_reason(tmp_path: Path) -> None:
@@ -180,13 +194,24 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return api.train("searching_method:method", out=tmp_path_factory.mktemp("run") / "run", reward={"cases": 20}, **TINY)
+    return api.train(
+        "searching_method:method",
+        out=tmp_path_factory.mktemp("run") / "run",
+        reward={"cases": 20},
+        **TINY,
+    )
 
 
 def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
     stages = ["warm start"] * 80 + ["search"] * 3 + ["sft"] + ["pairs"] * 3 + ["dpo"] + ["grpo"] * 2
     assert [line["stage"] for line in everything.metrics()] == stages
-    assert list(everything.summary["doctors"]) == ["untrained", "warm start", "sft", "dpo", "trained"]
+    assert list(everything.summary["doctors"]) == [
+        "untrained",
+        "warm start",
+        "sft",
+        "dpo",
+        "trained",
+    ]
     for line in everything.metrics():
         if line["stage"] in {"search", "pairs"}:
             assert line["calls"] >= line["trials"] >= 1
@@ -195,24 +220,34 @@ def test_every_kind_of_stage_in_one_run(everything: Run) -> None:
 
 @pytest.mark.parametrize("stage", ["search", "pairs"])
 def test_what_was_kept_lies_in_the_run(everything: Run, stage: str) -> None:
-    first, chosen, rejected = (list(everything.episodes(phase=p, stage=stage)) for p in ("search", "chosen", "rejected"))
+    first, chosen, rejected = (
+        list(everything.episodes(phase=p, stage=stage)) for p in ("search", "chosen", "rejected")
+    )
     source = open_source("clinic:xs", split=0)
     order = Order(len(source.train), 0)
-    assert {r.episode.case.id for r in first} == {source.train[order[place]].id for place in range(20)}
+    assert {r.episode.case.id for r in first} == {
+        source.train[order[place]].id for place in range(20)
+    }
     assert len(first) == 20
     assert 0 < len(chosen) == sum(r.measures["kept"] or 0 for r in first) < 20
     assert all(r.correct and r.score and r.score.total == 1 for r in chosen)
     assert all(r.correct is False and r.score and r.score.total < 1 for r in rejected)
     if stage == "pairs":
-        assert [(r.episode.case.id, r.sample) for r in rejected] == [(r.episode.case.id, r.sample) for r in chosen]
-        made = [(spoken(a.episode), spoken(b.episode)) for a, b in zip(chosen, rejected, strict=True)]
+        assert [(r.episode.case.id, r.sample) for r in rejected] == [
+            (r.episode.case.id, r.sample) for r in chosen
+        ]
+        made = [
+            (spoken(a.episode), spoken(b.episode)) for a, b in zip(chosen, rejected, strict=True)
+        ]
         assert pairs(everything, stage) == made
     assert kept(everything, stage) == [imitated(r.episode) for r in chosen]
 
 
 def test_what_was_kept_is_exported(everything: Run, tmp_path: Path) -> None:
     count = everything.export_parquet(tmp_path / "episodes.parquet")
-    phases = parquet.read_table(tmp_path / "episodes.parquet", columns=["phase"])["phase"].to_pylist()
+    phases = parquet.read_table(tmp_path / "episodes.parquet", columns=["phase"])[
+        "phase"
+    ].to_pylist()
     assert len(phases) == count
     assert {phase: phases.count(phase) for phase in ("search", "chosen")} == {
         phase: len(everything.episodes(phase=phase)) for phase in ("search", "chosen")
@@ -232,7 +267,10 @@ def test_baselines_train_end_to_end(name: str, tmp_path: Path) -> None:
 
 def test_nothing_kept_is_told_in_one_line(tmp_path: Path) -> None:
     small = {**TINY, "sft": {"steps": 0}}
-    with pytest.raises(UserError, match="stage 'best of n' kept no episode: not one answer was right; search more cases"):
+    with pytest.raises(
+        UserError,
+        match="stage 'best of n' kept no episode: not one answer was right; search more cases",
+    ):
         api.train("sft", out=tmp_path / "run", reward={"cases": 2}, **small)
 
 
@@ -272,7 +310,8 @@ def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(torch.equal(value, expected.weights[name]) for name, value in found.weights.items())
     assert len(found.episodes) == len(expected.episodes)
     for ours, theirs in zip(found.episodes, expected.episodes, strict=True):
-        # The cases of one step were searched in two sessions: beside fewer others, which may round differently.
+        # The cases of one step were searched in two sessions: beside fewer others, which may round
+        # differently.
         searched = ours[0][0] in {"search", "chosen", "rejected"}
         assert blank(ours[1]) == blank(theirs[1]) if searched else ours[1] == theirs[1]
         assert logprobs(ours[1]) == pytest.approx(logprobs(theirs[1]), abs=1e-4)
@@ -285,5 +324,7 @@ def logprobs(episode: Episode) -> list[float]:
 
 def blank(episode: Episode) -> Episode:
     """The episode without its log-probabilities."""
-    said = [replace(turn, completion=replace(turn.completion, logprobs=())) for turn in episode.turns]
+    said = [
+        replace(turn, completion=replace(turn.completion, logprobs=())) for turn in episode.turns
+    ]
     return replace(episode, turns=tuple(said))

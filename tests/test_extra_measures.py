@@ -42,8 +42,17 @@ def case(diagnosis: str, *codes: str, **rest: Any) -> Case:
 
 
 def ended(case: Case, answer: str | None, *turns: Turn) -> Episode:
-    last = [] if answer is None else [Turn((), Completion(answer), Action("diagnose", (answer,)), Observation(done=True))]
-    return Episode(case, (Message("user", "A patient."),), (*turns, *last), Ending.DIAGNOSED if last else Ending.OUT_OF_TURNS)
+    last = (
+        []
+        if answer is None
+        else [Turn((), Completion(answer), Action("diagnose", (answer,)), Observation(done=True))]
+    )
+    return Episode(
+        case,
+        (Message("user", "A patient."),),
+        (*turns, *last),
+        Ending.DIAGNOSED if last else Ending.OUT_OF_TURNS,
+    )
 
 
 def taken(spec: str, episode: Episode, correct: bool) -> dict[str, float | None]:
@@ -54,7 +63,11 @@ def taken(spec: str, episode: Episode, correct: bool) -> dict[str, float | None]
 @pytest.mark.parametrize(
     ("answer", "correct", "expected"),
     [
-        ("asthma, mild intermittent (J45.2)", False, (0.6, 0.3, 0.0)),  # J45.3 is a sibling: two steps
+        (
+            "asthma, mild intermittent (J45.2)",
+            False,
+            (0.6, 0.3, 0.0),
+        ),  # J45.3 is a sibling: two steps
         ("J45.3", True, (1.0, 1.0, 0.0)),
         ("in words that nothing maps, yet right", True, (1.0, 1.0, 0.0)),  # EM = 1 implies KG = 1
         ("in words that nothing maps", False, (0.0, 0.0, 1.0)),
@@ -92,7 +105,9 @@ def test_kg_with_names_of_a_file(tmp_path: Path) -> None:
         open_measures([f"kg:names={tmp_path / 'nothing.csv'}"], [])
 
 
-@pytest.mark.parametrize("answer", ["not mild intermittent asthma", "J45.2?", "J45.2 or cholera", "asthma was ruled out"])
+@pytest.mark.parametrize(
+    "answer", ["not mild intermittent asthma", "J45.2?", "J45.2 or cholera", "asthma was ruled out"]
+)
 def test_kg_of_what_is_not_asserted_is_nothing(answer: str) -> None:
     found = taken("kg", ended(case("Mild persistent asthma", "J45.3"), answer), False)
     assert (found["kg"], found["unmapped"]) == (0.0, 1.0)
@@ -111,15 +126,24 @@ LIBRARY = open_environment("library", open_source("clinic:xs"), 4)
 
 def search(*texts: tuple[str, str]) -> Turn:
     assert isinstance(LIBRARY, Library)
-    shown = LIBRARY.show([Passage(str(number), text, title) for number, (title, text) in enumerate(texts)])
-    return Turn((), Completion("<search>x</search>"), Action("search", ("x",)), Observation((Message("user", shown),)))
+    shown = LIBRARY.show(
+        [Passage(str(number), text, title) for number, (title, text) in enumerate(texts)]
+    )
+    return Turn(
+        (),
+        Completion("<search>x</search>"),
+        Action("search", ("x",)),
+        Observation((Message("user", shown),)),
+    )
 
 
 def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
     hepatitis = case("Hepatitis A", aliases=("infectious hepatitis",))
     one = search(("Liver", "Viral hepatitis"), ("", "A vaccine\nexists [2] too"))
     assert documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too"]
-    assert doc_hit(ended(hepatitis, None, one)) == 0.0, "a name must not begin in one document and end in the next"
+    assert doc_hit(ended(hepatitis, None, one)) == 0.0, (
+        "a name must not begin in one document and end in the next"
+    )
     assert doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres")))) == 1.0
     assert doc_hit(ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis.")))) == 1.0
     assert doc_hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
@@ -132,15 +156,23 @@ def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
 def test_action_level_accuracy() -> None:
     environment = questioning(handmade.SOURCE, 4)
     clear, unclear = (
-        replace(handmade.CASES[0], truth=replace(handmade.CASES[0].truth, extra={"ambiguous": ambiguous}))
+        replace(
+            handmade.CASES[0],
+            truth=replace(handmade.CASES[0].truth, extra={"ambiguous": ambiguous}),
+        )
         for ambiguous in (False, True)
     )
     asks = Script("question: Which one do you mean? [end]", "answer: so [answer: Flu] [end]")
-    answers, mumbles = Script("answer: so [answer: Flu] [end]"), Script("hm", "answer: so [answer: Flu] [end]")
+    answers, mumbles = (
+        Script("answer: so [answer: Flu] [end]"),
+        Script("hm", "answer: so [answer: Flu] [end]"),
+    )
     expected = {(asks, False): 0.0, (asks, True): 1.0, (answers, False): 1.0, (answers, True): 0.0}
     expected |= {(mumbles, False): 0.0, (mumbles, True): 0.0}
     for (doctor, ambiguous), value in expected.items():
-        found = taken("actions", handmade.play(doctor, environment, unclear if ambiguous else clear), True)
+        found = taken(
+            "actions", handmade.play(doctor, environment, unclear if ambiguous else clear), True
+        )
         assert found["action"] == value
         assert found["action_ambiguous" if ambiguous else "action_non_ambiguous"] == value
         assert found["action_non_ambiguous" if ambiguous else "action_ambiguous"] is None
@@ -166,7 +198,9 @@ def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
 
     measure = Embedding(embed)
     flu = case("flu")
-    found = [measure.score(answer, flu) for answer in ("flu", "grippe", "cold", "anti-flu", "", "grippe")]
+    found = [
+        measure.score(answer, flu) for answer in ("flu", "grippe", "cold", "anti-flu", "", "grippe")
+    ]
     assert found == pytest.approx([1.0, 0.8, 0.0, 0.0, 0.0, 0.8])
     assert measure.score("grippe", case("flu", aliases=("influenza",))) == pytest.approx(0.96)
     assert sorted(asked) == sorted(vectors)
@@ -193,31 +227,48 @@ def test_text_measures() -> None:
 def ward(tmp_path: Path) -> str:
     """Five cases of one name that no dictionary knows, in a file."""
     file = tmp_path / "cases.jsonl"
-    made = [replace(handmade.CASES[0], id=f"c{k}", truth=Truth("Crohn disease", codes=("K50.9",))) for k in range(20)]
+    made = [
+        replace(handmade.CASES[0], id=f"c{k}", truth=Truth("Crohn disease", codes=("K50.9",)))
+        for k in range(20)
+    ]
     file.write_text("".join(line_of(one).strip() + "\n" for one in made))
     return f"jsonl:{file}"
 
 
 def evaluate(url: str, cases: str, out: Path) -> Run:
-    endpoints = {name: {"base_url": url, "model": name, "retries": 0} for name in ("doctor", "coder")}
+    endpoints = {
+        name: {"base_url": url, "model": name, "retries": 0} for name in ("doctor", "coder")
+    }
     return api.evaluate(
         "endpoint:doctor", cases=cases, out=out, endpoints=endpoints, quiet=True, roles={"coder": "endpoint:coder"},
         evaluation={"cases": 5, "measures": ["kg", "rouge"]}, max_failed=1.0,
     )  # fmt: skip
 
 
-def test_an_evaluation_takes_them_and_a_coder_helps(ward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_takes_them_and_a_coder_helps(
+    ward: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
 
     def answer(body: dict[str, Any]) -> str:
-        return "<diagnose>zzqx's bowel</diagnose>" if body["model"] == "doctor" else json.dumps({"code": "K50.8"})
+        return (
+            "<diagnose>zzqx's bowel</diagnose>"
+            if body["model"] == "doctor"
+            else json.dumps({"code": "K50.8"})
+        )
 
     with serving(answer) as server:
         run = evaluate(server.url, ward, tmp_path / "run")
         assert sum(body["model"] == "coder" for body in server.asked) == 1
-    assert {call["role"]: call["calls"] for call in run.summary["calls"]}["coder"] == 1, "booked under its own name"
+    assert {call["role"]: call["calls"] for call in run.summary["calls"]}["coder"] == 1, (
+        "booked under its own name"
+    )
     found = run.summary["doctors"]["doctor"]
-    assert (found["accuracy"]["mean"], found["kg"]["mean"], found["unmapped"]["mean"]) == (0.0, pytest.approx(0.6), 0.0)
+    assert (found["accuracy"]["mean"], found["kg"]["mean"], found["unmapped"]["mean"]) == (
+        0.0,
+        pytest.approx(0.6),
+        0.0,
+    )
     assert found["em_kg"]["mean"] == pytest.approx(0.3)
     assert {"KG", "ROUGE-L"} <= set(run.report.read_text().replace("<", ">").split(">"))
 
@@ -228,14 +279,21 @@ def test_a_measure_that_cannot_be_taken_fails_its_episode_alone(
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
 
     def answer(body: dict[str, Any]) -> Any:
-        return "<diagnose>zzqx's bowel</diagnose>" if body["model"] == "doctor" else fault(400, "no codes today")
+        return (
+            "<diagnose>zzqx's bowel</diagnose>"
+            if body["model"] == "doctor"
+            else fault(400, "no codes today")
+        )
 
     with serving(answer) as server:
         run = evaluate(server.url, ward, tmp_path / "run")
     records = list(run.episodes(phase="eval"))
     assert {record.episode.ending for record in records} == {Ending.FAILED}
     assert all(record.episode.reason.startswith("measure: ") for record in records)
-    assert "kg" not in run.summary["doctors"]["doctor"] or run.summary["doctors"]["doctor"]["kg"]["n"] == 0
+    assert (
+        "kg" not in run.summary["doctors"]["doctor"]
+        or run.summary["doctors"]["doctor"]["kg"]["n"] == 0
+    )
 
 
 def test_the_audit_of_names(tmp_path: Path) -> None:
@@ -253,19 +311,30 @@ def test_the_audit_of_names(tmp_path: Path) -> None:
     file.write_text("\n".join(rows) + "\n")
     found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code"])
     assert found.exit_code == 0, found.output
-    lines = [line.removeprefix("  by ").split() for line in found.output.splitlines() if line.strip()]
+    lines = [
+        line.removeprefix("  by ").split() for line in found.output.splitlines() if line.strip()
+    ]
     cells = {first: rest for first, *rest in lines}
     assert (cells["dictionary"][0], cells["unmapped"][0], cells["all"][0]) == ("2", "1", "3")
     assert cells["all"][1] == ".33"
-    assert "1 of 3 names are in the right category (0.333); 1 are not found as they stand" in found.output
+    assert (
+        "1 of 3 names are in the right category (0.333); 1 are not found as they stand"
+        in found.output
+    )
     more = tmp_path / "more.csv"
     more.write_text("zzqx,A00\n")
-    found = CliRunner().invoke(app, ["names", str(file), "--columns", "name,code", "--by", "id", "--names", str(more)])
+    found = CliRunner().invoke(
+        app, ["names", str(file), "--columns", "name,code", "--by", "id", "--names", str(more)]
+    )
     assert "2 of 3 names are in the right category (0.667); 0 are not found" in found.output
-    assert ["3", "1", ".00", ".00", ".00"] in [re.sub(r"\[[^]]*\]", "", line).split() for line in found.output.splitlines()]
+    assert ["3", "1", ".00", ".00", ".00"] in [
+        re.sub(r"\[[^]]*\]", "", line).split() for line in found.output.splitlines()
+    ]
     assert "2 rows have no code" in found.output
     with pytest.raises(UserError, match="columns must name two"):
-        CliRunner().invoke(app, ["names", str(file), "--columns", "name,cod"], catch_exceptions=False)
+        CliRunner().invoke(
+            app, ["names", str(file), "--columns", "name,cod"], catch_exceptions=False
+        )
     file.write_text("asthma\n")
     with pytest.raises(UserError, match="line 1"):
         CliRunner().invoke(app, ["names", str(file)], catch_exceptions=False)

@@ -1,4 +1,6 @@
-"""An endpoint that means ill: what it sends beyond what was asked for is not read, and no key comes back."""
+"""An endpoint that means ill: what it sends beyond what was asked for is not read, and no key comes
+back.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 def endpoint(url: str, **settings: Any) -> Endpoint:
-    return Endpoint(EndpointSettings(base_url=url, model="m", **{"backoff": 0.01, "retries": 0, **settings}))
+    return Endpoint(
+        EndpointSettings(base_url=url, model="m", **{"backoff": 0.01, "retries": 0, **settings})
+    )
 
 
 def request(**more: Any) -> Request:
@@ -108,7 +112,9 @@ def chat(text: str | None, **more: Any) -> Response:
     """A whole answer, with what is `more` in its message and `usage` beside."""
     usage = more.pop("usage", {"prompt_tokens": 7, "completion_tokens": 3})
     choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": text, **more}}
-    return Response(json.dumps({"choices": [choice], "usage": usage}), content_type="application/json")
+    return Response(
+        json.dumps({"choices": [choice], "usage": usage}), content_type="application/json"
+    )
 
 
 def test_an_answer_much_longer_than_asked_for_is_none() -> None:
@@ -125,7 +131,9 @@ def test_an_answer_much_longer_than_asked_for_is_none() -> None:
 
 
 def test_thoughts_beside_a_short_answer_are_no_flood() -> None:
-    """Some servers send thoughts that the limit does not count: 32,000 tokens of them, each character escaped."""
+    """Some servers send thoughts that the limit does not count: 32,000 tokens of them, each
+    character escaped.
+    """
     with serving(lambda body: chat("gout", reasoning_content="病" * 100_000)) as server:
         assert ask(endpoint(server.url), request(max_tokens=5)).text == "gout"
 
@@ -135,12 +143,16 @@ COUNTS = [2**63, 10**30, -1, 1.5, "12", True, None, [1], 10**9 + 1]
 
 @pytest.mark.parametrize("count", COUNTS, ids=repr)
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", None])
-def test_a_count_that_is_none_is_unknown_and_said(count: Any, name: str | None, tmp_path: Path) -> None:
+def test_a_count_that_is_none_is_unknown_and_said(
+    count: Any, name: str | None, tmp_path: Path
+) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 3, name: count} if name else count
     with serving(lambda body: chat("yes", usage=usage)) as server:
         model = endpoint(server.url)
         replies = Replies(tmp_path / FILE)
-        reply = ask(Cached(model, Account(replies, "run"), Price(output=1.0)), request(max_tokens=1000))
+        reply = ask(
+            Cached(model, Account(replies, "run"), Price(output=1.0)), request(max_tokens=1000)
+        )
         (cost,) = replies.costs("run")
         replies.close()
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("yes", 0, 0)
@@ -234,7 +246,10 @@ def test_what_is_no_key_stays(before: str, after: str) -> None:
     text = f"{before} EMPTY {after}"
     if not tells(text):
         assert keys.without_keys(text) == text
-    assert keys.without_keys(f"{before}{KEY}{after}") in (f"{before}…{after}", keys.without_keys(before + "…" + after))
+    assert keys.without_keys(f"{before}{KEY}{after}") in (
+        f"{before}…{after}",
+        keys.without_keys(before + "…" + after),
+    )
 
 
 @pytest.mark.parametrize("unit", ["\\", "s", "%7", "&#0", "&#x0", "sk-", KEY[:-1], "\\u00"])

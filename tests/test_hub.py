@@ -29,7 +29,14 @@ from workup.models import hub
 from workup.models.tiny import TinySettings, build
 
 COMMIT = "0123456789" * 4
-EVALUATE = ("--cases", "clinic:xs", "evaluation.cases=2", "evaluation.anchors=false", "--out", "run")
+EVALUATE = (
+    "--cases",
+    "clinic:xs",
+    "evaluation.cases=2",
+    "evaluation.anchors=false",
+    "--out",
+    "run",
+)
 
 
 @dataclass
@@ -102,7 +109,15 @@ def refusing() -> Hub:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for commands, with an empty cache of the hub and no proxy in between."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "HF_HUB_OFFLINE"):
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "HF_HUB_OFFLINE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -134,14 +149,22 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_told_in_one_line(
 @pytest.mark.parametrize(
     ("server", "said"),
     [
-        (answering(404, X_Error_Code="RepoNotFound"), r"not on http://127.0.0.1:\d+ \(a private one needs"),
-        (answering(401, X_Error_Code="RepoNotFound"), r"not on http://127.0.0.1:\d+ \(a private one needs"),
+        (
+            answering(404, X_Error_Code="RepoNotFound"),
+            r"not on http://127.0.0.1:\d+ \(a private one needs",
+        ),
+        (
+            answering(401, X_Error_Code="RepoNotFound"),
+            r"not on http://127.0.0.1:\d+ \(a private one needs",
+        ),
         (answering(403, X_Error_Code="GatedRepo"), r"accept their terms on the hub"),
         (answering(503), r"asking http.* failed \(.*503"),
         (answering(429), r"asking http.* failed \(.*429"),
     ],
 )
-def test_what_the_hub_says_is_told(server: Iterator[Hub], said: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hub_says_is_told(
+    server: Iterator[Hub], said: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with server as opened:  # type: ignore[attr-defined]
         monkeypatch.setenv("HF_ENDPOINT", opened.url)
         line = told("evaluate", "some/model", *EVALUATE, cwd=home)
@@ -167,7 +190,9 @@ def test_a_path_never_goes_to_the_hub(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_use_of_a_path_reaches_the_hub(use: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_use_of_a_path_reaches_the_hub(
+    use: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with hanging_up() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         assert "there is no such folder" in told(*USES[use]("./model"), cwd=home)
@@ -187,7 +212,9 @@ def kept(home: Path) -> Path:
     return repository / "snapshots" / COMMIT
 
 
-def test_weights_in_the_cache_need_no_hub(home: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_in_the_cache_need_no_hub(
+    home: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with hanging_up() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         done = workup("evaluate", "some/model", *EVALUATE, "max_tokens=8", cwd=home)
@@ -204,35 +231,55 @@ def test_weights_in_the_cache_need_no_hub(home: Path, kept: Path, monkeypatch: p
 def test_a_model_from_the_cache_is_known_by_its_commit(home: Path, kept: Path) -> None:
     code = "from workup.models.chat import LocalChat; print(LocalChat.load('some/model').name)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, env=environment(home), capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == [f"some/model@{COMMIT}"]
 
 
 def test_near_names_are_offered(tmp_path: Path) -> None:
     (tmp_path / "craft-clinic-s").mkdir()
-    with pytest.raises(UserError, match=r"there is no such folder\. Did you mean '.*/craft-clinic-s'\?"):
+    with pytest.raises(
+        UserError, match=r"there is no such folder\. Did you mean '.*/craft-clinic-s'\?"
+    ):
         hub.weights(str(tmp_path / "craft-clinc-s"))
 
 
 def test_hub_ids_are_no_paths() -> None:
-    for name in ("gpt2", "Qwen/Qwen2.5-1.5B-Instruct", "openai/whisper-tiny.en", "a/b.c", "x_y/z-1"):
+    for name in (
+        "gpt2",
+        "Qwen/Qwen2.5-1.5B-Instruct",
+        "openai/whisper-tiny.en",
+        "a/b.c",
+        "x_y/z-1",
+    ):
         assert not hub.is_path(name)
         assert hub.ID.fullmatch(name)
 
 
 @given(st.from_regex(hub.ID, fullmatch=True))
 def test_a_hub_id_becomes_a_path_by_what_is_put_before_it(name: str) -> None:
-    assert all(hub.is_path(f"{before}{name}") for before in ("./", "../", "~/", "/", "runs/", "a/b/"))
+    assert all(
+        hub.is_path(f"{before}{name}") for before in ("./", "../", "~/", "/", "runs/", "a/b/")
+    )
 
 
 def test_checking_names_loads_no_torch(home: Path) -> None:
     code = (
-        "import sys; from workup import cli; sys.argv = ['workup', 'evaluate', './none', '--cases', 'clinic:xs']\n"
-        "try: cli.main()\n"
-        "finally: print(sorted({'torch', 'transformers'} & sys.modules.keys()))"
+        "import sys; from workup import cli; sys.argv = ['workup', 'evaluate', './none', "
+        "'--cases', 'clinic:xs']\ntry: cli.main()\nfinally: print(sorted({'torch', "
+        "'transformers'} & sys.modules.keys()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, env=environment(home), capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (2, "[]")

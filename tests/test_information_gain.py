@@ -1,4 +1,6 @@
-"""C-MIG's arithmetic against its own examples, its exploits, and its scorer against one prompt at a time."""
+"""C-MIG's arithmetic against its own examples, its exploits, and its scorer against one prompt at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_the_literal_formula(rounds: list[float], w: float, alpha: float) -> Non
     Δ = [0.0] + [rounds[k] - rounds[k - 1] for k in range(1, N + 1)]
     expected = 0.0
     if N >= 2 and Δ[1] > 0:
-        expected = w / N * sum(max(math.tanh(alpha * (Δ[k] - Δ[k - 1])), 0.0) for k in range(2, N + 1))
+        expected = (
+            w / N * sum(max(math.tanh(alpha * (Δ[k] - Δ[k - 1])), 0.0) for k in range(2, N + 1))
+        )
     found = document_rewards(rounds, w_d=w, alpha_d=alpha)
     assert sum(found) == pytest.approx(expected, abs=1e-12)
     assert len(found) == N
@@ -57,7 +61,9 @@ def test_the_paper_s_rule_can_be_exploited() -> None:
 
 def test_first_differences_pay_progress_and_signed_ones_close_the_hole() -> None:
     assert sum(document_rewards(STEADY, order=1)) == pytest.approx(2 / 3 * math.tanh(1))
-    assert sum(document_rewards(RECOVERING, order=1)) == pytest.approx(math.tanh(2) / 3), "still pays to harm first"
+    assert sum(document_rewards(RECOVERING, order=1)) == pytest.approx(math.tanh(2) / 3), (
+        "still pays to harm first"
+    )
     assert sum(document_rewards(RECOVERING, order=1, half_positive=False)) == pytest.approx(0)
     assert sum(document_rewards(STEADY, order=1, half_positive=False)) > 0.5
 
@@ -70,7 +76,9 @@ def test_the_gate() -> None:
 
 
 @given(GAINS, st.data())
-def test_any_split_over_processes_gives_the_same_rewards(everyone: list[float | None], data: st.DataObject) -> None:
+def test_any_split_over_processes_gives_the_same_rewards(
+    everyone: list[float | None], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(everyone)), max_size=3)))
     shares = [everyone[a:b] for a, b in zip([0, *cuts], [*cuts, len(everyone)], strict=True)]
     sent: list[float] = []
@@ -88,17 +96,23 @@ def test_any_split_over_processes_gives_the_same_rewards(everyone: list[float | 
 
 
 @given(GAINS)
-def test_refinements_at_or_above_the_median_of_the_positive_ones_are_paid(everyone: list[float | None]) -> None:
+def test_refinements_at_or_above_the_median_of_the_positive_ones_are_paid(
+    everyone: list[float | None],
+) -> None:
     found = refinement_rewards(everyone, alone, w_r=0.3)
     positive = [gain for gain in everyone if gain is not None and gain > 0]
     for gain, reward in zip(everyone, found, strict=True):
-        assert reward == (0.3 if gain is not None and gain > 0 and gain >= np.median(positive) else 0.0)
+        assert reward == (
+            0.3 if gain is not None and gain > 0 and gain >= np.median(positive) else 0.0
+        )
 
 
 @given(ROUNDS)
 def test_gains_in_probability_add_up(rounds: list[float]) -> None:
     found = probability_gains(rounds)
-    assert list(accumulate(found, initial=math.exp(rounds[0]))) == pytest.approx([math.exp(x) for x in rounds], abs=1e-12)
+    assert list(accumulate(found, initial=math.exp(rounds[0]))) == pytest.approx(
+        [math.exp(x) for x in rounds], abs=1e-12
+    )
     assert differences(rounds) == pytest.approx(np.diff(rounds), abs=1e-12)
 
 
@@ -133,7 +147,9 @@ def test_a_group_that_found_the_same_is_scored_once() -> None:
     judge = scorer()
 
     async def group() -> list[LogitP]:
-        return list(await asyncio.gather(*(logit_p(judge, PROBE, DOCUMENTS[: 1 + k % 2]) for k in range(8))))
+        return list(
+            await asyncio.gather(*(logit_p(judge, PROBE, DOCUMENTS[: 1 + k % 2]) for k in range(8)))
+        )
 
     found = asyncio.run(group())
     assert judge.work.scored == 3

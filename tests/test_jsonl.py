@@ -1,4 +1,6 @@
-"""Our own format: what is written comes back, the schema and the reader agree, every malformed file says where."""
+"""Our own format: what is written comes back, the schema and the reader agree, every malformed file
+says where.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from workup.cases.files import LINE_LIMIT
 from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, provenances, schema, write
 from workup.errors import CaseError, UserError
 
-SCHEMA = json.loads((Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8")
+)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 text = st.text(max_size=20)
@@ -27,12 +31,18 @@ name = st.text(min_size=1, max_size=12).filter(str.strip)
 names = st.lists(text, max_size=3).map(tuple)
 kinds = st.sampled_from(list(Kind))
 facts = st.lists(
-    st.builds(Fact, id=name, item=text, text=name, kind=kinds, weight=st.none() | st.integers(0, 3)),
+    st.builds(
+        Fact, id=name, item=text, text=name, kind=kinds, weight=st.none() | st.integers(0, 3)
+    ),
     max_size=5,
     unique_by=lambda fact: fact.id,
 ).map(tuple)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
     max_leaves=4,
 )
@@ -47,9 +57,13 @@ truths = st.builds(
     references=names,
     extra=values,
 )
-cases = st.builds(Case, id=name, presentation=name, truth=truths, question=text, options=names, category=text)
+cases = st.builds(
+    Case, id=name, presentation=name, truth=truths, question=text, options=names, category=text
+)
 files = st.lists(cases, min_size=1, max_size=4, unique_by=lambda case: case.id.strip())
-relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 LINE = {"id": "1", "presentation": "A man coughs.", "truth": {"diagnosis": "Flu"}}
 
@@ -66,7 +80,10 @@ def listed(path: Path) -> list[CaseError]:
 
 def file(folder: Path, *lines: object) -> Path:
     path = folder / "c.jsonl"
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), encoding="utf-8")
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -84,7 +101,12 @@ def test_what_is_written_comes_back(tmp_path: Path, made: list[Case]) -> None:
 @relaxed
 @given(files)
 def test_given_facts_come_back_too(tmp_path: Path, made: list[Case]) -> None:
-    moved = [replace(case, given=case.truth.facts[:2], truth=replace(case.truth, facts=case.truth.facts[2:])) for case in made]
+    moved = [
+        replace(
+            case, given=case.truth.facts[:2], truth=replace(case.truth, facts=case.truth.facts[2:])
+        )
+        for case in made
+    ]
     write(moved, tmp_path / "c.jsonl")
     assert list(opened(f"{tmp_path / 'c.jsonl'}#all").test) == moved
 
@@ -95,10 +117,36 @@ def test_the_shipped_schema_is_the_reader_s() -> None:
 
 
 junk = st.sampled_from(
-    [None, 1, -1, 4, 2.5, "", " ", "\u3000\n", "x", True, [], ["x"], [1], {}, {"id": "a", "text": "b"}, "test"]
+    [
+        None,
+        1,
+        -1,
+        4,
+        2.5,
+        "",
+        " ",
+        "\u3000\n",
+        "x",
+        True,
+        [],
+        ["x"],
+        [1],
+        {},
+        {"id": "a", "text": "b"},
+        "test",
+    ]
 )
 paths = st.sampled_from(
-    [("id",), ("presentation",), ("truth",), ("options",), ("given",), ("category",), ("colour",), ("restricted",)]
+    [
+        ("id",),
+        ("presentation",),
+        ("truth",),
+        ("options",),
+        ("given",),
+        ("category",),
+        ("colour",),
+        ("restricted",),
+    ]
     + [("provenance",)]
     + [("provenance", 0, key) for key in ("step", "model", "version", "date", "detail", "colour")]
     + [("truth", key) for key in ("diagnosis", "codes", "facts", "record", "extra", "colour")]
@@ -108,7 +156,9 @@ paths = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(paths, junk, st.booleans())
-def test_schema_and_reader_accept_the_same_lines(path: tuple[Any, ...], value: object, remove: bool) -> None:
+def test_schema_and_reader_accept_the_same_lines(
+    path: tuple[Any, ...], value: object, remove: bool
+) -> None:
     steps = [{"step": "facts", "model": "m", "version": "1", "date": "2026-01-02"}]
     truth = {"diagnosis": "Flu", "facts": [{"id": "f", "item": "i", "text": "t"}]}
     line: Any = json.loads(json.dumps(LINE | {"truth": truth, "provenance": steps}))
@@ -137,14 +187,26 @@ def test_schema_and_reader_accept_the_same_lines(path: tuple[Any, ...], value: o
         ([LINE, {**LINE, "id": "2", "colour": 1}], 2, "colour", "not permitted"),
         ([{"id": "1", "presentation": "x"}], 1, "truth", "required"),
         ([{**LINE, "truth": {"diagnosis": ""}}], 1, "truth.diagnosis", "is blank"),
-        ([{**LINE, "given": [{"id": "a", "text": "b", "weight": 4}]}], 1, "given.0.weight", "less than or equal to 3"),
-        ([{**LINE, "given": [{"id": "a", "text": "b", "kind": "guess"}]}], 1, "given.0.kind", "'ask'"),
+        (
+            [{**LINE, "given": [{"id": "a", "text": "b", "weight": 4}]}],
+            1,
+            "given.0.weight",
+            "less than or equal to 3",
+        ),
+        (
+            [{**LINE, "given": [{"id": "a", "text": "b", "kind": "guess"}]}],
+            1,
+            "given.0.kind",
+            "'ask'",
+        ),
         ([{**LINE, "given": [{"id": "a", "text": "b"}] * 2}], 1, None, "two facts have the id 'a'"),
         ([LINE, "", {**LINE, "id": "2"}, LINE], 4, "id", "stands in an earlier row too"),
         (['{"id": "' + "x" * LINE_LIMIT + '"}', LINE], 1, None, "longer than 1,000,000 bytes"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, lines: list[Any], number: int, field: str | None, problem: str) -> None:
+def test_a_malformed_line_is_named(
+    tmp_path: Path, lines: list[Any], number: int, field: str | None, problem: str
+) -> None:
     path = file(tmp_path, *lines)
     with pytest.raises(CaseError, match=problem) as caught:
         opened(path, strict=True)
@@ -153,13 +215,17 @@ def test_a_malformed_line_is_named(tmp_path: Path, lines: list[Any], number: int
 
 
 def test_every_problem_is_listed_and_the_reading_goes_on(tmp_path: Path) -> None:
-    path = file(tmp_path, "3", "x" * (3 * LINE_LIMIT), {**LINE, "id": 1, "options": "A"}, LINE, LINE, "{")
+    path = file(
+        tmp_path, "3", "x" * (3 * LINE_LIMIT), {**LINE, "id": 1, "options": "A"}, LINE, LINE, "{"
+    )
     found = [(problem.line, problem.field) for problem in listed(path)]
     assert found == [(1, None), (2, None), (3, "id"), (3, "options"), (5, "id"), (6, None)]
 
 
 def test_every_repetition_is_listed_in_order(tmp_path: Path) -> None:
-    assert [problem.line for problem in listed(file(tmp_path, *([LINE] * 50)))] == list(range(2, 51))
+    assert [problem.line for problem in listed(file(tmp_path, *([LINE] * 50)))] == list(
+        range(2, 51)
+    )
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
@@ -185,16 +251,26 @@ def test_windows_files_read_the_same(tmp_path: Path) -> None:
 
 
 def test_items_come_from_the_facts_or_from_the_sidecar(tmp_path: Path) -> None:
-    hidden = (Fact("a", "cough", "Coughs."), Fact("b", "x-ray", "Shadow.", Kind.IMAGING), Fact("c", "", "Is tired."))
+    hidden = (
+        Fact("a", "cough", "Coughs."),
+        Fact("b", "x-ray", "Shadow.", Kind.IMAGING),
+        Fact("c", "", "Is tired."),
+    )
     case = Case("1", "A man.", Truth("Flu", facts=hidden))
     path = tmp_path / "c.jsonl"
     write([case], path)
     named = opened(f"{path}#all")
-    assert [(item.name, item.kind) for item in named.items] == [("cough", Kind.HISTORY), ("x-ray", Kind.IMAGING)]
+    assert [(item.name, item.kind) for item in named.items] == [
+        ("cough", Kind.HISTORY),
+        ("x-ray", Kind.IMAGING),
+    ]
     assert list(named.diagnoses) == []
     assert {"cough", "x-ray", "Coughs.", "Shadow."} <= set(named.phrases)
     assert "No c.source.json" in named.notes[0]
-    items = (Item("cough", "Do you cough?", "No cough."), Item("sputum", "Sputum?", "None.", parent="cough", cost=2.0))
+    items = (
+        Item("cough", "Do you cough?", "No cough."),
+        Item("sputum", "Sputum?", "None.", parent="cough", cost=2.0),
+    )
     write([case], path, items=items, diagnoses=["Flu", "Croup"])
     told = opened(f"{path}#all")
     assert told.items == items
@@ -203,7 +279,10 @@ def test_items_come_from_the_facts_or_from_the_sidecar(tmp_path: Path) -> None:
 
 
 def test_cases_of_free_text_have_no_items_and_no_phrases(tmp_path: Path) -> None:
-    write([Case("1", "A man.", Truth("Flu", facts=(Fact("c", "", "Is tired."),)))], tmp_path / "c.jsonl")
+    write(
+        [Case("1", "A man.", Truth("Flu", facts=(Fact("c", "", "Is tired."),)))],
+        tmp_path / "c.jsonl",
+    )
     source = opened(f"{tmp_path / 'c.jsonl'}#all")
     assert not source.items
     assert not source.phrases
@@ -241,7 +320,9 @@ steps = st.builds(ProvenanceLine, step=name, model=name, version=name, date=name
 
 @relaxed
 @given(cases, st.lists(steps, max_size=2), st.booleans())
-def test_provenance_and_restriction_come_back(tmp_path: Path, case: Case, made: list[ProvenanceLine], restricted: bool) -> None:
+def test_provenance_and_restriction_come_back(
+    tmp_path: Path, case: Case, made: list[ProvenanceLine], restricted: bool
+) -> None:
     line = line_of(case, made, restricted=restricted)
     VALIDATOR.validate(json.loads(line))
     other = line_of(Case(f"{case.id}+", "x", Truth("Flu")))

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.case import Knowledge
-from workup.cases.knowledge import EXACT_FEATURES, FLOOR, Categorical, MultiLabel, TabularKnowledge, grade
+from workup.cases.knowledge import (
+    EXACT_FEATURES,
+    FLOOR,
+    Categorical,
+    MultiLabel,
+    TabularKnowledge,
+    grade,
+)
 
 NAMES = ("asthma", "gout", "measles")
 
@@ -32,7 +39,9 @@ class World:
         for table in tables:
             grown = []
             for answers, chance in partial:
-                if table.parent is not None and answers[table.parent] == normal_of(self._table(table.parent)):
+                if table.parent is not None and answers[table.parent] == normal_of(
+                    self._table(table.parent)
+                ):
                     options = [(normal_of(table), 1.0)]
                 else:
                     options = row_of(table, profile)
@@ -47,7 +56,8 @@ class World:
         return sum(
             chance
             for (profile, answers), chance in self.joint.items()
-            if evidence.items() <= dict(answers).items() and diagnosis in (None, self.profiles[profile])
+            if evidence.items() <= dict(answers).items()
+            and diagnosis in (None, self.profiles[profile])
         )
 
     def posterior(self, evidence):
@@ -57,7 +67,11 @@ class World:
     def gain(self, evidence, item):
         now, total = self.posterior(evidence), self.mass(evidence)
         left = 0.0
-        answers = {dict(answers)[item] for _, answers in self.joint} if item not in evidence else {evidence[item]}
+        answers = (
+            {dict(answers)[item] for _, answers in self.joint}
+            if item not in evidence
+            else {evidence[item]}
+        )
         for answer in answers:
             if (mass := self.mass(evidence | {item: answer})) > 0:
                 left += mass / total * entropy(self.posterior(evidence | {item: answer}))
@@ -67,7 +81,9 @@ class World:
         found = evidence | {item: answer}
         mine = self.mass(found, diagnosis) / self.mass(evidence, diagnosis)
         others = [d for d in range(len(NAMES)) if d != diagnosis]
-        return mine / (sum(self.mass(found, d) for d in others) / sum(self.mass(evidence, d) for d in others))
+        return mine / (
+            sum(self.mass(found, d) for d in others) / sum(self.mass(evidence, d) for d in others)
+        )
 
 
 def entropy(p):
@@ -92,7 +108,9 @@ def row_of(table, profile):
 
 @st.composite
 def worlds(draw):
-    """Five items: two roots, a sub-question, a multi-label sub-question and a sub-sub-question; four profiles."""
+    """Five items: two roots, a sub-question, a multi-label sub-question and a sub-sub-question;
+    four profiles.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     profiles = [0, 1, 2, 1]
 
@@ -141,13 +159,17 @@ def test_gain_equals_enumeration(data, world):
 @given(st.data(), worlds())
 def test_likelihood_ratio_equals_enumeration(data, world):
     evidence = evidences(data.draw, world, most=3)
-    possible = [dict(answers) for (_, answers) in world.joint if evidence.items() <= dict(answers).items()]
+    possible = [
+        dict(answers) for (_, answers) in world.joint if evidence.items() <= dict(answers).items()
+    ]
     findings = possible[data.draw(st.integers(0, len(possible) - 1))]
     diagnosis = data.draw(st.integers(0, 2))
     ratios = world.knowledge.likelihood_ratios(findings, NAMES[diagnosis], evidence)
     for (item, answer), ratio in zip(findings.items(), ratios, strict=True):
         assert ratio == pytest.approx(world.ratio(item, answer, diagnosis, evidence), rel=1e-3)
-        assert world.knowledge.likelihood_ratio(item, answer, NAMES[diagnosis], evidence) == pytest.approx(ratio)
+        assert world.knowledge.likelihood_ratio(
+            item, answer, NAMES[diagnosis], evidence
+        ) == pytest.approx(ratio)
 
 
 @settings(max_examples=20, deadline=None)
@@ -164,9 +186,15 @@ def test_a_positive_subanswer_says_all_that_its_parent_would(world):
 @given(worlds())
 def test_below_a_normal_answer_nothing_informs(world):
     alone = world.knowledge.posterior({"pain": ()})
-    for below in ({"where": ()}, {"where": ("leg",)}, {"worse at night": ("night:yes",), "wakes up": ("wakes",)}):
+    for below in (
+        {"where": ()},
+        {"where": ("leg",)},
+        {"worse at night": ("night:yes",), "wakes up": ("wakes",)},
+    ):
         assert world.knowledge.posterior({"pain": ()} | below) == pytest.approx(alone)
-    assert world.knowledge.gains({"pain": ()}, ["where", "worse at night", "wakes up"]) == pytest.approx([0, 0, 0])
+    assert world.knowledge.gains(
+        {"pain": ()}, ["where", "worse at night", "wakes up"]
+    ) == pytest.approx([0, 0, 0])
 
 
 def wide(features, rng, parent=None):
@@ -209,7 +237,9 @@ def test_never_seen_answers_get_the_floor_and_stay_finite():
     assert sum(never) == pytest.approx(1)
     assert 0 < never[0] < 10 * FLOOR
     assert knowledge.posterior({"fever": ("of another table",)}) == pytest.approx([0.25, 0.5, 0.25])
-    assert knowledge.likelihood_ratio("fever", ("fever",), "asthma", {}) == pytest.approx(6, rel=1e-3)
+    assert knowledge.likelihood_ratio("fever", ("fever",), "asthma", {}) == pytest.approx(
+        6, rel=1e-3
+    )
     assert np.isfinite(knowledge.likelihood_ratio("fever", ("fever",), "measles", {"fever": ()}))
     assert knowledge.gains({"fever": ()}, ["fever"]) == pytest.approx([0])
 
@@ -271,9 +301,16 @@ def test_tables_that_do_not_fit_are_refused():
 def test_it_is_a_knowledge_and_fast():
     rng = np.random.default_rng(0)
     tables = [
-        Categorical(f"item {i}", ((), (f"{i}",)), np.stack([p := rng.uniform(0.01, 0.99, 60), 1 - p], axis=1)) for i in range(160)
+        Categorical(
+            f"item {i}",
+            ((), (f"{i}",)),
+            np.stack([p := rng.uniform(0.01, 0.99, 60), 1 - p], axis=1),
+        )
+        for i in range(160)
     ]
-    knowledge: Knowledge = TabularKnowledge([f"disease {d}" for d in range(60)], np.ones(60), tables)
+    knowledge: Knowledge = TabularKnowledge(
+        [f"disease {d}" for d in range(60)], np.ones(60), tables
+    )
     evidence = {f"item {i}": () for i in range(10)}
     items = [f"item {i}" for i in range(160)]
     times = []
@@ -281,6 +318,8 @@ def test_it_is_a_knowledge_and_fast():
         start = process_time()
         knowledge.gains(evidence, items)
         times.append(process_time() - start)
-    assert min(times) < 0.01, "2 ms on a free core; ten would mean that a loop over profiles crept in"
+    assert min(times) < 0.01, (
+        "2 ms on a free core; ten would mean that a loop over profiles crept in"
+    )
     greedy = max(product(knowledge.gains(evidence, items), items))
     assert greedy[0] > 0

@@ -1,4 +1,6 @@
-"""Search, refine, diagnose: the one parse, evidence that only the library writes, and what a policy may try against both."""
+"""Search, refine, diagnose: the one parse, evidence that only the library writes, and what a policy
+may try against both.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-def ask(text: str, *, past: Sequence[Turn] = (), shelf: Library = SHELF, case: Case = CASES[0]) -> Observation:
+def ask(
+    text: str, *, past: Sequence[Turn] = (), shelf: Library = SHELF, case: Case = CASES[0]
+) -> Observation:
     return asyncio.run(shelf.answer(case, past, shelf.read(text)))
 
 
@@ -59,18 +63,34 @@ def ask(text: str, *, past: Sequence[Turn] = (), shelf: Library = SHELF, case: C
 @pytest.mark.parametrize(
     ("text", "action", "refinement"),
     [
-        ("<search>fever; a cough ;rash</search>", Action("search", ("fever", "a cough", "rash")), ""),
+        (
+            "<search>fever; a cough ;rash</search>",
+            Action("search", ("fever", "a cough", "rash")),
+            "",
+        ),
         ("<think>hm</think><search>fever</search>", Action("search", ("fever",)), ""),
         ("hm</think><search>fever</search>", Action("search", ("fever",)), ""),
-        ("<refine>Flu  fits.</refine><think>so</think><diagnosis> Flu\n</diagnosis> ", Action("diagnose", ("Flu",)), "Flu fits."),
-        ("<think>so</think><refine>a</refine><refine>b</refine><search>x；y</search>", Action("search", ("x", "y")), "a b"),
+        (
+            "<refine>Flu  fits.</refine><think>so</think><diagnosis> Flu\n</diagnosis> ",
+            Action("diagnose", ("Flu",)),
+            "Flu fits.",
+        ),
+        (
+            "<think>so</think><refine>a</refine><refine>b</refine><search>x；y</search>",
+            Action("search", ("x", "y")),
+            "a b",
+        ),
         ("Let me see. <diagnosis>Rh-; Rh+</diagnosis>", Action("diagnose", ("Rh-; Rh+",)), ""),
         ("<search>fever; fever</search>", Action("search", ("fever",)), ""),
         ("<search>a; b; c; d; e</search>", Action("search", ("a", "b", "c"), 2), ""),
         ("<search>; ;</search><diagnosis>Flu</diagnosis>", Action("diagnose", ("Flu",), 1), ""),
         ("<diagnosis>Flu</diagnosis> and more", Action("diagnose", ("Flu",), 1), ""),
         ("<diagnosis>Flu</diagnosis><refine>late</refine>", Action("diagnose", ("Flu",), 1), ""),
-        ("<evidence>Flu it is</evidence><diagnosis>Flu</diagnosis>", Action("diagnose", ("Flu",), 1), ""),
+        (
+            "<evidence>Flu it is</evidence><diagnosis>Flu</diagnosis>",
+            Action("diagnose", ("Flu",), 1),
+            "",
+        ),
         ("<search>fever<diagnosis>Flu</diagnosis>", Action("diagnose", ("Flu",), 1), ""),
         ("<refine>a</search><search>b</search>", Action("search", ("b",), 2), ""),
         ("<|im_end|><search>b</search>", Action("search", ("b",), 1), ""),
@@ -93,20 +113,27 @@ def test_what_is_read_is_what_stands_between_tags(text: str) -> None:
     for content in action.content:
         assert not re.search(r"</?(search|refine|evidence|diagnosis|think)>", content)
         assert content in text.replace("\n", " ") or content in " ".join(text.split())
-    if not action.errors:  # then the text is nothing but a sequence of whole blocks and prose, the action last
+    if (
+        not action.errors
+    ):  # then the text is nothing but a sequence of whole blocks and prose, the action last
         whole = re.sub(r"^[^<]*</think>", "", text)
         blocks = re.sub(r"<(think|refine)>[^<]*</\1>", "", whole)
         assert re.fullmatch(r"[^<>]*<(search|diagnosis)>[^<>]*</\1>\s*", blocks)
 
 
-@given(st.sampled_from(["search", "diagnose"]), st.text("ab, ", max_size=12).map(lambda text: f"x{text}y"))
+@given(
+    st.sampled_from(["search", "diagnose"]),
+    st.text("ab, ", max_size=12).map(lambda text: f"x{text}y"),
+)
 def test_what_is_written_is_read_back(kind: str, content: str) -> None:
     action = SHELF.read(SHELF.write(kind, content))
     assert action == Action(kind, (" ".join(content.split()),))
 
 
 def test_a_single_query_keeps_its_semicolons() -> None:
-    assert Shape(subqueries=0).take_apart("<search>a; b</search>").action == Action("search", ("a; b",))
+    assert Shape(subqueries=0).take_apart("<search>a; b</search>").action == Action(
+        "search", ("a; b",)
+    )
 
 
 def test_without_refinements_one_is_an_error() -> None:
@@ -117,7 +144,17 @@ def test_without_refinements_one_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<search>", "<search>;", "</think>", "<refine>x</refine>", "<evidence>", "x; ", "<|", "<think>"]
+    "piece",
+    [
+        "<search>",
+        "<search>;",
+        "</think>",
+        "<refine>x</refine>",
+        "<evidence>",
+        "x; ",
+        "<|",
+        "<think>",
+    ],
 )
 def test_megabytes_are_read_in_linear_time(piece: str) -> None:
     def seconds(size: int) -> float:
@@ -127,7 +164,9 @@ def test_megabytes_are_read_in_linear_time(piece: str) -> None:
         return time.process_time() - began
 
     assert seconds(1_000_000) < 2
-    assert SHELF.read("<search>" + "x" * 1_000_000 + "</search>") == Action("search", ("x" * 500,), 1)
+    assert SHELF.read("<search>" + "x" * 1_000_000 + "</search>") == Action(
+        "search", ("x" * 500,), 1
+    )
 
 
 # --- evidence ---
@@ -138,15 +177,19 @@ def test_each_query_brings_its_best_passage_once() -> None:
     assert observation.evidence == ("pneumonia", "pancreatitis")
     assert [message.role for message in observation.messages] == ["user"]
     assert observation.messages[0].content == (
-        "<evidence>[1] On pneumonia\nPneumonia shows crackles over the lungs, sputum, fever and a shadow on the chest film.\n"
-        "[2] On pancreatitis\nPancreatitis raises lipase and causes pain of the upper belly.</evidence>"
+        "<evidence>[1] On pneumonia\nPneumonia shows crackles over the lungs, sputum, fever and "
+        "a shadow on the chest film.\n[2] On pancreatitis\n"
+        "Pancreatitis raises lipase and causes pain of the upper belly.</evidence>"
     )
     assert not observation.done
 
 
 def test_a_single_query_brings_its_best_passages() -> None:
     shelf = open_shelf(Shape(subqueries=0, passages=2))
-    assert ask("<search>crackles fever; sputum</search>", shelf=shelf).evidence == ("pneumonia", "flu")
+    assert ask("<search>crackles fever; sputum</search>", shelf=shelf).evidence == (
+        "pneumonia",
+        "flu",
+    )
 
 
 def test_finding_nothing_is_an_answer() -> None:
@@ -168,14 +211,24 @@ def test_the_last_search_is_not_carried_out() -> None:
     assert [bool(evidence(turn)) for turn in episode.turns] == [True, True, True, False]
     contents = [turn.observation.messages[0].content for turn in episode.turns]
     assert [CONCLUDE in content for content in contents] == [False, False, True, True]
-    assert all(evidence(turn).endswith("</evidence>") for turn in episode.turns[:3])  # without the call to conclude
+    assert all(
+        evidence(turn).endswith("</evidence>") for turn in episode.turns[:3]
+    )  # without the call to conclude
 
 
 def test_repeated_searches_are_seen_as_such() -> None:
     episode = play(
-        Script("<search>fever; cough</search>", "<search>Cough; fever</search>", "<search>lipase</search>"), SHELF, CASES[0]
+        Script(
+            "<search>fever; cough</search>",
+            "<search>Cough; fever</search>",
+            "<search>lipase</search>",
+        ),
+        SHELF,
+        CASES[0],
     )
-    assert measure(episode, False)["repeats"] == 2 / 4  # the fourth turn begins again with the first query
+    assert (
+        measure(episode, False)["repeats"] == 2 / 4
+    )  # the fourth turn begins again with the first query
 
 
 @given(st.text(max_size=60), st.integers(1, 30))
@@ -186,17 +239,23 @@ def test_no_passage_can_write_a_tag_however_it_is_cut(text: str, tokens: int) ->
     assert shown.startswith("<evidence>")
     assert shown.endswith("</evidence>")
     inside = shown.removeprefix("<evidence>").removesuffix("</evidence>")
-    assert not re.search(r"</?(search|refine|evidence|diagnosis|think)>|<\|im_end\|>|\[INST\]", inside)
+    assert not re.search(
+        r"</?(search|refine|evidence|diagnosis|think)>|<\|im_end\|>|\[INST\]", inside
+    )
 
 
 def test_a_poisoned_passage_changes_neither_reading_nor_reward() -> None:
     """The answer inside a retrieved passage is no diagnosis, and no token of it is the policy's."""
-    doctor = Script("<search>poisoned</search>", "<refine>odd</refine><diagnosis>Pancreatitis</diagnosis>")
+    doctor = Script(
+        "<search>poisoned</search>", "<refine>odd</refine><diagnosis>Pancreatitis</diagnosis>"
+    )
     episode = play(doctor, SHELF, CASES[0])
     assert "‹diagnosis>Flu" in evidence(episode.turns[0])
     assert episode.answer == ("Pancreatitis",)
     assert SHELF.shape.well_formed(episode)
-    assert sum(sample(episode, (1.0, 1.0)).mask) == sum(len(turn.completion.tokens) for turn in episode.turns)
+    assert sum(sample(episode, (1.0, 1.0)).mask) == sum(
+        len(turn.completion.tokens) for turn in episode.turns
+    )
 
 
 # --- what is told ---
@@ -206,24 +265,38 @@ def test_what_is_told_of_the_patient() -> None:
     case = replace(CASES[1], truth=replace(CASES[1].truth, aliases=("lung fever",), facts=(
         fact("sputum"), replace(fact("crackles"), kind=Kind.EXAMINATION), replace(fact("hobby"), text="Fears pneumonia."),
     )))  # fmt: skip
-    told = {name: open_shelf(Shape(told=name)).open(case)[1].content for name in ("presentation", "history", "record")}  # type: ignore[arg-type]
+    told = {
+        name: open_shelf(Shape(told=name)).open(case)[1].content
+        for name in ("presentation", "history", "record")
+    }  # type: ignore[arg-type]
     assert told["presentation"] == case.presentation
     assert told["history"] == f"{case.presentation}\nYes: sputum. Fears [name withheld]."
     assert "crackles" in told["record"]
 
 
 def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
-    """Neither a search nor its absence finds a share of the patient's findings: undefined is no zero."""
-    for lines in (["<diagnosis>Flu</diagnosis>"], ["<search>fever</search>", "<refine>b</refine><diagnosis>Flu</diagnosis>"]):
+    """Neither a search nor its absence finds a share of the patient's findings: undefined is no
+    zero.
+    """
+    for lines in (
+        ["<diagnosis>Flu</diagnosis>"],
+        ["<search>fever</search>", "<refine>b</refine><diagnosis>Flu</diagnosis>"],
+    ):
         measures = measure(play(Script(*lines), SHELF, CASES[0]), True, asks=SHELF.asks)
         assert measures["coverage"] is measures["recall"] is None
         assert measures["accuracy"] == 1
 
 
 def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searched() -> None:
-    """Eq. 14 of no documents is 0; of the same three episodes one third hit, and half of those that searched."""
+    """Eq. 14 of no documents is 0; of the same three episodes one third hit, and half of those that
+    searched.
+    """
     ending = "<refine>x</refine><diagnosis>Flu</diagnosis>"
-    scripts = (["<diagnosis>Flu</diagnosis>"], ["<search>dry cough</search>", ending], ["<search>lipase</search>", ending])
+    scripts = (
+        ["<diagnosis>Flu</diagnosis>"],
+        ["<search>dry cough</search>", ending],
+        ["<search>lipase</search>", ending],
+    )
     played = [play(Script(*lines), SHELF, CASES[0]) for lines in scripts]
     found = [measure(episode, True, asks=SHELF.asks, searches=SHELF.searches) for episode in played]
     assert [each["doc_hit"] for each in found] == [0.0, 1.0, 0.0]
@@ -235,12 +308,17 @@ def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searc
     assert (logged["doc_hit"], logged["hit_if_searched"]) == (pytest.approx(1 / 3), 0.5)
     consultation = SHELF.record
     assert not consultation.searches
-    assert "doc_hit" not in measure(played[1], True, asks=consultation.asks, searches=consultation.searches)
+    assert "doc_hit" not in measure(
+        played[1], True, asks=consultation.asks, searches=consultation.searches
+    )
 
 
 def test_what_is_told_is_known_and_nothing_else() -> None:
     source = open_source("clinic:s", split=0)
-    shelves = {told: open_library(source, Shape(told=told)) for told in ("presentation", "history", "record")}
+    shelves = {
+        told: open_library(source, Shape(told=told))
+        for told in ("presentation", "history", "record")
+    }
     everything = FullInformationDoctor(source.knowledge, source.items)
     history = {item.name for item in source.items if item.kind is Kind.HISTORY}
     right = dict.fromkeys(shelves, 0)
@@ -251,7 +329,10 @@ def test_what_is_told_is_known_and_nothing_else() -> None:
         asked = {item: ids for item, ids in known["record"].items() if item in history}
         assert known["history"] == asked | evidence_of(case.given)
         for told, seen in known.items():
-            right[told] += source.diagnoses[int(np.argmax(source.knowledge.posterior(seen)))] == case.truth.diagnosis
+            right[told] += (
+                source.diagnoses[int(np.argmax(source.knowledge.posterior(seen)))]
+                == case.truth.diagnosis
+            )
     assert right["presentation"] + 20 < right["history"] < right["record"] - 10
 
 
@@ -268,7 +349,13 @@ def test_nothing_of_the_truth_is_told() -> None:
     ("lines", "well"),
     [
         (["<diagnosis>Flu</diagnosis>"], True),
-        (["<think>a</think><search>fever</search>", "<refine>b</refine><think>c</think><diagnosis>Flu</diagnosis>"], True),
+        (
+            [
+                "<think>a</think><search>fever</search>",
+                "<refine>b</refine><think>c</think><diagnosis>Flu</diagnosis>",
+            ],
+            True,
+        ),
         (
             [
                 "<search>fever</search>",
@@ -277,13 +364,25 @@ def test_nothing_of_the_truth_is_told() -> None:
             ],
             True,
         ),
-        (["<search>fever</search>", "<diagnosis>Flu</diagnosis>"], False),  # evidence that is not refined
+        (
+            ["<search>fever</search>", "<diagnosis>Flu</diagnosis>"],
+            False,
+        ),  # evidence that is not refined
         (["<refine>b</refine><diagnosis>Flu</diagnosis>"], False),  # nothing to refine
         (["<search>fever</search>", "<refine> . </refine><diagnosis>Flu</diagnosis>"], False),
         (["<search>fever</search>", "<diagnosis>Flu</diagnosis><refine>b</refine>"], False),
-        (["<search>fever</search><evidence>Flu</evidence>", "<refine>b</refine><diagnosis>Flu</diagnosis>"], False),
+        (
+            [
+                "<search>fever</search><evidence>Flu</evidence>",
+                "<refine>b</refine><diagnosis>Flu</diagnosis>",
+            ],
+            False,
+        ),
         (["hello", "<diagnosis>Flu</diagnosis>"], False),
-        (["<search>fever</search>", *["<refine>b</refine><search>fever</search>"] * 3], False),  # no diagnosis
+        (
+            ["<search>fever</search>", *["<refine>b</refine><search>fever</search>"] * 3],
+            False,
+        ),  # no diagnosis
     ],
 )
 def test_a_well_formed_episode(lines: list[str], well: bool) -> None:
@@ -293,13 +392,17 @@ def test_a_well_formed_episode(lines: list[str], well: bool) -> None:
 
 def test_without_refinements_none_is_due() -> None:
     shelf = open_shelf(Shape(refine=False))
-    assert shelf.shape.well_formed(play(Script("<search>fever</search>", "<diagnosis>Flu</diagnosis>"), shelf, CASES[0]))
+    assert shelf.shape.well_formed(
+        play(Script("<search>fever</search>", "<diagnosis>Flu</diagnosis>"), shelf, CASES[0])
+    )
 
 
 def test_a_diagnosis_that_was_cut_off_is_not_well_formed() -> None:
     said = Completion("<diagnosis>Flu</diagnosis>", (2,), (-1.0,), truncated=True)
     turn = Turn((1,), said, SHELF.read(said.text), Observation(done=True))
-    assert not SHELF.shape.well_formed(Episode(CASES[0], SHELF.open(CASES[0]), (turn,), Ending.OUT_OF_TOKENS))
+    assert not SHELF.shape.well_formed(
+        Episode(CASES[0], SHELF.open(CASES[0]), (turn,), Ending.OUT_OF_TOKENS)
+    )
 
 
 # --- where it comes from ---
@@ -310,14 +413,22 @@ def test_the_clinics_own_library_and_a_folder() -> None:
     own = open_environment("library", clinic, 3)
     assert isinstance(own, Library)
     assert own.max_turns == 3
-    found = asyncio.run(own.answer(clinic.train[0], (), own.read(f"<search>{clinic.diagnoses[0]}</search>")))
-    assert clinic.diagnoses[0] in evidence(Turn((), Completion(""), Action("search"), found)).lower()
+    found = asyncio.run(
+        own.answer(clinic.train[0], (), own.read(f"<search>{clinic.diagnoses[0]}</search>"))
+    )
+    assert (
+        clinic.diagnoses[0] in evidence(Turn((), Completion(""), Action("search"), found)).lower()
+    )
     folder = open_library(SOURCE, Shape(), str(index_folder()))
-    assert asyncio.run(folder.answer(CASES[0], (), folder.read("<search>lipase</search>"))).evidence == ("pancreatitis",)
+    assert asyncio.run(
+        folder.answer(CASES[0], (), folder.read("<search>lipase</search>"))
+    ).evidence == ("pancreatitis",)
 
 
 def test_cases_without_a_library_get_a_hint() -> None:
-    with pytest.raises(UserError, match="handmade has no library of its own: name one with index=FOLDER"):
+    with pytest.raises(
+        UserError, match="handmade has no library of its own: name one with index=FOLDER"
+    ):
         open_library(SOURCE, Shape())
     with pytest.raises(UserError, match="no library"):
         open_library(SOURCE, Shape(), "/nowhere")
@@ -343,12 +454,18 @@ def test_a_library_that_is_away_fails_the_episode_alone() -> None:
 
 def test_an_empty_library_answers_nothing() -> None:
     shelf = open_shelf(None, Document("none", "", ""))
-    assert ask("<search>fever</search>", shelf=shelf).messages[0].content == f"<evidence>{NOTHING}</evidence>"
+    assert (
+        ask("<search>fever</search>", shelf=shelf).messages[0].content
+        == f"<evidence>{NOTHING}</evidence>"
+    )
     single = open_shelf(None, DOCUMENTS[0])
     assert ask("<search>fever; cough; patients</search>", shelf=single).evidence == ("flu",)
 
 
-@pytest.mark.parametrize("query", ["x" * 10_000, "\x00\x07 fever", "\ud800 fever", "fever " * 2_000, "a AND (b OR", 'title:"'])
+@pytest.mark.parametrize(
+    "query",
+    ["x" * 10_000, "\x00\x07 fever", "\ud800 fever", "fever " * 2_000, "a AND (b OR", 'title:"'],
+)
 def test_any_text_is_a_query(query: str) -> None:
     assert ask(f"<search>{query}</search>").messages[0].content.startswith("<evidence>")
 
@@ -357,7 +474,9 @@ def test_any_text_is_a_query(query: str) -> None:
 
 
 def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
-    """An untrained policy babbles; whatever it does, the mask is exactly what it sampled, and tags of the library are whole."""
+    """An untrained policy babbles; whatever it does, the mask is exactly what it sampled, and tags
+    of the library are whole.
+    """
     clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, Shape())
     model, tokenizer = build(clinic, shelf.phrases, TinySettings(width=16, heads=2, layers=1), 0)
@@ -373,19 +492,26 @@ def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
             return replace(act, completion=said) if len(past) < 2 else act
 
     for index in range(4):
-        episode = asyncio.run(rollout(Job(clinic.train[index], index), shelf, Searcher(policy), Play(max_tokens=12)))
+        episode = asyncio.run(
+            rollout(Job(clinic.train[index], index), shelf, Searcher(policy), Play(max_tokens=12))
+        )
         assert evidence(episode.turns[0])
         made = sample(episode, [1.0] * len(episode.turns))
         sampled = [token for turn in episode.turns for token in turn.completion.tokens]
         assert [token for token, own in zip(made.tokens, made.mask, strict=True) if own] == sampled
-        rest = tokenizer.decode([token for token, own in zip(made.tokens, made.mask, strict=True) if not own])
+        rest = tokenizer.decode(
+            [token for token, own in zip(made.tokens, made.mask, strict=True) if not own]
+        )
         assert rest.count("<evidence>") == rest.count("</evidence>") == 2
 
 
 # --- demonstrations ---
 
 
-@pytest.mark.parametrize("shape", [Shape(), Shape(subqueries=0, refine=False), Shape(max_turns=1), Shape(told="presentation")])
+@pytest.mark.parametrize(
+    "shape",
+    [Shape(), Shape(subqueries=0, refine=False), Shape(max_turns=1), Shape(told="presentation")],
+)
 def test_demonstrations_are_well_formed_episodes(shape: Shape) -> None:
     clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, shape)
@@ -400,22 +526,34 @@ def test_demonstrations_are_well_formed_episodes(shape: Shape) -> None:
         assert last.action.content[0] in clinic.diagnoses
         assert len(made.exchanges) <= shape.max_turns
         assert all(one.action.kind == "search" for one in searches)
-        assert [bool(one.refinement) for one in said] == [shape.refine and place > 0 for place in range(len(said))]
+        assert [bool(one.refinement) for one in said] == [
+            shape.refine and place > 0 for place in range(len(said))
+        ]
         assert all(probe[1].endswith("<diagnosis>") for probe in made.probes)
         dialogues += len(said) > 1
     assert dialogues > 10 or shape.max_turns == 1
 
 
 def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
-    """Everything but the last word is the same for a patient of whom the same is told, whatever the truth is."""
+    """Everything but the last word is the same for a patient of whom the same is told, whatever the
+    truth is.
+    """
     clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, Shape(told="presentation"))
 
     told = clinic.train[:200]
-    untold = [replace(case, truth=replace(case.truth, diagnosis="asthma", facts=(), aliases=())) for case in told]
-    honest, lying = (FixedSource(clinic.name, part, part, clinic.items, clinic.diagnoses) for part in (told, untold))
+    untold = [
+        replace(case, truth=replace(case.truth, diagnosis="asthma", facts=(), aliases=()))
+        for case in told
+    ]
+    honest, lying = (
+        FixedSource(clinic.name, part, part, clinic.items, clinic.diagnoses)
+        for part in (told, untold)
+    )
     for index in range(40):
-        lie, truth = (LibraryTeaching().demonstrate(source, shelf, 0, index) for source in (lying, honest))
+        lie, truth = (
+            LibraryTeaching().demonstrate(source, shelf, 0, index) for source in (lying, honest)
+        )
         assert lie.opening == truth.opening
         assert lie.exchanges[:-1] == truth.exchanges[:-1]
         assert [probe[:2] for probe in lie.probes] == [probe[:2] for probe in truth.probes]

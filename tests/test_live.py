@@ -71,10 +71,18 @@ def test_plain_prints_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatc
         live.note("saved")
     lines = stream.getvalue().splitlines()
     assert lines[0] == "craft: 101 steps"
-    assert [line.split()[2] for line in lines[1:-1]] == ["20/101", "40/101", "60/101", "80/101", "100/101", "101/101"]
+    assert [line.split()[2] for line in lines[1:-1]] == [
+        "20/101",
+        "40/101",
+        "60/101",
+        "80/101",
+        "100/101",
+        "101/101",
+    ]
     assert lines[2] == (
-        "craft  step 40/101   0:15 left   5,400 tok/s   reward 0.50 = α·CR·acc 0.31 + β·acc 0.25 − λ·t/T 0.06   "
-        "accuracy .66   questions 6.9   critical .36   97 % diagnosed · 3 % out of turns"
+        "craft  step 40/101   0:15 left   5,400 tok/s   reward 0.50 = α·CR·acc 0.31 + β·acc 0.25 "
+        "− λ·t/T 0.06   accuracy .66   questions 6.9   critical .36   97 % diagnosed · 3 % out "
+        "of turns"
     )
     assert lines[-1] == "saved"
 
@@ -86,7 +94,9 @@ def test_json_lines_are_json_whatever_the_figures() -> None:
         live.step({"stage": "craft", "step": 2, "loss": math.nan, "parts": {"β": math.inf}})
         live.note("ü")
         live.table(SUMMARY)
-    events = [json.loads(line, parse_constant=pytest.fail) for line in stream.getvalue().splitlines()]
+    events = [
+        json.loads(line, parse_constant=pytest.fail) for line in stream.getvalue().splitlines()
+    ]
     assert [event["event"] for event in events] == ["stage", "step", "note", "summary"]
     assert events[0] == {"event": "stage", "name": "craft", "total": 2, "done": 1, "unit": "step"}
     assert (events[1]["loss"], events[1]["parts"]) == (None, {"β": None})
@@ -98,7 +108,9 @@ def test_screen_shows_progress_and_leaves_one_summary_per_stage(
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     stream = io.StringIO()
-    with ScreenLive(Console(file=stream, force_terminal=True, width=120, color_system=None)) as live:
+    with ScreenLive(
+        Console(file=stream, force_terminal=True, width=120, color_system=None)
+    ) as live:
         live.stage("warm start", 1)
         live.step({"stage": "warm start", "step": 1, "loss": 0.34})
         live.stage("craft", 40)
@@ -114,8 +126,13 @@ def test_screen_shows_progress_and_leaves_one_summary_per_stage(
 
 
 def test_the_face_fits_the_stream() -> None:
-    script = "from workup.report.live import show; print(type(show()).__name__, type(show(as_json=True)).__name__)"
-    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "from workup.report.live import show; print(type(show()).__name__, "
+        "type(show(as_json=True)).__name__)"
+    )
+    piped = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert piped.stdout.split() == ["PlainLive", "JsonLive"]
     parent, child = pty.openpty()
     subprocess.run([sys.executable, "-c", script], stdout=child, check=True)
@@ -135,15 +152,27 @@ def test_the_table_goes_from_floor_to_ceiling_and_escapes_names() -> None:
     stream = io.StringIO()
     PlainLive(stream).table(SUMMARY)
     rows = [line.strip() for line in stream.getvalue().splitlines() if "±" in line]
-    assert [row.split("  ")[0] for row in rows[:-1]] == ["random doctor", "trained", "[bold]endpoint[/]", "full information"]
+    assert [row.split("  ")[0] for row in rows[:-1]] == [
+        "random doctor",
+        "trained",
+        "[bold]endpoint[/]",
+        "full information",
+    ]
     assert rows[0].split()[2:] == [".78", "±.03", ".78", "±.04", "10.0", "±0.0", ".21", "±.01", "–"]
-    assert rows[3].split()[2:] == [".98", "±.03", ".98", "±.04", "–", "–", "–"], "it asked nothing because it knew"
+    assert rows[3].split()[2:] == [".98", "±.03", ".98", "±.04", "–", "–", "–"], (
+        "it asked nothing because it knew"
+    )
     assert "n = 100 (50 cases)" in rows[-1]
 
 
 def test_rows_of_different_size_say_so() -> None:
     stream = io.StringIO()
-    PlainLive(stream).table({**SUMMARY, "doctors": {**SUMMARY["doctors"], "trained": {**doctor(0.7, 6, 0.3), "episodes": 1200}}})
+    PlainLive(stream).table(
+        {
+            **SUMMARY,
+            "doctors": {**SUMMARY["doctors"], "trained": {**doctor(0.7, 6, 0.3), "episodes": 1200}},
+        }
+    )
     assert "episodes" in stream.getvalue()
     assert "1,200" in stream.getvalue()
 
@@ -200,7 +229,9 @@ def test_words() -> None:
         "mine",
         "full information",
     ]
-    assert cell("trained", {"questions": estimate(0.0)}, "questions") == "0.0 ±0.0", "a policy that asks nothing is told"
+    assert cell("trained", {"questions": estimate(0.0)}, "questions") == "0.0 ±0.0", (
+        "a policy that asks nothing is told"
+    )
     assert cell("trained", {}, "accuracy") == "–"
 
 
@@ -216,15 +247,26 @@ def test_an_equation_is_written_only_where_it_holds() -> None:
 def test_no_pair_of_name_and_figure_is_broken(width: int) -> None:
     stream = io.StringIO()
     step = {**STEP, "step": 1, "kept": 0.5, "right": 0.25, "loss": 0.34, "kl": 0.01, "entropy": 1.5}
-    with ScreenLive(Console(file=stream, force_terminal=True, width=width, color_system=None)) as live:
+    with ScreenLive(
+        Console(file=stream, force_terminal=True, width=width, color_system=None)
+    ) as live:
         live.stage("craft", 1)
         live.step(step)
     lines = stream.getvalue().splitlines()
-    for pair in ("accuracy .66", "questions 6.9", "critical .36", "loss 0.34", "kl 0.01", "entropy 1.50"):
+    for pair in (
+        "accuracy .66",
+        "questions 6.9",
+        "critical .36",
+        "loss 0.34",
+        "kl 0.01",
+        "entropy 1.50",
+    ):
         assert any(pair in line for line in lines), pair
 
 
-def drawn(width: int, *steps: dict[str, Any], stage: str = "information greedy doctor") -> list[str]:
+def drawn(
+    width: int, *steps: dict[str, Any], stage: str = "information greedy doctor"
+) -> list[str]:
     """What the running view shows after the steps, and what stays of it, line by line."""
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, color_system=None)
@@ -237,7 +279,9 @@ def drawn(width: int, *steps: dict[str, Any], stage: str = "information greedy d
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_nothing_of_the_running_view_is_lost_or_broken(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_nothing_of_the_running_view_is_lost_or_broken(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     ended = {"diagnosed": 9, "out of turns": 5, "out of tokens": 4}
     steps = [{**STEP, "step": step, "endings": ended} for step in range(2471, 2501)]
@@ -257,7 +301,15 @@ def test_the_result_table_is_whole_on_a_narrow_terminal(width: int) -> None:
     text = stream.getvalue()
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
-    for figure in (".69 ±.03", ".69 ±.04", "6.0 ±0.0", ".36 ±.01", ".98 ±.03", "10.0 ±0.0", ".21 ±.01"):
+    for figure in (
+        ".69 ±.03",
+        ".69 ±.04",
+        "6.0 ±0.0",
+        ".36 ±.01",
+        ".98 ±.03",
+        "10.0 ±0.0",
+        ".21 ±.01",
+    ):
         assert figure in text, figure
     for heading in ("accuracy", "macro", "questions", "critical", "noise"):
         assert heading in text, heading

@@ -1,4 +1,6 @@
-"""The local policy against plain forward passes, `generate()` and itself: alone or in company, cached or not."""
+"""The local policy against plain forward passes, `generate()` and itself: alone or in company,
+cached or not.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,22 @@ def letters(
     text: str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:?!<>/|_\n-·",
 ) -> PreTrainedTokenizerFast:
     """One token per character, so that every tag and stop string spans several."""
-    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(["<|pad|>", "<|im_start|>", "<|im_end|>", *text]))}
+    vocabulary = {
+        name: i
+        for i, name in enumerate(dict.fromkeys(["<|pad|>", "<|im_start|>", "<|im_end|>", *text]))
+    }
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="·"))
     raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     raw.decoder = decoders.Fuse()
-    raw.add_special_tokens([AddedToken(name, normalized=False) for name in ("<|pad|>", "<|im_start|>", "<|im_end|>")])
+    raw.add_special_tokens(
+        [AddedToken(name, normalized=False) for name in ("<|pad|>", "<|im_start|>", "<|im_end|>")]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<|pad|>", eos_token="<|im_end|>", unk_token="·", chat_template=CHATML
+        tokenizer_object=raw,
+        pad_token="<|pad|>",
+        eos_token="<|im_end|>",
+        unk_token="·",
+        chat_template=CHATML,
     )
 
 
@@ -64,17 +75,26 @@ SHAPE = {
 def qwen(vocabulary: int = 40, attention: str = "sdpa", context: int = 512, **more: Any) -> Any:
     torch.manual_seed(0)
     settings = SHAPE | {"num_key_value_heads": 2, "max_position_embeddings": context} | more
-    return Qwen3ForCausalLM(Qwen3Config(vocab_size=vocabulary, attn_implementation=attention, **settings)).eval()
+    return Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=vocabulary, attn_implementation=attention, **settings)
+    ).eval()
 
 
 def llama(attention: str = "sdpa") -> Any:
     torch.manual_seed(0)
     settings = SHAPE | {"num_key_value_heads": 4, "max_position_embeddings": 512}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=40, attn_implementation=attention, **settings)).eval()
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=40, attn_implementation=attention, **settings)
+    ).eval()
 
 
 def lora() -> Any:
-    adapted = get_peft_model(qwen(), LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False))
+    adapted = get_peft_model(
+        qwen(),
+        LoraConfig(
+            r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False
+        ),
+    )
     return adapted.eval()
 
 
@@ -96,8 +116,12 @@ def one(made: LocalPolicy, prompt: Sequence[int], **how: Any) -> Completion:
     return together(made.sample(prompt, Sampling(**how)))[0]
 
 
-async def encounter(made: LocalPolicy, key: int, turns: int = 4, temperature: float = 1.0, longest: int = 30) -> list[list[Any]]:
-    """An episode with ragged prompts, answers and completions: [prompt, tokens, log-probabilities] per turn."""
+async def encounter(
+    made: LocalPolicy, key: int, turns: int = 4, temperature: float = 1.0, longest: int = 30
+) -> list[list[Any]]:
+    """An episode with ragged prompts, answers and completions: [prompt, tokens, log-probabilities]
+    per turn.
+    """
     rng = np.random.default_rng([7, key])
     transcript: list[int] = []
     told = []
@@ -112,7 +136,9 @@ async def encounter(made: LocalPolicy, key: int, turns: int = 4, temperature: fl
 
 
 def plain(model: Any, told: Sequence[Sequence[Any]], temperature: float) -> list[float]:
-    """Log-probabilities of an encounter's completions by one forward pass over the whole transcript."""
+    """Log-probabilities of an encounter's completions by one forward pass over the whole
+    transcript.
+    """
     ids = torch.tensor([[i for prompt, tokens, _ in told for i in (*prompt, *tokens)]])
     with torch.no_grad():
         logprobs = (model(input_ids=ids).logits[0].double() / temperature).log_softmax(-1)
@@ -127,7 +153,9 @@ def plain(model: Any, told: Sequence[Sequence[Any]], temperature: float) -> list
 MODELS: dict[str, Callable[[], Any]] = {
     "qwen": qwen,
     "qwen eager": lambda: qwen(attention="eager"),
-    "qwen bias, no grouping": lambda: qwen(attention_bias=True, num_key_value_heads=4, tie_word_embeddings=True),
+    "qwen bias, no grouping": lambda: qwen(
+        attention_bias=True, num_key_value_heads=4, tie_word_embeddings=True
+    ),
     "llama": llama,
     "llama eager": lambda: llama("eager"),
     "lora": lora,
@@ -150,16 +178,22 @@ def test_logprobs_are_those_of_a_plain_forward_pass(name: str, temperature: floa
 def test_greedy_is_generate(name: str) -> None:
     made = policy(MODELS[name]())
     prompts = [np.random.default_rng(k).integers(3, 40, 2 + 5 * k).tolist() for k in range(6)]
-    said = together(*(made.sample(prompt, Sampling(max_tokens=12, temperature=0.0)) for prompt in prompts))
+    said = together(
+        *(made.sample(prompt, Sampling(max_tokens=12, temperature=0.0)) for prompt in prompts)
+    )
     for prompt, completion in zip(prompts, said, strict=True):
-        theirs = made.model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]
+        theirs = made.model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[
+            0, len(prompt) :
+        ]
         assert list(completion.tokens) == theirs.tolist()
 
 
 def test_greedy_log_probabilities_are_of_the_untempered_model() -> None:
     made = policy()
     told = together(encounter(made, 0, temperature=0.0))[0]
-    np.testing.assert_allclose([x for turn in told for x in turn[2]], plain(made.model, told, 1.0), atol=1e-5)
+    np.testing.assert_allclose(
+        [x for turn in told for x in turn[2]], plain(made.model, told, 1.0), atol=1e-5
+    )
 
 
 def test_draws_depend_on_key_and_prompt_alone() -> None:
@@ -167,7 +201,8 @@ def test_draws_depend_on_key_and_prompt_alone() -> None:
     crowd = together(*(encounter(company, key) for key in range(20)))
     cramped = policy(max_batch=3)
     assert together(*(encounter(cramped, key) for key in range(20))) == [
-        [[prompt, tokens, pytest.approx(logprobs, abs=1e-5)] for prompt, tokens, logprobs in told] for told in crowd
+        [[prompt, tokens, pytest.approx(logprobs, abs=1e-5)] for prompt, tokens, logprobs in told]
+        for told in crowd
     ]
     for key in (0, 7, 19):
         alone = together(encounter(policy(), key))[0]
@@ -175,7 +210,9 @@ def test_draws_depend_on_key_and_prompt_alone() -> None:
         transcript: list[int] = []
         for prompt, tokens, _ in crowd[key]:
             transcript += prompt
-            forgetful.append(list(one(policy(), transcript, max_tokens=len(tokens), key=key).tokens))
+            forgetful.append(
+                list(one(policy(), transcript, max_tokens=len(tokens), key=key).tokens)
+            )
             transcript += tokens
         assert [turn[1] for turn in alone] == [turn[1] for turn in crowd[key]] == forgetful
 
@@ -202,7 +239,9 @@ def test_what_has_no_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch)
     never = float("-inf")
     logits = torch.tensor([[never, 0.0, never, 1.0, never]])
     for u in (2**-24, 0.5, 1.0):  # the least and the largest that `uniforms` can return
-        monkeypatch.setattr("workup.models.local.uniforms", lambda *_, u=u: np.array([u], dtype=np.float32))
+        monkeypatch.setattr(
+            "workup.models.local.uniforms", lambda *_, u=u: np.array([u], dtype=np.float32)
+        )
         tokens, logprobs = draw(logits, [Sampling()], [0])
         assert tokens[0] in (1, 3)
         assert np.isfinite(logprobs[0])
@@ -211,10 +250,16 @@ def test_what_has_no_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch)
 def test_uniforms_are_uniform_and_uncorrelated() -> None:
     keys, positions = np.meshgrid(np.arange(300), np.arange(300), indexing="ij")
     u = uniforms(keys.ravel().tolist(), positions.ravel().tolist()).reshape(300, 300).astype(float)
-    # Keys whose 24 bits are all zeros and all ones: neither end of the interval may draw an impossible token.
+    # Keys whose 24 bits are all zeros and all ones: neither end of the interval may draw an
+    # impossible token.
     np.testing.assert_array_equal(uniforms([5618432, 3747935], [0, 0]), np.float32([2**-24, 1]))
     assert stats.kstest(u.ravel(), "uniform").pvalue > 1e-3
-    for a, b in ((u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u[1:, 1:], u[:-1, :-1]), (u[1:, :-1], u[:-1, 1:])):
+    for a, b in (
+        (u[1:], u[:-1]),
+        (u[:, 1:], u[:, :-1]),
+        (u[1:, 1:], u[:-1, :-1]),
+        (u[1:, :-1], u[:-1, 1:]),
+    ):
         # Neighbouring keys, positions and both: |r| of independent numbers stays below 4 / √n.
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 4 / a.size**0.5
 
@@ -223,7 +268,8 @@ def test_mixed_temperatures_share_a_batch() -> None:
     made = policy()
     prompt = [4, 5, 6]
     cold, warm = together(
-        made.sample(prompt, Sampling(max_tokens=6, temperature=0.0)), made.sample(prompt, Sampling(max_tokens=6, key=3))
+        made.sample(prompt, Sampling(max_tokens=6, temperature=0.0)),
+        made.sample(prompt, Sampling(max_tokens=6, key=3)),
     )
     assert cold.tokens == one(policy(), prompt, max_tokens=6, temperature=0.0).tokens
     assert warm.tokens == one(policy(), prompt, max_tokens=6, key=3).tokens
@@ -233,7 +279,12 @@ def test_mixed_temperatures_share_a_batch() -> None:
 
 
 async def after(
-    turns: int, made: LocalPolicy, prompt: Sequence[int], total: int, wait: asyncio.Event, ring: asyncio.Event
+    turns: int,
+    made: LocalPolicy,
+    prompt: Sequence[int],
+    total: int,
+    wait: asyncio.Event,
+    ring: asyncio.Event,
 ) -> None:
     """`total` turns of three tokens each, beginning at `wait`; rings when `turns` of them are over."""
     await wait.wait()
@@ -250,7 +301,9 @@ def test_episodes_at_different_turns_share_forward_passes() -> None:
     async def both() -> None:
         now, later, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
         now.set()
-        await asyncio.gather(after(2, made, [4, 5], 6, now, later), after(9, made, [6, 7, 8], 4, later, never))
+        await asyncio.gather(
+            after(2, made, [4, 5], 6, now, later), after(9, made, [6, 7, 8], 4, later, never)
+        )
 
     asyncio.run(both())
     assert made.generated == 3 * (6 + 4)
@@ -261,7 +314,9 @@ def test_a_transcript_is_computed_once() -> None:
     made = policy()
     widths: list[int] = []
     forward = made.model.forward
-    made.model.forward = lambda **inputs: widths.append(inputs["input_ids"].numel()) or forward(**inputs)
+    made.model.forward = lambda **inputs: (
+        widths.append(inputs["input_ids"].numel()) or forward(**inputs)
+    )
     told = together(encounter(made, 1, turns=6))[0]
     # The last token of all is never fed back.
     assert sum(widths) == sum(len(prompt) + len(tokens) for prompt, tokens, _ in told) - 1
@@ -271,7 +326,9 @@ def test_equal_transcripts_each_keep_their_cache() -> None:
     made = policy()
     widths: list[int] = []
     forward = made.model.forward
-    made.model.forward = lambda **inputs: widths.append(inputs["input_ids"].shape[1]) or forward(**inputs)
+    made.model.forward = lambda **inputs: (
+        widths.append(inputs["input_ids"].shape[1]) or forward(**inputs)
+    )
 
     async def twin() -> None:
         first = await made.sample([4, 5, 6, 7, 8], Sampling(max_tokens=2))
@@ -298,10 +355,14 @@ def test_padding_never_lands_on_a_token(length: int) -> None:
     made = policy()
     room: list[int] = []
     forward = made.model.forward
-    made.model.forward = lambda **inputs: room.append(made.slots.capacity - made.slots.reach) or forward(**inputs)
+    made.model.forward = lambda **inputs: (
+        room.append(made.slots.capacity - made.slots.reach) or forward(**inputs)
+    )
 
     async def grown(key: int, width: int) -> None:
-        """A transcript of `length` tokens, of which the last `width` come in one forward pass with the others'."""
+        """A transcript of `length` tokens, of which the last `width` come in one forward pass with
+        the others'.
+        """
         opening = [4 + key] * (length - width - 1)
         first = await made.sample(opening, Sampling(max_tokens=1, key=key))
         transcript = [*opening, *first.tokens, *[9] * width]
@@ -317,8 +378,13 @@ def test_long_prompts_do_not_pad_those_that_decode() -> None:
     made = policy()
     shapes: list[tuple[int, ...]] = []
     forward = made.model.forward
-    made.model.forward = lambda **inputs: shapes.append(tuple(inputs["input_ids"].shape)) or forward(**inputs)
-    together(made.sample([4, 5], Sampling(max_tokens=3)), made.sample([6] * (3 * JOIN), Sampling(max_tokens=3)))
+    made.model.forward = lambda **inputs: (
+        shapes.append(tuple(inputs["input_ids"].shape)) or forward(**inputs)
+    )
+    together(
+        made.sample([4, 5], Sampling(max_tokens=3)),
+        made.sample([6] * (3 * JOIN), Sampling(max_tokens=3)),
+    )
     assert shapes == [(1, 3 * JOIN), (2, 2), (2, 1), (1, 1)]
 
 
@@ -328,7 +394,9 @@ def test_more_requests_than_slots() -> None:
     forward = made.model.forward
     made.model.forward = lambda **inputs: rows.append(len(inputs["input_ids"])) or forward(**inputs)
     prompts = [[4 + k, 5, 6] for k in range(10)]
-    said = together(*(made.sample(prompt, Sampling(max_tokens=4, key=k)) for k, prompt in enumerate(prompts)))
+    said = together(
+        *(made.sample(prompt, Sampling(max_tokens=4, key=k)) for k, prompt in enumerate(prompts))
+    )
     assert max(rows) == 3
     assert made.slots.count == 3
     assert [completion.tokens for completion in said] == [
@@ -359,12 +427,20 @@ def test_the_cache_grows_without_losing_anything() -> None:
         return [*told, [more, list(said.tokens), list(said.logprobs)]]
 
     for told in together(*(lengthening(key) for key in range(4))):
-        np.testing.assert_allclose([x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5)
+        np.testing.assert_allclose(
+            [x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5
+        )
 
 
 def test_room_is_made_for_what_is_there_not_for_what_may_come() -> None:
     made = policy(qwen(context=1 << 17))
-    one(made, [4, 5, 6], max_tokens=100_000, temperature=0.0, stop=("a", "b", "c", "d", "e", "f", "g"))
+    one(
+        made,
+        [4, 5, 6],
+        max_tokens=100_000,
+        temperature=0.0,
+        stop=("a", "b", "c", "d", "e", "f", "g"),
+    )
     assert made.slots.capacity < 4096
 
 
@@ -373,7 +449,9 @@ def test_episodes_that_end_early_leave_the_others_right() -> None:
     # Turns from 1 to 6: gaps open among the slots, and later episodes fill them.
     everyone = together(*(encounter(made, key, turns=1 + key % 6) for key in range(18)))
     for told in everyone + together(*(encounter(made, key, turns=3) for key in range(30, 40))):
-        np.testing.assert_allclose([x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5)
+        np.testing.assert_allclose(
+            [x for t in told for x in t[2]], plain(made.model, told, 1.0), atol=1e-5
+        )
 
 
 def test_refresh_after_the_weights_changed() -> None:
@@ -384,10 +462,19 @@ def test_refresh_after_the_weights_changed() -> None:
         for weight in made.model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
     stale = one(made, transcript, max_tokens=4)
-    assert np.abs(np.subtract(stale.logprobs, plain(made.model, [[transcript, list(stale.tokens), []]], 1.0))).max() > 1e-2
+    assert (
+        np.abs(
+            np.subtract(
+                stale.logprobs, plain(made.model, [[transcript, list(stale.tokens), []]], 1.0)
+            )
+        ).max()
+        > 1e-2
+    )
     made.refresh()
     fresh = one(made, transcript, max_tokens=4)
-    np.testing.assert_allclose(fresh.logprobs, plain(made.model, [[transcript, list(fresh.tokens), []]], 1.0), atol=1e-5)
+    np.testing.assert_allclose(
+        fresh.logprobs, plain(made.model, [[transcript, list(fresh.tokens), []]], 1.0), atol=1e-5
+    )
 
 
 # --- where a completion ends ---
@@ -415,12 +502,17 @@ def test_stop_strings_may_span_tokens(stop: tuple[str, ...]) -> None:
 def test_a_stop_string_may_span_the_bytes_of_a_character() -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     raw = Tokenizer(models.BPE({name: i for i, name in enumerate(alphabet)}, merges=[]))
-    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), decoders.ByteLevel()
+    raw.pre_tokenizer, raw.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        decoders.ByteLevel(),
+    )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=CHATML)
     wanted = tokenizer.encode("so。no")
     made = LocalPolicy(qwen(256), tokenizer)
-    made.model.forward = lambda **inputs: CausalLMOutput(  # says what is wanted, whatever the weights
-        logits=100.0 * torch.eye(256)[[wanted[made.slots.reach - 1]]][:, None]
+    made.model.forward = lambda **inputs: (
+        CausalLMOutput(  # says what is wanted, whatever the weights
+            logits=100.0 * torch.eye(256)[[wanted[made.slots.reach - 1]]][:, None]
+        )
     )
     ours = one(made, [0], max_tokens=len(wanted), stop=("o。",))
     assert ours.text == "so。"
@@ -442,7 +534,9 @@ def test_end_tokens_of_model_and_tokenizer() -> None:
         assert ours.tokens == whole[: first + 1]
         assert ours.truncated == (whole[first] not in ended.eos)
         # The end token is sampled and trained on, but says nothing.
-        assert ours.text == tokenizer.decode(whole[:first] if not ours.truncated else whole[: first + 1])
+        assert ours.text == tokenizer.decode(
+            whole[:first] if not ours.truncated else whole[: first + 1]
+        )
         ends.add(ours.tokens[-1])
     assert ends >= {5, END}
 
@@ -463,7 +557,9 @@ def test_an_episode_without_room_ends_out_of_tokens() -> None:
     case = Case("1", "cough", Truth("cold"))
     opening = len(made.render(environment.open(case)))
     made.context = opening + 20
-    [episode] = asyncio.run(play_all([Job(case)], environment, TokenDoctor(made), Play(max_tokens=512)))
+    [episode] = asyncio.run(
+        play_all([Job(case)], environment, TokenDoctor(made), Play(max_tokens=512))
+    )
     assert episode.ending is Ending.OUT_OF_TOKENS
     assert len(episode.turns[0].completion.tokens) == 20
 
@@ -504,7 +600,10 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
     made = policy()
 
     async def leaving() -> list[Completion]:
-        tasks = [asyncio.create_task(made.sample([4 + k, 5], Sampling(max_tokens=20, key=k))) for k in range(4)]
+        tasks = [
+            asyncio.create_task(made.sample([4 + k, 5], Sampling(max_tokens=20, key=k)))
+            for k in range(4)
+        ]
         while made.forwards < 5:
             await asyncio.sleep(0)
         tasks[1].cancel()
@@ -512,7 +611,9 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
         return list(await asyncio.wait_for(asyncio.gather(*stayed), HANG))
 
     stayed = asyncio.run(leaving())
-    assert [c.tokens for c in stayed] == [one(policy(), [4 + k, 5], max_tokens=20, key=k).tokens for k in (0, 2, 3)]
+    assert [c.tokens for c in stayed] == [
+        one(policy(), [4 + k, 5], max_tokens=20, key=k).tokens for k in (0, 2, 3)
+    ]
     made.refresh()
 
 
@@ -520,7 +621,9 @@ def test_an_interrupted_loop_leaves_nothing_behind() -> None:
     made = policy()
 
     async def interrupted() -> None:
-        tasks = [asyncio.create_task(made.sample([4 + k, 5], Sampling(max_tokens=500))) for k in range(3)]
+        tasks = [
+            asyncio.create_task(made.sample([4 + k, 5], Sampling(max_tokens=500))) for k in range(3)
+        ]
         while made.forwards < 5:
             await asyncio.sleep(0)
         raise KeyboardInterrupt(len(tasks))
@@ -532,11 +635,15 @@ def test_an_interrupted_loop_leaves_nothing_behind() -> None:
 
 
 def test_sliding_attention_is_refused() -> None:
-    sliding = Qwen3Config(vocab_size=40, use_sliding_window=True, sliding_window=8, max_window_layers=0, **SHAPE)
+    sliding = Qwen3Config(
+        vocab_size=40, use_sliding_window=True, sliding_window=8, max_window_layers=0, **SHAPE
+    )
     with pytest.raises(UserError, match="sliding"):
         LocalPolicy(Qwen3ForCausalLM(sliding), letters())
     with pytest.raises(UserError, match="sliding"):
-        LocalPolicy(MistralForCausalLM(MistralConfig(vocab_size=40, sliding_window=8, **SHAPE)), letters())
+        LocalPolicy(
+            MistralForCausalLM(MistralConfig(vocab_size=40, sliding_window=8, **SHAPE)), letters()
+        )
 
 
 def test_loading_what_is_not_there(tmp_path: Any) -> None:
@@ -549,10 +656,20 @@ def test_loading_what_is_not_there(tmp_path: Any) -> None:
 
 def test_incremental_rendering_is_the_whole_conversation() -> None:
     made = LocalPolicy(qwen(80), letters())
-    chat = [Message("system", "Be brief."), Message("user", "I cough."), Message("assistant", "<ask>fever</ask>")]
-    chat += [Message("user", "None."), Message("assistant", "<diagnose>cold</diagnose>"), Message("user", "Sure?")]
+    chat = [
+        Message("system", "Be brief."),
+        Message("user", "I cough."),
+        Message("assistant", "<ask>fever</ask>"),
+    ]
+    chat += [
+        Message("user", "None."),
+        Message("assistant", "<diagnose>cold</diagnose>"),
+        Message("user", "Sure?"),
+    ]
     whole = made.tokenizer.apply_chat_template(
-        [{"role": m.role, "content": m.content} for m in chat], tokenize=False, add_generation_prompt=True
+        [{"role": m.role, "content": m.content} for m in chat],
+        tokenize=False,
+        add_generation_prompt=True,
     )
     grown: tuple[int, ...] = made.render(chat[:2])
     for k in (2, 4):
@@ -584,4 +701,7 @@ def test_a_tokenizer_without_template_gets_a_plain_one() -> None:
     made = LocalPolicy(qwen(80), tokenizer)
     opening = made.render([Message("user", "I cough.")])
     assert tokenizer.decode(opening) == "user: I cough.\nassistant: "
-    assert tokenizer.decode(made.render([Message("user", "No.")], opening)) == "\nuser: No.\nassistant: "
+    assert (
+        tokenizer.decode(made.render([Message("user", "No.")], opening))
+        == "\nuser: No.\nassistant: "
+    )

@@ -49,12 +49,16 @@ def test_nothing_is_filled_in_from_a_file(text: str, tmp_path: Path) -> None:
     for reading in (lambda: load(file), lambda: read([], file), lambda: read(["steps=4"], file)):
         with pytest.raises(UserError) as caught:
             reading()
-        assert said(caught.value).startswith(f"{file}, field 'reward.names.1.who': ${{…}} is not filled in here; write")
+        assert said(caught.value).startswith(
+            f"{file}, field 'reward.names.1.who': ${{…}} is not filled in here; write"
+        )
 
 
 @pytest.mark.parametrize("text", FILLED)
 def test_nothing_is_filled_in_from_the_command_line(text: str) -> None:
-    with pytest.raises(UserError, match=r"^settings, field 'reward\.who': \$\{…\} is not filled in here; write"):
+    with pytest.raises(
+        UserError, match=r"^settings, field 'reward\.who': \$\{…\} is not filled in here; write"
+    ):
         read(["steps=3", f"reward.who={text}"])
 
 
@@ -67,7 +71,9 @@ def test_nothing_is_looked_up_where_a_word_meets_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", FILLED)
-def test_nothing_is_filled_in_from_a_run_that_came_from_elsewhere(text: str, tmp_path: Path) -> None:
+def test_nothing_is_filled_in_from_a_run_that_came_from_elsewhere(
+    text: str, tmp_path: Path
+) -> None:
     run = Run.create(tmp_path / "run", {"cases": "clinic:xs", "seed": 0}, {})
     assert run.config["seed"] == 0
     (tmp_path / "run" / "config.yaml").write_text(json.dumps({"cases": text, "seed": 0}))
@@ -101,7 +107,8 @@ def test_the_commands_show_no_variable_of_the_environment(tmp_path: Path) -> Non
 
 
 ALIASES = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -131,7 +138,9 @@ def test_a_file_that_is_no_plain_mapping_is_one_line(text: str, wrong: str, tmp_
 
 
 def test_aliases_that_repeat_a_few_values_are_read(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("base: &b {model: m, price: {input: 1}}\nother: {<<: *b, model: n}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "base: &b {model: m, price: {input: 1}}\nother: {<<: *b, model: n}\n"
+    )
     assert load(tmp_path / "mine.yaml")["other"] == {"model": "n", "price": {"input": 1}}
 
 
@@ -140,10 +149,14 @@ def test_an_empty_file_holds_no_setting(tmp_path: Path) -> None:
     assert load(tmp_path / "mine.yaml") == {}
 
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+)
 NESTED = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 

@@ -24,7 +24,11 @@ def row(number: int = 0, **change: Any) -> dict[str, Any]:
     return {
         "id": number,
         "question": " What is the most likely diagnosis? ",
-        "context": ["A 40-year-old man presents with chest pain and no fever.", "His pulse is 110/min.", "He smokes."],
+        "context": [
+            "A 40-year-old man presents with chest pain and no fever.",
+            "His pulse is 110/min.",
+            "He smokes.",
+        ],
         "options": {"A": "Asthma", "B": "Pulmonary embolism"},
         "answer": "Pulmonary embolism",
         "answer_idx": "B",
@@ -58,7 +62,10 @@ def test_one_row_by_hand(tmp_path: Path) -> None:
     case = only(write(tmp_path / "m.jsonl", row(7)))
     assert case.id == "7"
     assert case.presentation == "A 40-year-old man presents with chest pain and no fever."
-    assert [fact.text for fact in case.given] == ["Patient is a 40-year-old man.", "He has chest pains."]
+    assert [fact.text for fact in case.given] == [
+        "Patient is a 40-year-old man.",
+        "He has chest pains.",
+    ]
     assert [fact.text for fact in case.truth.facts] == [
         "He has fever and chest pain at night.",
         "His pulse is 110/min.",
@@ -66,14 +73,26 @@ def test_one_row_by_hand(tmp_path: Path) -> None:
     ]
     assert case.truth.diagnosis == "Pulmonary embolism"
     assert case.truth.aliases == ()
-    assert (case.question, case.options) == ("What is the most likely diagnosis?", ("Asthma", "Pulmonary embolism"))
+    assert (case.question, case.options) == (
+        "What is the most likely diagnosis?",
+        ("Asthma", "Pulmonary embolism"),
+    )
     assert case.truth.record.count("\n") == 2
     assert case.category == "Cardiology"
 
 
 def test_a_fact_may_begin_with_a_number(tmp_path: Path) -> None:
-    case = only(write(tmp_path / "m.jsonl", row(facts=["0.9% saline was given.", "2. 1.5 hours passed.", "3)Gait is slow."])))
-    assert [fact.text for fact in case.truth.facts] == ["0.9% saline was given.", "1.5 hours passed.", "Gait is slow."]
+    case = only(
+        write(
+            tmp_path / "m.jsonl",
+            row(facts=["0.9% saline was given.", "2. 1.5 hours passed.", "3)Gait is slow."]),
+        )
+    )
+    assert [fact.text for fact in case.truth.facts] == [
+        "0.9% saline was given.",
+        "1.5 hours passed.",
+        "Gait is slow.",
+    ]
 
 
 def test_what_the_presentation_denies_or_only_half_says_stays_hidden(tmp_path: Path) -> None:
@@ -83,8 +102,16 @@ def test_what_the_presentation_denies_or_only_half_says_stays_hidden(tmp_path: P
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1), min_size=1, max_size=8))
-def test_given_and_hidden_facts_part_all_facts(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_given_and_hidden_facts_part_all_facts(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
     numbered = [f"{i}. x{text}" for i, text in enumerate(texts, start=1)]
     case = only(write(tmp_path_factory.mktemp("m") / "m.jsonl", row(facts=numbered)))
     found = [fact.text for fact in (*case.given, *case.truth.facts)]
@@ -96,7 +123,9 @@ def test_given_and_hidden_facts_part_all_facts(tmp_path_factory: pytest.TempPath
 def test_rows_without_facts_are_skipped_and_counted(tmp_path: Path) -> None:
     bare = row(1)
     del bare["facts"]
-    source = opened(f"{write(tmp_path / 'm.jsonl', bare, row(2, facts=[]), row(3, context=[]), row(4))}#all")
+    source = opened(
+        f"{write(tmp_path / 'm.jsonl', bare, row(2, facts=[]), row(3, context=[]), row(4))}#all"
+    )
     assert [case.id for case in source.test] == ["4"]
     assert source.notes[0].startswith("3 rows without facts")
 
@@ -123,7 +152,9 @@ def test_the_split_is_by_id_and_seed(tmp_path: Path) -> None:
         ({"id": None}, "id", "valid"),
     ],
 )
-def test_a_malformed_row_names_line_and_field(tmp_path: Path, change: dict[str, Any], field: str | None, problem: str) -> None:
+def test_a_malformed_row_names_line_and_field(
+    tmp_path: Path, change: dict[str, Any], field: str | None, problem: str
+) -> None:
     path = write(tmp_path / "m.jsonl", row(), row(1, **change))
     with pytest.raises(CaseError, match=problem) as caught:
         opened(path, strict=True)
@@ -139,7 +170,10 @@ def test_rows_that_are_no_cases_are_left_out_and_told(tmp_path: Path) -> None:
     source = opened(f"{path}#all")
     assert [case.id for case in source.test] == [str(i) for i in range(140) if i not in wrong]
     named = "lines 8, 32, 81, 140: 'answer' is not the option that 'answer_idx' names"
-    assert source.notes[-1] == f"4 of 140 rows left out: {named}. See `workup cases 'mediq:{path}#all' --validate`."
+    assert (
+        source.notes[-1]
+        == f"4 of 140 rows left out: {named}. See `workup cases 'mediq:{path}#all' --validate`."
+    )
     with pytest.raises(CaseError, match=r"m\.jsonl, line 8: 'answer' is not"):
         opened(path, strict=True)
 
@@ -153,16 +187,22 @@ def test_a_note_names_five_rows(tmp_path: Path) -> None:
 
 def test_where_no_row_is_a_case_the_first_says_why(tmp_path: Path) -> None:
     path = write(tmp_path / "m.jsonl", row(0, answer="x"), row(1, id=None))
-    with pytest.raises(CaseError, match=r"m\.jsonl, line 1: 'answer' is not .* \(None of 2 rows is a case\.\)"):
+    with pytest.raises(
+        CaseError, match=r"m\.jsonl, line 1: 'answer' is not .* \(None of 2 rows is a case\.\)"
+    ):
         opened(path)
 
 
 def test_blanks_are_no_difference(tmp_path: Path) -> None:
     path = write(
-        tmp_path / "m.jsonl", row(1, answer=" Pulmonary embolism", answer_idx="B "), row(" 1 ", answer="Asthma", answer_idx="A")
+        tmp_path / "m.jsonl",
+        row(1, answer=" Pulmonary embolism", answer_idx="B "),
+        row(" 1 ", answer="Asthma", answer_idx="A"),
     )
     source = opened(f"{path}#all")
-    assert [(case.id, case.truth.diagnosis) for case in source.test] == [("1", "Pulmonary embolism")]
+    assert [(case.id, case.truth.diagnosis) for case in source.test] == [
+        ("1", "Pulmonary embolism")
+    ]
     assert "line 2, field 'id': stands in an earlier row too" in source.notes[-1]
 
 
@@ -176,14 +216,18 @@ def test_blanks_are_no_difference(tmp_path: Path) -> None:
         ({"question": "What is it? \ud83d"}, "field 'question': holds half of a character"),
     ],
 )
-def test_what_is_blank_or_twice_there_is_no_case(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+def test_what_is_blank_or_twice_there_is_no_case(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
     source = opened(f"{write(tmp_path / 'm.jsonl', row(), row(1, **change), row(2))}#all")
     assert [case.id for case in source.test] == ["0", "2"]
     assert source.notes[-1].startswith("1 of 3 rows left out: line 2")
     assert problem in source.notes[-1]
 
 
-@pytest.mark.parametrize(("text", "problem"), [("", "no row"), ("[1]\n", "JSON object"), ("{\n", "not JSON")])
+@pytest.mark.parametrize(
+    ("text", "problem"), [("", "no row"), ("[1]\n", "JSON object"), ("{\n", "not JSON")]
+)
 def test_a_file_of_something_else(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "m.jsonl").write_text(text)
     with pytest.raises(UserError, match=problem):

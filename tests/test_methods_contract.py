@@ -19,7 +19,18 @@ from workup.environments.questioning import Questioning
 from workup.episode import Episode, Score
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Environment, Explore, Imitate, Instruments, Reinforce, Sampling, Trial, alone
+from workup.ports import (
+    LIVE,
+    REFERENCE,
+    Environment,
+    Explore,
+    Imitate,
+    Instruments,
+    Reinforce,
+    Sampling,
+    Trial,
+    alone,
+)
 
 DOCTORS = (
     Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),
@@ -44,7 +55,10 @@ def doctors(environment: object) -> tuple[Script, ...]:
 
 def groups(environment: object) -> tuple[tuple[Episode, ...], ...]:
     """Every case played by each of them."""
-    return tuple(tuple(play(doctor, environment, case) for doctor in doctors(environment)) for case in SOURCE.train)  # type: ignore[arg-type]
+    return tuple(
+        tuple(play(doctor, environment, case) for doctor in doctors(environment))
+        for case in SOURCE.train
+    )  # type: ignore[arg-type]
 
 
 def instruments(stage: Reinforce | Explore) -> Instruments:
@@ -67,9 +81,13 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     assert len({stage.name for stage in stages}) == len(stages) > 0
     for number, stage in enumerate(stages):
         if isinstance(stage, Imitate):
-            demonstrations = [stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)]
+            demonstrations = [
+                stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
+            ]
             assert all(d.probes or d.imitate for d in demonstrations)
-            assert demonstrations == [stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)]
+            assert demonstrations == [
+                stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
+            ]
         elif isinstance(stage, Reinforce):
             check_reinforcement(stage, groups(environment))
         elif isinstance(stage, Explore):
@@ -88,9 +106,19 @@ def check_exploration(stage: Explore, environment: Environment) -> None:
 
     async def searched() -> list[Trial]:
         sampling = Sampling(environment.stop, key=1)
-        each = [await stage.search(SOURCE.train[1], environment, doctor, value, sampling) for doctor in doctors(environment)]
-        assert all(found.scored and found.calls >= len(found.scored) and not found.failures for found in each)
-        trials = [(e, score, bool(e.answer) and await judge.same(e.answer[0], e.case)) for f in each for e, score in f.scored]
+        each = [
+            await stage.search(SOURCE.train[1], environment, doctor, value, sampling)
+            for doctor in doctors(environment)
+        ]
+        assert all(
+            found.scored and found.calls >= len(found.scored) and not found.failures
+            for found in each
+        )
+        trials = [
+            (e, score, bool(e.answer) and await judge.same(e.answer[0], e.case))
+            for f in each
+            for e, score in f.scored
+        ]
         return [Trial(*trial) for trial in trials]
 
     trials = asyncio.run(searched())
@@ -99,7 +127,9 @@ def check_exploration(stage: Explore, environment: Environment) -> None:
     assert choice.chosen
     assert all(trial in trials and trial.correct for trial in choice.chosen)
     assert all(trial in trials and not trial.correct for trial in choice.rejected)
-    assert not stage.choose([trial for trial in trials if not trial.correct]).chosen, "no right answer, nothing to follow"
+    assert not stage.choose([trial for trial in trials if not trial.correct]).chosen, (
+        "no right answer, nothing to follow"
+    )
 
 
 def check_reinforcement(stage: Reinforce, batch: tuple[tuple[Episode, ...], ...]) -> None:
@@ -136,13 +166,16 @@ def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
 
 def test_names_are_folders_and_unknown_ones_get_a_hint() -> None:
     assert {"craft", "outcome"} <= set(methods.names())
-    with pytest.raises(UserError, match=r"no method 'crfat'. Did you mean 'craft'\? \(`workup methods` lists all\)"):
+    with pytest.raises(
+        UserError, match=r"no method 'crfat'. Did you mean 'craft'\? \(`workup methods` lists all\)"
+    ):
         methods.load("crfat")
 
 
 def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sixth.py").write_text(
-        "from workup.methods.craft.outcome import Outcome\nclass Sixth(Outcome): summary = 'mine'\nmethod = Sixth()\n"
+        "from workup.methods.craft.outcome import Outcome\n"
+        "class Sixth(Outcome): summary = 'mine'\nmethod = Sixth()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert methods.load("sixth:method").summary == "mine"

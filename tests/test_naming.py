@@ -113,8 +113,12 @@ def test_the_order_of_the_words_changes_no_likeness(term: tuple[str, str], rng: 
         "associated",
         "secondary",
     }
-    form = [word for word in words(term[1].replace("[", " ").replace("]", " "))[:10] if word not in said]
-    assume(form and not any(a + b in NAMES._idf for a in form for b in form))  # "heat stroke" is joined, in this order
+    form = [
+        word for word in words(term[1].replace("[", " ").replace("]", " "))[:10] if word not in said
+    ]
+    assume(
+        form and not any(a + b in NAMES._idf for a in form for b in form)
+    )  # "heat stroke" is joined, in this order
     rng.shuffle(form)
     best = NAMES.near(" ".join(form))[0]
     straight = NAMES.near(" ".join(sorted(form)))[0]
@@ -136,7 +140,9 @@ with LIST.open(encoding="utf-8") as file:
 
 
 def agreement(coder: Coder, part: str = "") -> tuple[float, float]:
-    """(share of names in a right category, that of those which are found as they stand) on the hand-checked list."""
+    """(share of names in a right category, that of those which are found as they stand) on the
+    hand-checked list.
+    """
     rows = [row for row in CHECKED if part in ("", row["part"])]
     right = {row["name"]: {code[:3] for code in row["codes"].split()} for row in rows}
     found = {name: coder.look_up(name) for name in right}
@@ -169,7 +175,11 @@ def test_what_is_said_to_be_absent_is_never_entered() -> None:
     texts = [text for _, text in _forms(name, special=False)]
     assert texts
     assert not any("rupture" in text for text in texts)
-    assert {code for code, form in zip(NAMES._codes, NAMES._keys, strict=True) if form == "abdomen aneurysm aorta"} >= {"I71.4"}
+    assert {
+        code
+        for code, form in zip(NAMES._codes, NAMES._keys, strict=True)
+        if form == "abdomen aneurysm aorta"
+    } >= {"I71.4"}
     assert CODER.look_up("ruptured aortic aneurysm").code == "I71.8"
     assert CODER.look_up("ruptured abdominal aortic aneurysm").code == "I71.3"
 
@@ -190,7 +200,9 @@ def test_any_text_has_an_existing_code_or_none(text: str) -> None:
     assert CODER.look_up(text) == found
 
 
-@pytest.mark.parametrize("text", ["x" * 100_000, "zq " * 50_000, "( " * 50_000, "[A" * 50_000, "neoplasm of " * 20_000])
+@pytest.mark.parametrize(
+    "text", ["x" * 100_000, "zq " * 50_000, "( " * 50_000, "[A" * 50_000, "neoplasm of " * 20_000]
+)
 def test_long_texts_take_no_longer_than_short_ones(text: str) -> None:
     CODER.look_up(text[:300])
     began = time.thread_time()
@@ -227,7 +239,9 @@ def test_a_model_codes_what_nothing_maps_and_is_asked_once() -> None:
         coder = Coder(CM, model=Endpoint(EndpointSettings(base_url=server.url, model="m")))
 
         async def ask() -> list[Any]:
-            return await asyncio.gather(*(coder.code(name) for name in ("zzqx", "zzqx", "asthma", "", "zzqx")))
+            return await asyncio.gather(
+                *(coder.code(name) for name in ("zzqx", "zzqx", "asthma", "", "zzqx"))
+            )
 
         found = asyncio.run(ask())
         again = asyncio.run(coder.code("zzqx"))
@@ -280,10 +294,17 @@ def test_a_name_cannot_give_orders() -> None:
     assert told.count("=== name ") == 1
 
 
-@pytest.mark.skipif(not (DATA / "mondo_exactmatch_icd10cm.sssom.tsv").exists(), reason="the data folder is not here")
+@pytest.mark.skipif(
+    not (DATA / "mondo_exactmatch_icd10cm.sssom.tsv").exists(), reason="the data folder is not here"
+)
 def test_real_names_are_mapped_as_curators_map_them() -> None:
-    rows = [line.split("\t") for line in (DATA / "mondo_exactmatch_icd10cm.sssom.tsv").read_text().splitlines()]
-    pairs = [(row[1], row[3].removeprefix("ICD10CM:")) for row in rows if row[0].startswith("MONDO:")]
+    rows = [
+        line.split("\t")
+        for line in (DATA / "mondo_exactmatch_icd10cm.sssom.tsv").read_text().splitlines()
+    ]
+    pairs = [
+        (row[1], row[3].removeprefix("ICD10CM:")) for row in rows if row[0].startswith("MONDO:")
+    ]
     found = [(CODER.look_up(name), code) for name, code in pairs]
     sure = [(one, code) for one, code in found if one.stage is Stage.DICTIONARY]
     assert len(pairs) > 2000
@@ -294,7 +315,10 @@ def test_real_names_are_mapped_as_curators_map_them() -> None:
 
 def test_names_of_a_file_fill_the_gaps_of_the_release(tmp_path: Path) -> None:
     table = tmp_path / "names.csv"
-    table.write_text('label,xref\n"Gleet, old","ICD10CM:A54.0, A54.1"\nasthma,K50\nFlong,U99.99\nFlang,A00\nFlang,K50\n')
+    table.write_text(
+        'label,xref\n"Gleet, old","ICD10CM:A54.0, A54.1"\nasthma,K50\nFlong,U99.99\nFlang,A00\n'
+        "Flang,K50\n"
+    )
     more = synonyms(f"{table}#label,xref", CM, NAMES)
     assert more == {"Gleet, old": "A54.0", "asthma": "K50"}
     coder = Coder(CM, more=more)
@@ -332,7 +356,9 @@ def test_a_list_of_synonyms_needs_a_code_or_a_name_that_the_release_knows(tmp_pa
         ("a.csv", b"asth\xffma,J45\n", "line 1"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_names_is_told(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_what_is_wrong_with_a_file_of_names_is_told(
+    tmp_path: Path, name: str, text: str | bytes, message: str
+) -> None:
     file = tmp_path / name.partition("#")[0]
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message):

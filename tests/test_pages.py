@@ -69,10 +69,16 @@ def test_every_evaluated_episode_is_reachable_from_the_report(run: Run) -> None:
     assert pages == sorted(run.transcripts.iterdir(), key=lambda path: int(path.stem))
     cases = [cases_on(page) for page in pages]
     assert [len(each) for each in cases] == [CASES, CASES, 45 - 2 * CASES]
-    assert [case for page in cases for case in page] == sorted({each.episode.case.id for each in evaluated(run)})
-    sides = Counter(name for page in pages for name in re.findall(r"<h4>([^:]*):", page.read_text()))
+    assert [case for page in cases for case in page] == sorted(
+        {each.episode.case.id for each in evaluated(run)}
+    )
+    sides = Counter(
+        name for page in pages for name in re.findall(r"<h4>([^:]*):", page.read_text())
+    )
     expected = Counter(
-        each.doctor if each.doctor == "full information" else f"{each.doctor}, episode {each.sample + 1}"
+        each.doctor
+        if each.doctor == "full information"
+        else f"{each.doctor}, episode {each.sample + 1}"
         for each in evaluated(run)
     )
     assert sides == expected
@@ -87,7 +93,9 @@ def test_pages_lead_to_each_other_and_back(run: Run) -> None:
             *(['rel="prev"'] if number else []),
             *(['rel="next"'] if page != pages[-1] else []),
         }
-        assert all((page.parent / name).is_file() for name in re.findall(r'<a href="(\d+\.html)"', text))
+        assert all(
+            (page.parent / name).is_file() for name in re.findall(r'<a href="(\d+\.html)"', text)
+        )
 
 
 def test_a_later_report_leaves_no_page_of_an_earlier_one(tmp_path: Path) -> None:
@@ -140,7 +148,9 @@ def test_one_case_is_in_memory_at_a_time_whatever_the_run_has(run: Run) -> None:
     meetings = everything([Player(doctor, counting, doctor) for doctor in run.doctors()])
     for _ in range(5):
         next(meetings)
-    assert len(read) <= 5 * 9 + len(run.doctors()), "nine episodes of each case, and the next one of each doctor"
+    assert len(read) <= 5 * 9 + len(run.doctors()), (
+        "nine episodes of each case, and the next one of each doctor"
+    )
 
 
 @given(st.lists(st.integers(0, CHARACTERS * 3 // 2), max_size=60))
@@ -162,7 +172,9 @@ def test_pages_are_bounded_and_lose_nothing(sizes: list[int]) -> None:
         assert 1 <= len(page) <= CASES
         assert len(page) == 1 or sum(each.size for each in page) <= CHARACTERS
     for page, following in pairwise(pages):
-        assert len(page) == CASES or sum(each.size for each in (*page, following[0])) > CHARACTERS, "no page is split early"
+        assert (
+            len(page) == CASES or sum(each.size for each in (*page, following[0])) > CHARACTERS
+        ), "no page is split early"
 
 
 def test_two_patients_of_one_name_stand_apart(tmp_path: Path) -> None:
@@ -173,9 +185,14 @@ def test_two_patients_of_one_name_stand_apart(tmp_path: Path) -> None:
             Case("c1", f"Patient of {name}.", Truth("gout")),
             Case("c2", "The same patient.", Truth("gout")),
         ):
-            run.write([Record("trained", Episode(case, (), (), Ending.OUT_OF_TURNS), correct=False)])
+            run.write(
+                [Record("trained", Episode(case, (), (), Ending.OUT_OF_TURNS), correct=False)]
+            )
         players.append(Player(name, run, "trained"))
-    found = [(each.case.presentation, [side.doctor for side in each.sides]) for each in everything(players)]
+    found = [
+        (each.case.presentation, [side.doctor for side in each.sides])
+        for each in everything(players)
+    ]
     assert found == [
         ("Patient of one.", ["one"]),
         ("Patient of two.", ["two"]),
@@ -187,7 +204,10 @@ def test_two_patients_of_one_name_stand_apart(tmp_path: Path) -> None:
 
 
 def test_any_runs_stand_side_by_side(tmp_path: Path) -> None:
-    runs = [example_run.make(tmp_path / f"run{k}", cases=24, samples=1, steps=6, seed=k) for k in range(3)]
+    runs = [
+        example_run.make(tmp_path / f"run{k}", cases=24, samples=1, steps=6, seed=k)
+        for k in range(3)
+    ]
     page = tmp_path / "c.html"
     compare(runs, page, Console(file=StringIO()))
     text = page.read_text()
@@ -203,20 +223,32 @@ def test_any_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert len(cases_on(first)) + len(cases_on(second)) == 24
     keys = re.findall(r'<p class="keys">(.*?)</p>', text)
     for run in runs:
-        assert all(f"</b>{run.name}</span>" in key for key in keys), "in the scatter, the categories and the curves"
+        assert all(f"</b>{run.name}</span>" in key for key in keys), (
+            "in the scatter, the categories and the curves"
+        )
     scatter = text[text.index("<h2>Accuracy against") :]
     assert "</b>run0: warm start</span>" in scatter
     for way in ("coverage", "noise", "critical"):
-        assert f"Accuracy against coverage, noise and critical share: Accuracy against {way}" in scatter
+        assert (
+            f"Accuracy against coverage, noise and critical share: Accuracy against {way}"
+            in scatter
+        )
 
 
 def test_categories_of_compared_runs_are_their_episodes(tmp_path: Path) -> None:
-    runs = [example_run.make(tmp_path / f"run{k}", cases=20, samples=1, steps=3, seed=k) for k in range(2)]
+    runs = [
+        example_run.make(tmp_path / f"run{k}", cases=20, samples=1, steps=3, seed=k)
+        for k in range(2)
+    ]
     compare(runs, tmp_path / "c.html", Console(file=StringIO()))
     text = (tmp_path / "c.html").read_text()
     for category in ("digestive", "respiratory", "joints", "blood"):
-        sides = [[o.correct for o in run.outcomes("trained") if o.category == category] for run in runs]
-        row = re.search(rf"<td>{category}</td><td>(\d+)</td><td>([.\d]+)[^<]*</td><td>([.\d]+)", text)
+        sides = [
+            [o.correct for o in run.outcomes("trained") if o.category == category] for run in runs
+        ]
+        row = re.search(
+            rf"<td>{category}</td><td>(\d+)</td><td>([.\d]+)[^<]*</td><td>([.\d]+)", text
+        )
         assert row is not None
         shares = [f"{sum(map(bool, side)) / len(side):.2f}".removeprefix("0") for side in sides]
         assert row.groups() == (str(len(sides[0])), *shares)
@@ -226,14 +258,23 @@ def test_categories_of_compared_runs_are_their_episodes(tmp_path: Path) -> None:
 
 
 WORDS = st.text("abcdefghij", min_size=1, max_size=9)
-HEADINGS = st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=2, max_size=9, unique=True)
+HEADINGS = st.lists(
+    st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=2, max_size=9, unique=True
+)
 
 
 @given(HEADINGS, st.integers(1, 4), st.integers(46, 130), st.data())
 @settings(deadline=None)
-def test_headings_and_figures_are_whole_at_any_width(headings: list[str], count: int, width: int, data: st.DataObject) -> None:
-    names = data.draw(st.lists(st.text("klmn-", min_size=1, max_size=40), min_size=count, max_size=count))
-    figures = [[f"{1000 * row + column}.{row}" for column in range(1, len(headings))] for row in range(count)]
+def test_headings_and_figures_are_whole_at_any_width(
+    headings: list[str], count: int, width: int, data: st.DataObject
+) -> None:
+    names = data.draw(
+        st.lists(st.text("klmn-", min_size=1, max_size=40), min_size=count, max_size=count)
+    )
+    figures = [
+        [f"{1000 * row + column}.{row}" for column in range(1, len(headings))]
+        for row in range(count)
+    ]
     sheet = Sheet(headings, [[name, *row] for name, row in zip(names, figures, strict=True)])
     console = Console(file=StringIO(), width=width)
     sheet.show(console)
@@ -248,7 +289,10 @@ def test_headings_and_figures_are_whole_at_any_width(headings: list[str], count:
 
 def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
     names = ("craft-on-clinic-s-with-a-long-name", "outcome-on-clinic-s-with-another")
-    runs = [example_run.make(tmp_path / name, cases=30, steps=12, seed=k) for k, name in enumerate(names)]
+    runs = [
+        example_run.make(tmp_path / name, cases=30, steps=12, seed=k)
+        for k, name in enumerate(names)
+    ]
     for run in runs:
         for step in range(13, 33):
             more = {
@@ -289,7 +333,9 @@ def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
 
 
 def crowded(ax: Any) -> list[tuple[str, str]]:
-    """Neighbouring tick labels of the horizontal axis without room for a digit between, and those of the vertical that touch."""
+    """Neighbouring tick labels of the horizontal axis without room for a digit between, and those
+    of the vertical that touch.
+    """
     ax.get_figure(root=True).draw_without_rendering()
     found = []
     for axis, digit in ((ax.xaxis, 0.6), (ax.yaxis, 0.0)):
@@ -307,7 +353,14 @@ def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
     count = min(steps, 400)
     line = {"stage": "grpo", "parts": {"a": scale}}
     lines = [
-        {**line, "reward": scale * k, "accuracy": k / count, "entropy": scale * (1 + k), "grad_norm": k} for k in range(count)
+        {
+            **line,
+            "reward": scale * k,
+            "accuracy": k / count,
+            "entropy": scale * (1 + k),
+            "grad_norm": k,
+        }
+        for k in range(count)
     ]
     curve = Curve("run", lines)
     with mpl.rc_context({**mpl.rcParamsDefault, **plotting.STYLE}):
@@ -323,7 +376,9 @@ def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
 
 @given(st.tuples(st.floats(0, 1), st.floats(0, 1)), st.tuples(st.floats(0, 1), st.floats(0, 1)))
 @settings(deadline=None, max_examples=25)
-def test_ticks_of_the_scatter_do_not_run_together(one: tuple[float, float], other: tuple[float, float]) -> None:
+def test_ticks_of_the_scatter_do_not_run_together(
+    one: tuple[float, float], other: tuple[float, float]
+) -> None:
     def levels(at: tuple[float, float]) -> dict[str, Estimate]:
         x, y = (Estimate(mean, mean, mean, 9) for mean in at)
         return {"accuracy": y, "coverage": x, "noise": x, "critical": x}
@@ -351,7 +406,9 @@ def test_places_of_a_study_do_not_run_together(places: list[float], log: bool) -
         assert ax.get_xticklabels()[-1].get_text(), "the last place is told"
 
 
-@pytest.mark.parametrize("fonts", [None, ["DejaVu Sans"]], ids=["fonts of this machine", "no Chinese font"])
+@pytest.mark.parametrize(
+    "fonts", [None, ["DejaVu Sans"]], ids=["fonts of this machine", "no Chinese font"]
+)
 def test_chinese_names_are_text_and_no_warnings(
     fonts: list[str] | None,
     tmp_path: Path,
@@ -360,11 +417,15 @@ def test_chinese_names_are_text_and_no_warnings(
 ) -> None:
     if fonts:
         monkeypatch.setattr(plotting, "families", lambda: fonts)
-    run = Run.create(tmp_path / "run", {"method": "craft", "cases": "jsonl:病例.jsonl", "seed": 0}, {})
+    run = Run.create(
+        tmp_path / "run", {"method": "craft", "cases": "jsonl:病例.jsonl", "seed": 0}, {}
+    )
     for doctor in ("warm start", "trained"):
         for index in range(6):
             record = example_run.record(index, doctor, 0, 0)
-            case = replace(record.episode.case, category="消化系统疾病（急性胰腺炎）" * (1 + index % 2))
+            case = replace(
+                record.episode.case, category="消化系统疾病（急性胰腺炎）" * (1 + index % 2)
+            )
             run.write([replace(record, episode=replace(record.episode, case=case))])
     for step in (1, 2, 3):
         run.log({"stage": "强化学习", "step": step, "reward": 1.0, "parts": {"奖励": 1.0}})
@@ -374,7 +435,9 @@ def test_chinese_names_are_text_and_no_warnings(
     assert not caplog.records
     svg = " ".join(re.findall(r"<text.*?</text>", text, re.DOTALL))
     assert "消化系统疾病（急性胰腺炎） (3)" in svg
-    assert re.search(r"消化系统疾病（急性胰腺炎）消…? ?…", svg), "what is too long is cut, and says so"
+    assert re.search(r"消化系统疾病（急性胰腺炎）消…? ?…", svg), (
+        "what is too long is cut, and says so"
+    )
     assert "DejaVu" not in svg, "the letters are those of the reader's fonts"
     assert svg.count("var(--sans)") == svg.count("<text")
 
@@ -407,7 +470,10 @@ def test_the_report_tells_what_the_models_cost(tmp_path: Path) -> None:
     summarise(run, steps=3, seconds=1.0, calls=calls)
     text = build(run).read_text()
     section = text[text.index("<h2>What the models cost") : text.index("<h2>Run facts")]
-    rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)[1:]]
+    rows = [
+        re.findall(r"<td>(.*?)</td>", row)
+        for row in re.findall(r"<tr.*?</tr>", section, re.DOTALL)[1:]
+    ]
     assert rows == [
         ["judge<small>m &lt;v1&gt;</small>", "1,200", "34", "56,789", "987", "1.5000"],
         ["patient<small>n</small>", "3", "0", "11", "13", "0.2500"],

@@ -1,4 +1,6 @@
-"""A person at the keyboard: what words become, what costs a turn, what must not show before the end, and the figures after it."""
+"""A person at the keyboard: what words become, what costs a turn, what must not show before the
+end, and the figures after it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ FREE = FixedSource(
             "x",
             "A woman of 30 with joint pain.",
             Truth(
-                "Reactive arthritis", facts=(Fact("a", "", "She had diarrhoea last week."), Fact("b", "", "The knee is warm."))
+                "Reactive arthritis",
+                facts=(
+                    Fact("a", "", "She had diarrhoea last week."),
+                    Fact("b", "", "The knee is warm."),
+                ),
             ),
             question="Which is most likely?",
             options=("Gout", "Reactive arthritis", "Lyme disease"),
@@ -60,7 +66,11 @@ class Screen:
     def __init__(self, *lines: str, width: int = 80, colour: bool = False) -> None:
         self.stream = io.StringIO()
         self.console = Console(
-            file=self.stream, width=width, highlight=False, force_terminal=colour, color_system="truecolor" if colour else None
+            file=self.stream,
+            width=width,
+            highlight=False,
+            force_terminal=colour,
+            color_system="truecolor" if colour else None,
         )
         self.lines, self.prompts = iter(lines), []
 
@@ -111,7 +121,9 @@ def test_plain_words_numbers_and_the_grammar_are_understood(line: str, action: s
     assert asked(records[0]) == [action, "<diagnose>Flu</diagnose>"]
 
 
-@pytest.mark.parametrize("line", ["dx Pneumonia", "diagnose pneumonia", "DX 2", "<diagnose>Pneumonia</diagnose>"])
+@pytest.mark.parametrize(
+    "line", ["dx Pneumonia", "diagnose pneumonia", "DX 2", "<diagnose>Pneumonia</diagnose>"]
+)
 def test_the_diagnosis_is_understood(line: str) -> None:
     records = Screen(line).play()
     assert asked(records[0]) == ["<diagnose>Pneumonia</diagnose>"]
@@ -174,7 +186,11 @@ def test_open_answers_are_asked_about_and_options_have_numbers() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.text(max_size=60) | st.sampled_from(["fever", "?", "dx flu", "dx x", "y", "<ask>", "</ask>", "1"]), max_size=14)
+    st.lists(
+        st.text(max_size=60)
+        | st.sampled_from(["fever", "?", "dx flu", "dx x", "y", "<ask>", "</ask>", "1"]),
+        max_size=14,
+    )
 )
 def test_any_typing_makes_well_formed_turns(lines: list[str]) -> None:
     records = Screen(*lines, width=40).play()
@@ -196,10 +212,19 @@ def until_the_end(source: Source, *lines: str) -> str:
 def test_criticality_does_not_show_while_playing() -> None:
     lines = ("?", "crackles", "lipase", "lungz", "chest film", "dx Pneumonia")
     for answer in ("Yes: crackles.", "Normal lipase.", "Yes: chest film."):
-        assert f"\n  {answer}\n" in until_the_end(SOURCE, *lines)  # no escape code before or after it
+        assert f"\n  {answer}\n" in until_the_end(
+            SOURCE, *lines
+        )  # no escape code before or after it
     heavy = CASES[1]
-    light = replace(heavy, truth=replace(heavy.truth, facts=tuple(replace(one, weight=0) for one in heavy.truth.facts)))
-    assert until_the_end(SOURCE, *lines) == until_the_end(replace(SOURCE, test=(light, light)), *lines)
+    light = replace(
+        heavy,
+        truth=replace(
+            heavy.truth, facts=tuple(replace(one, weight=0) for one in heavy.truth.facts)
+        ),
+    )
+    assert until_the_end(SOURCE, *lines) == until_the_end(
+        replace(SOURCE, test=(light, light)), *lines
+    )
 
 
 def test_the_truth_does_not_show_while_playing() -> None:
@@ -213,9 +238,14 @@ def test_a_case_cannot_steer_the_terminal() -> None:
     evil = "\x1b[31m\x9b2J\u202eevil\x07"
     items = tuple(replace(item, question=item.question + evil) for item in ITEMS)
     truth = Truth(
-        "Flu" + evil, (evil,), (evil,), facts=(Fact("fever", "fever", evil, weight=3), Fact("cough", "cough", evil, weight=0))
+        "Flu" + evil,
+        (evil,),
+        (evil,),
+        facts=(Fact("fever", "fever", evil, weight=3), Fact("cough", "cough", evil, weight=0)),
     )
-    source = replace(SOURCE, test=(Case("e", evil, truth, options=(evil,)),), items=items, knowledge=None)
+    source = replace(
+        SOURCE, test=(Case("e", evil, truth, options=(evil,)),), items=items, knowledge=None
+    )
     screen = Screen("fever", "qqq" + evil, "?", "? fever", "dx" + evil, "dx Flu")
     screen.play(source, 0, against=Script(f"<ask>{evil}</ask>"))
     assert "What there was to find" in screen.text
@@ -235,18 +265,26 @@ def test_worth_and_reward_are_those_of_the_equations() -> None:
     assert re.search(r"missed +Yes: chest film\. +3 pathognomonic +\.38 +\+\.38", screen.text)
     assert re.search(r"missed +Yes: sputum\. +2 significant +\.25 +\+\.25", screen.text)
     assert f"= (1·.38 + 0.5)·1 − 0.1·2/10 = {reward:.2f}" in screen.text
-    scores = asyncio.run(craft_reward(CraftSettings())((tuple(r.episode for r in records),), Instruments(ExactJudge())))
+    scores = asyncio.run(
+        craft_reward(CraftSettings())(
+            (tuple(r.episode for r in records),), Instruments(ExactJudge())
+        )
+    )
     assert [score.total for score in scores[0]] == [record.score.total for record in records]
     rewards = re.search(r"^reward +(\S+) +(\S+) +(\S+)", screen.text, re.M).groups()
     assert rewards == tuple(f"{record.score.total:.2f}".replace("-", "−") for record in records)
 
 
 def test_a_wrong_diagnosis_tells_the_truth_and_what_it_would_have_been_worth() -> None:
-    case = replace(CASES[1], truth=replace(CASES[1].truth, codes=("J18.9",), aliases=("lung infection",)))
+    case = replace(
+        CASES[1], truth=replace(CASES[1].truth, codes=("J18.9",), aliases=("lung infection",))
+    )
     screen = Screen("crackles", "dx Flu")
     records = screen.play(replace(SOURCE, test=(case,)), 0)
     assert records[0].correct is False
-    assert "Wrong: you said Flu; it is Pneumonia (J18.9). also called lung infection" in screen.folded
+    assert (
+        "Wrong: you said Flu; it is Pneumonia (J18.9). also called lung infection" in screen.folded
+    )
     assert "if right" in screen.text
     assert "·0 − 0.1·1/10 = −0.01" in screen.text
 
@@ -276,9 +314,22 @@ def test_irrelevant_findings_are_listed_only_where_they_were_asked_for() -> None
 
 def test_the_table_shows_what_everyone_asked() -> None:
     screen = Screen("lipase", "crackles", "fever", "dx Pneumonia", width=120)
-    records = screen.play(against=Script("<ask>sputum</ask>", "gibberish", "<ask>sputum</ask>", "<diagnose>Gout</diagnose>"))
-    assert [record.doctor for record in records] == ["you", "policy", "greedy information", "random doctor"]
-    rows = {row[0]: row[1:] for line in screen.text.splitlines() if (row := re.split(r" {2,}", line.strip())) and len(row) == 5}
+    records = screen.play(
+        against=Script(
+            "<ask>sputum</ask>", "gibberish", "<ask>sputum</ask>", "<diagnose>Gout</diagnose>"
+        )
+    )
+    assert [record.doctor for record in records] == [
+        "you",
+        "policy",
+        "greedy information",
+        "random doctor",
+    ]
+    rows = {
+        row[0]: row[1:]
+        for line in screen.text.splitlines()
+        if (row := re.split(r" {2,}", line.strip())) and len(row) == 5
+    }
     assert rows["1"][:2] == ["· lipase", "2 sputum"]
     assert rows["2"][:2] == ["3 crackles", "· (nothing readable)"]
     # what was found before is nothing new
@@ -297,9 +348,13 @@ def test_colours_are_the_criticality_of_what_was_revealed() -> None:
 
 
 def chances(positive: set[str], negative: set[str]) -> list[float]:
-    """The posterior multiplied out by hand; without evidence on the cough and its sub-question, items are independent."""
+    """The posterior multiplied out by hand; without evidence on the cough and its sub-question,
+    items are independent.
+    """
     weights = [
-        prior * math.prod(POSITIVE[name][place] for name in positive) * math.prod(1 - POSITIVE[name][place] for name in negative)
+        prior
+        * math.prod(POSITIVE[name][place] for name in positive)
+        * math.prod(1 - POSITIVE[name][place] for name in negative)
         for place, prior in enumerate((0.5, 0.3, 0.2))
     ]
     return [weight / sum(weights) for weight in weights]
@@ -311,7 +366,9 @@ def bits(positive: set[str], negative: set[str], name: str) -> float:
 
     now = chances(positive, negative)
     yes = sum(value * POSITIVE[name][place] for place, value in enumerate(now))
-    after = yes * entropy(chances(positive | {name}, negative)) + (1 - yes) * entropy(chances(positive, negative | {name}))
+    after = yes * entropy(chances(positive | {name}, negative)) + (1 - yes) * entropy(
+        chances(positive, negative | {name})
+    )
     return entropy(now) - after
 
 
@@ -325,8 +382,12 @@ def test_the_posterior_after_each_question_is_exact() -> None:
         rows = found[3 * step : 3 * step + 3]
         exact = dict(zip(DISEASES, chances(*seen), strict=True))
         assert [name for _, name, _ in rows] == sorted(exact, key=exact.get, reverse=True)
-        assert all(float(value) == pytest.approx(exact[name], abs=0.00501) for value, name, _ in rows)
-        assert {name: bool(mark) for _, name, mark in rows} == {name: name == "Pancreatitis" for name in DISEASES}
+        assert all(
+            float(value) == pytest.approx(exact[name], abs=0.00501) for value, name, _ in rows
+        )
+        assert {name: bool(mark) for _, name, mark in rows} == {
+            name: name == "Pancreatitis" for name in DISEASES
+        }
     assert f"{bits(set(), set(), 'fever'):.2f} bits expected" in shown
     assert f"{bits(set(), {'fever'}, 'lipase'):.2f} bits expected" in shown
 
@@ -340,7 +401,9 @@ def test_the_truth_is_shown_even_where_it_is_improbable() -> None:
         assert "←" in first
         if len(re.findall(r"\.\d\d ", first)) == 4:
             return
-    pytest.fail("among a hundred patients the truth was always one of the three most probable diagnoses")
+    pytest.fail(
+        "among a hundred patients the truth was always one of the three most probable diagnoses"
+    )
 
 
 # --- sources without this and that ---
@@ -362,7 +425,9 @@ def test_a_free_text_record_leaves_out_what_it_cannot_tell() -> None:
 
 def test_a_policy_plays_a_free_text_record_too() -> None:
     screen = Screen("knee?", "dx 2")
-    records = screen.play(FREE, 0, against=Script("<examine>the knee</examine>", "<diagnose>Gout</diagnose>"))
+    records = screen.play(
+        FREE, 0, against=Script("<examine>the knee</examine>", "<diagnose>Gout</diagnose>")
+    )
     assert [record.correct for record in records] == [True, False]
     assert re.search(r"1 +\+ knee\? +\+ the knee", screen.text)
 
@@ -384,7 +449,13 @@ def test_an_untrained_policy_takes_the_chair() -> None:
 
     environment = Consultation(ITEMS, DISEASES)
     source = replace(SOURCE, phrases=tuple(item.name for item in ITEMS) + DISEASES)
-    policy = TokenDoctor(LocalPolicy(*build(source, environment.phrases, TinySettings(width=16, layers=1, context=2048), seed=1)))
+    policy = TokenDoctor(
+        LocalPolicy(
+            *build(
+                source, environment.phrases, TinySettings(width=16, layers=1, context=2048), seed=1
+            )
+        )
+    )
     screens = [Screen("fever", "dx Flu"), Screen("fever", "dx Flu")]
     records = [screen.play(source, against=policy, max_turns=2) for screen in screens]
     assert records[0][1].episode.turns[0].completion.tokens
@@ -405,9 +476,15 @@ def test_every_source_can_be_played_and_fits_the_screen(spec: str, width: int) -
         pytest.skip("the released files are not here")
     source = opened(spec)
     lines = [item.name for item in source.items[:5]] or ["fever", "blood pressure"]
-    screen = Screen("?", *lines, f"dx {source.diagnoses[3] if source.diagnoses else 2}", width=width)
+    screen = Screen(
+        "?", *lines, f"dx {source.diagnoses[3] if source.diagnoses else 2}", width=width
+    )
     records = play(
-        source, seed=5, against=Script(*(f"<ask>{line}</ask>" for line in lines)), console=screen.console, ask=screen.ask
+        source,
+        seed=5,
+        against=Script(*(f"<ask>{line}</ask>" for line in lines)),
+        console=screen.console,
+        ask=screen.ask,
     )
     assert len(records) == (4 if source.knowledge else 2)
     assert max(map(len, screen.text.splitlines())) <= width
@@ -452,7 +529,8 @@ def test_ctrl_c_goes_through_to_whoever_called() -> None:
 
 PROGRAM = """
 import fcntl, signal, sys, termios
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background hands down an ignored one
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background hands \
+down an ignored one
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches this process and no other
 from handmade import SOURCE
 from workup.play import play
@@ -465,9 +543,21 @@ class Terminal:
 
     def __init__(self) -> None:
         self.master, slave = pty.openpty()
-        environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb", "PYTHONPATH": str(Path(__file__).parent)}
+        environment = {
+            **os.environ,
+            "COLUMNS": "80",
+            "TERM": "dumb",
+            "PYTHONPATH": str(Path(__file__).parent),
+        }
         command = [sys.executable, "-c", PROGRAM]
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+        )
         os.close(slave)
         self.text = ""
 

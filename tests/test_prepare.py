@@ -1,4 +1,6 @@
-"""Preparing a file: killed, stopped, failing or edited in between, the result is the same and nothing is paid twice."""
+"""Preparing a file: killed, stopped, failing or edited in between, the result is the same and
+nothing is paid twice.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from typing import Any
 
 import pytest
 from command_line import SCRIPT, environment
-from preparing import CHINESE, ENGLISH, HIDDEN, configured, findings, lines, many, sections, shape, written
+from preparing import (
+    CHINESE,
+    ENGLISH,
+    HIDDEN,
+    configured,
+    findings,
+    lines,
+    many,
+    sections,
+    shape,
+    written,
+)
 from serving import Gate, Reset, Server, completion, fault, serving, truncated
 from waiting import HANG, until
 
@@ -39,11 +52,15 @@ DATA = Path(__file__).parents[1] / "../shared/data"
 def job(folder: Path, cases: str | Path, step: str = "facts", **more: Any) -> Job:
     limit, settings = more.pop("limit", None), load(step).settings(**more.pop("settings", {}))
     opened = open_input(str(cases), limit=limit, reports=load(step).from_reports)
-    return Job(step, opened, folder / "out.jsonl", more.pop("model", "endpoint:it"), settings, **more)
+    return Job(
+        step, opened, folder / "out.jsonl", more.pop("model", "endpoint:it"), settings, **more
+    )
 
 
 def desk(folder: Path, server: Server, budget: float | None = None, **settings: Any) -> Desk:
-    made = EndpointSettings(base_url=server.url, model="m", **{"retries": 0, "backoff": 0.01, **settings})
+    made = EndpointSettings(
+        base_url=server.url, model="m", **{"retries": 0, "backoff": 0.01, **settings}
+    )
     return Desk(Config(endpoints={"it": made}, budget=budget), "the run", cache=folder / "cache")
 
 
@@ -114,7 +131,9 @@ def test_the_report_says_how_many_why_and_which(tmp_path: Path) -> None:
 
 
 def test_every_record_says_where_it_comes_from(tmp_path: Path) -> None:
-    with serving(lambda body: findings(body) if shape(body) == {"findings"} else weights(body)) as server:
+    with serving(
+        lambda body: findings(body) if shape(body) == {"findings"} else weights(body)
+    ) as server:
         run(job(tmp_path, written(tmp_path, [ENGLISH, CHINESE])), tmp_path, server)
         (tmp_path / "next").mkdir()
         run(job(tmp_path / "next", tmp_path / "out.jsonl", "criticality"), tmp_path, server)
@@ -128,7 +147,10 @@ def test_every_record_says_where_it_comes_from(tmp_path: Path) -> None:
         ]
         assert all(len(entry.date) == len("2026-01-31") for entry in steps)
     prepared = open_source(f"jsonl:{tmp_path / 'next/out.jsonl'}#all").test
-    assert [[fact.weight for fact in case.truth.facts] for case in prepared] == [[1, 2, 3], [1, 2, 3]]
+    assert [[fact.weight for fact in case.truth.facts] for case in prepared] == [
+        [1, 2, 3],
+        [1, 2, 3],
+    ]
 
 
 def weights(body: dict[str, Any]) -> str:
@@ -145,21 +167,31 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
         run(job(tmp_path, cases), tmp_path, server)
         without_cache(tmp_path)
         assert Counter(map(bed, server.asked)) == dict.fromkeys(range(9), 1)
-        before = (tmp_path / "out.jsonl").read_bytes(), report_of(tmp_path / "out.jsonl").read_bytes()
+        before = (
+            (tmp_path / "out.jsonl").read_bytes(),
+            report_of(tmp_path / "out.jsonl").read_bytes(),
+        )
         run(job(tmp_path, cases), tmp_path, server)
         assert len(server.asked) == 9
-    assert before == ((tmp_path / "out.jsonl").read_bytes(), report_of(tmp_path / "out.jsonl").read_bytes())
+    assert before == (
+        (tmp_path / "out.jsonl").read_bytes(),
+        report_of(tmp_path / "out.jsonl").read_bytes(),
+    )
 
 
 def test_an_edited_case_is_a_new_case(tmp_path: Path) -> None:
     made = many(4)
     with serving(findings) as server:
         run(job(tmp_path, written(tmp_path, made)), tmp_path, server)
-        made[2] = Case(made[2].id, "A boy.", Truth("Croup", record="A boy.\nHe barks.\nHe lies in bed 22."))
+        made[2] = Case(
+            made[2].id, "A boy.", Truth("Croup", record="A boy.\nHe barks.\nHe lies in bed 22.")
+        )
         run(job(tmp_path, written(tmp_path, [made[3], made[2], made[0]])), tmp_path, server)
         assert Counter(map(bed, server.asked)) == {0: 1, 1: 1, 2: 1, 3: 1, 22: 1}
     prepared = open_source(f"jsonl:{tmp_path / 'out.jsonl'}#all").test
-    assert [case.id for case in prepared] == ["zh-3", "en-2", "en-0"], "the input of today, in its order"
+    assert [case.id for case in prepared] == ["zh-3", "en-2", "en-0"], (
+        "the input of today, in its order"
+    )
     assert prepared[1].truth.facts[0].text == "He barks."
 
 
@@ -172,13 +204,18 @@ def test_an_edited_case_is_a_new_case(tmp_path: Path) -> None:
         ({"version": "facts/999"}, "the prompts"),
     ],
 )
-def test_one_file_is_made_in_one_way(tmp_path: Path, other: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_file_is_made_in_one_way(
+    tmp_path: Path, other: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cases = written(tmp_path, many(2))
     with serving(findings) as server:
         run(job(tmp_path, cases), tmp_path, server)
         before = (tmp_path / "out.jsonl").read_bytes()
         if version := other.pop("version", None):
-            monkeypatch.setattr("workup.prepare.facts.step", load("facts").__class__("x", version, load("facts").apply))
+            monkeypatch.setattr(
+                "workup.prepare.facts.step",
+                load("facts").__class__("x", version, load("facts").apply),
+            )
         both = desk(tmp_path, server)
         both.config.endpoints["other"] = EndpointSettings(base_url=server.url, model="another")
         with pytest.raises(UserError, match=what) as caught:
@@ -192,7 +229,11 @@ def test_what_does_not_decide_the_result_may_change(tmp_path: Path) -> None:
     cases = written(tmp_path, many(3))
     with serving(findings) as server:
         run(job(tmp_path, cases), tmp_path, server)
-        run(job(tmp_path, cases, concurrency=1, settings={"max_failed": 0.5, "patience": 3}), tmp_path, server)
+        run(
+            job(tmp_path, cases, concurrency=1, settings={"max_failed": 0.5, "patience": 3}),
+            tmp_path,
+            server,
+        )
         assert len(server.asked) == 3
 
 
@@ -246,20 +287,31 @@ def test_a_failed_case_is_neither_kept_nor_dropped_and_is_tried_again(tmp_path: 
 def test_too_many_failures_stop_the_work(tmp_path: Path) -> None:
     cases = written(tmp_path, many(60))
     with serving(lambda body: fault(400) if bed(body) % 2 else findings(body)) as server:
-        with pytest.raises(WorkupError, match=r"of 1\d cases failed \(max_failed=0\.3\).*the same command goes on"):
-            run(job(tmp_path, cases, settings={"max_failed": 0.3, "patience": 10}, concurrency=2), tmp_path, server)
+        with pytest.raises(
+            WorkupError, match=r"of 1\d cases failed \(max_failed=0\.3\).*the same command goes on"
+        ):
+            run(
+                job(tmp_path, cases, settings={"max_failed": 0.3, "patience": 10}, concurrency=2),
+                tmp_path,
+                server,
+            )
         assert 10 <= len(server.asked) < 20
     assert len(ids(tmp_path / "out.jsonl")) >= 4, "what was done is there"
 
 
 def test_few_cases_that_all_fail_are_an_error_too(tmp_path: Path) -> None:
-    with serving(lambda body: fault(400)) as server, pytest.raises(WorkupError, match="2 of 2 cases failed"):
+    with (
+        serving(lambda body: fault(400)) as server,
+        pytest.raises(WorkupError, match="2 of 2 cases failed"),
+    ):
         run(job(tmp_path, written(tmp_path, many(2))), tmp_path, server)
 
 
 def test_a_spent_budget_stops_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     cases = written(tmp_path, many(10))
-    price = Price(input=1_000_000, output=0)  # a token each; an answer costs 7,000, which is more than any could here
+    price = Price(
+        input=1_000_000, output=0
+    )  # a token each; an answer costs 7,000, which is more than any could here
     with serving(lambda body: completion(dropping(body), prompt_tokens=7_000)) as server:
         with pytest.raises(BudgetError, match="the same command goes on"):
             run(job(tmp_path, cases, concurrency=1), tmp_path, server, price=price, budget=30_000)
@@ -271,7 +323,9 @@ def test_a_spent_budget_stops_and_a_larger_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_makes_no_case_is_a_failure(tmp_path: Path) -> None:
-    """Two findings whose texts are blank: well formed to the schema of the answer, no facts to the format of cases."""
+    """Two findings whose texts are blank: well formed to the schema of the answer, no facts to the
+    format of cases.
+    """
     blank = {"findings": [{"text": " ", "item": "x", "kind": "ask", "stated": False}]}
     with (
         serving(lambda body: json.dumps(blank)) as server,
@@ -318,9 +372,21 @@ class _Full:
 
 
 def test_faults_do_not_show_in_the_result(tmp_path: Path) -> None:
-    """Every fifth answer is an error, half an answer, a broken connection or no JSON; the file is that of the calm run."""
+    """Every fifth answer is an error, half an answer, a broken connection or no JSON; the file is
+    that of the calm run.
+    """
     cases = written(tmp_path, many(30))
-    calls, wrong = count(1), cycle([lambda body: fault(500), lambda body: truncated("x"), lambda body: Reset(), lambda body: "?"])
+    calls, wrong = (
+        count(1),
+        cycle(
+            [
+                lambda body: fault(500),
+                lambda body: truncated("x"),
+                lambda body: Reset(),
+                lambda body: "?",
+            ]
+        ),
+    )
 
     def answer(body: dict[str, Any]) -> Any:
         return next(wrong)(body) if stormy and next(calls) % 5 == 0 else dropping(body)
@@ -334,14 +400,22 @@ def test_faults_do_not_show_in_the_result(tmp_path: Path) -> None:
             assert not report.failed
         assert len(server.asked) > 60
     assert (tmp_path / "True/out.jsonl").read_bytes() == (tmp_path / "False/out.jsonl").read_bytes()
-    assert report_of(tmp_path / "True/out.jsonl").read_bytes() == report_of(tmp_path / "False/out.jsonl").read_bytes()
+    assert (
+        report_of(tmp_path / "True/out.jsonl").read_bytes()
+        == report_of(tmp_path / "False/out.jsonl").read_bytes()
+    )
 
 
 def test_cases_of_one_id_are_refused_and_what_came_before_is_kept(tmp_path: Path) -> None:
     first, second = many(2)
     source = FixedSource("x", [first, second], [first])
-    work = Job("facts", Input(source, [source.train, source.test]), tmp_path / "out.jsonl", "endpoint:it")
-    with serving(findings) as server, pytest.raises(UserError, match="two cases have the id 'en-0'"):
+    work = Job(
+        "facts", Input(source, [source.train, source.test]), tmp_path / "out.jsonl", "endpoint:it"
+    )
+    with (
+        serving(findings) as server,
+        pytest.raises(UserError, match="two cases have the id 'en-0'"),
+    ):
         run(work, tmp_path, server)
     assert ids(tmp_path / "out.jsonl") == [first.id, second.id]
 
@@ -349,7 +423,9 @@ def test_cases_of_one_id_are_refused_and_what_came_before_is_kept(tmp_path: Path
 # restricted text
 
 
-def test_restricted_cases_go_to_trusted_endpoints_only(tmp_path: Path, typed: Callable[..., None]) -> None:
+def test_restricted_cases_go_to_trusted_endpoints_only(
+    tmp_path: Path, typed: Callable[..., None]
+) -> None:
     written(tmp_path, many(3), restricted=True)
     words = ("facts", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "endpoint:it")
     with serving(dropping) as server:
@@ -363,8 +439,12 @@ def test_restricted_cases_go_to_trusted_endpoints_only(tmp_path: Path, typed: Ca
     assert open_source(f"jsonl:{tmp_path / 'o.jsonl'}").restricted
     for path in (tmp_path / "o.jsonl", tmp_path / "o.journal", tmp_path / "o.report.json"):
         assert path.stat().st_mode & 0o077 == 0, path
-    examples = json.loads((tmp_path / "o.report.json").read_text())["dropped"].popitem()[1]["examples"]
-    assert examples == [{"id": "en-0"}], "a report may be passed on, what a model said about a case may not"
+    examples = json.loads((tmp_path / "o.report.json").read_text())["dropped"].popitem()[1][
+        "examples"
+    ]
+    assert examples == [{"id": "en-0"}], (
+        "a report may be passed on, what a model said about a case may not"
+    )
 
 
 @pytest.fixture
@@ -381,7 +461,10 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 def test_items_and_diagnoses_of_the_source_go_along(tmp_path: Path) -> None:
     source = open_source("clinic:xs")
     opened = open_input("clinic:xs", split="test", limit=5)
-    prepare(Job("criticality", opened, tmp_path / "o.jsonl", "exact"), lambda spec: pytest.fail("a model was opened"))
+    prepare(
+        Job("criticality", opened, tmp_path / "o.jsonl", "exact"),
+        lambda spec: pytest.fail("a model was opened"),
+    )
     prepared = open_source(f"jsonl:{tmp_path / 'o.jsonl'}#all")
     assert list(prepared.items) == list(source.items)
     assert list(prepared.diagnoses) == list(source.diagnoses)
@@ -392,7 +475,9 @@ def test_splits_and_limits(tmp_path: Path) -> None:
     cases = written(tmp_path, many(40))
     whole = [case.id for case in open_input(str(cases))]
     assert whole == [case.id for case in many(40)], "a file's own order"
-    train, test = ([case.id for case in open_input(str(cases), split=split)] for split in ("train", "test"))
+    train, test = (
+        [case.id for case in open_input(str(cases), split=split)] for split in ("train", "test")
+    )
     assert sorted(train + test) == sorted(whole)
     assert train == [case.id for case in open_source(f"jsonl:{cases}").train]
     assert len(test) == len(open_input(str(cases), split="test")) > 0
@@ -401,20 +486,28 @@ def test_splits_and_limits(tmp_path: Path) -> None:
         open_input(str(cases), split="trian")
 
 
-REPORTS = [{"id": "1", "text": "历史：男。诊断：淋巴瘤。"}, {"id": "2", "text": "A report.", "restricted": True}]
+REPORTS = [
+    {"id": "1", "text": "历史：男。诊断：淋巴瘤。"},
+    {"id": "2", "text": "A report.", "restricted": True},
+]
 
 
 def test_reports_come_as_lines_or_as_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "reports.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in REPORTS))
     opened = open_input(str(path), reports=True)
-    assert [(case.id, case.truth.record) for case in opened] == [(line["id"], line["text"]) for line in REPORTS]
+    assert [(case.id, case.truth.record) for case in opened] == [
+        (line["id"], line["text"]) for line in REPORTS
+    ]
     assert opened.source.restricted
     (tmp_path / "folder").mkdir()
     for name in "ab":
         (tmp_path / "folder" / f"{name}.txt").write_text(f"Report {name}.", encoding="utf-8")
     opened = open_input(str(tmp_path / "folder"), reports=True)
-    assert [(case.id, case.truth.record) for case in opened] == [("a", "Report a."), ("b", "Report b.")]
+    assert [(case.id, case.truth.record) for case in opened] == [
+        ("a", "Report a."),
+        ("b", "Report b."),
+    ]
     path.write_text('{"id": "1", "words": "x"}\n')
     with pytest.raises(UserError, match=r"line 1, field 'text'"):
         open_input(str(path), reports=True)
@@ -429,27 +522,52 @@ def test_reports_come_as_lines_or_as_a_folder(tmp_path: Path) -> None:
         ("rjua", "rjua_213.jsonl", "rewrite", 15),
     ],
 )
-def test_real_files_go_through(tmp_path: Path, scheme: str, file: str, step: str, count: int) -> None:
+def test_real_files_go_through(
+    tmp_path: Path, scheme: str, file: str, step: str, count: int
+) -> None:
     if not (DATA / file).exists():
         pytest.skip("no real data here")
 
     def answer(body: dict[str, Any]) -> str:
         told = sections(body)
         if step == "facts":
-            found = [line for line in dict.fromkeys(lines(told["record"])) if told["diagnosis"].lower() not in line.lower()]
-            return json.dumps({"findings": [{"text": f, "item": "", "kind": "ask", "stated": False} for f in found[1:]]})
+            found = [
+                line
+                for line in dict.fromkeys(lines(told["record"]))
+                if told["diagnosis"].lower() not in line.lower()
+            ]
+            return json.dumps(
+                {
+                    "findings": [
+                        {"text": f, "item": "", "kind": "ask", "stated": False} for f in found[1:]
+                    ]
+                }
+            )
         if step == "suitability":
             flags = dict.fromkeys(("valid", "unique", "unambiguous", "patient", "diagnosis"), True)
-            return json.dumps({"reason": "所以", "negated": "错误" in told["question"] or "不" in told["question"], **flags})
+            return json.dumps(
+                {
+                    "reason": "所以",
+                    "negated": "错误" in told["question"] or "不" in told["question"],
+                    **flags,
+                }
+            )
         if step == "open-ended":
             return json.dumps({"question": "What is it?"})
         count = len(lines(told["reference answers"]))
         named = [f"Condition {n}" for n in range(count)]
-        made = {"presentation": "A man.", "question": "What has he?", "answers": named, "findings": []}
+        made = {
+            "presentation": "A man.",
+            "question": "What has he?",
+            "answers": named,
+            "findings": [],
+        }
         return json.dumps({"diagnostic": True, **made})
 
     with serving(answer) as server:
-        work = job(tmp_path, f"{scheme}:{DATA / file}", step, limit=count, settings={"max_failed": 0.5})
+        work = job(
+            tmp_path, f"{scheme}:{DATA / file}", step, limit=count, settings={"max_failed": 0.5}
+        )
         report = run(work, tmp_path, server)
         assert report.kept + sum(reason.count for reason in report.dropped.values()) >= 0.7 * count
         assert problems(f"jsonl:{tmp_path / 'out.jsonl'}", print) == 0
@@ -459,7 +577,9 @@ def test_real_files_go_through(tmp_path: Path, scheme: str, file: str, step: str
             assert 0 < report.dropped["asks for an exception"].count < count
         if step in ("open-ended", "rewrite"):
             prepared = open_source(f"jsonl:{tmp_path / 'out.jsonl'}#all").test
-            assert all(case.options == () and case.truth.extra["letters"] == [] for case in prepared)
+            assert all(
+                case.options == () and case.truth.extra["letters"] == [] for case in prepared
+            )
 
 
 # the command, killed
@@ -488,7 +608,17 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
         written(tmp_path / name, many(cases))
-    words = ("facts", "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it", "--concurrency", together)
+    words = (
+        "facts",
+        "--cases",
+        "cases.jsonl",
+        "--out",
+        "out.jsonl",
+        "--model",
+        "endpoint:it",
+        "--concurrency",
+        together,
+    )
     with serving(gate := Gate(dropping, cases)) as server:
         monkeypatch.chdir(tmp_path / "whole")  # the report names the input as it was typed
         run(job(Path(), "cases.jsonl"), tmp_path / "whole", server)
@@ -502,16 +632,24 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
             assert process.wait() == -signal.SIGKILL
             gate.drop()
             asked = len(server.asked)
-            known = [json.loads(line)["id"] for line in (folder / "out.journal").read_bytes().split(b"\n")[1:-1]]
+            known = [
+                json.loads(line)["id"]
+                for line in (folder / "out.journal").read_bytes().split(b"\n")[1:-1]
+            ]
         gate.allow(cases)
         process = begin(folder, *words)
         output, errors = process.communicate(timeout=HANG)
         assert process.returncode == 0, errors
         again = {bed(body) for body in server.asked[asked:]}
-        assert not again & {int(id.partition("-")[2]) for id in known}, "an answer that was used is not asked for again"
+        assert not again & {int(id.partition("-")[2]) for id in known}, (
+            "an answer that was used is not asked for again"
+        )
         assert len(server.asked) <= cases + len(kills) * together, "only what was in flight"
     assert (folder / "out.jsonl").read_bytes() == (tmp_path / "whole/out.jsonl").read_bytes()
-    left, right = (json.loads((tmp_path / name / "out.report.json").read_text()) for name in ("whole", "killed"))
+    left, right = (
+        json.loads((tmp_path / name / "out.report.json").read_text())
+        for name in ("whole", "killed")
+    )
     assert left == right
     assert "26 of 40 cases" in output
     assert "dropped: the record holds no finding about a patient" in output
@@ -519,11 +657,22 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
 
 
 def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path) -> None:
-    """Sixteen draws and their marks are one case: the journal knows nothing of them, the cache does."""
+    """Sixteen draws and their marks are one case: the journal knows nothing of them, the cache
+    does.
+    """
     folder, draws = tmp_path, 8
     written(folder, many(2))
     config = ("n=8", "every=true", "--concurrency", 1)
-    words = ("complexity", *config, "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it")
+    words = (
+        "complexity",
+        *config,
+        "--cases",
+        "cases.jsonl",
+        "--out",
+        "out.jsonl",
+        "--model",
+        "endpoint:it",
+    )
 
     def answer(body: dict[str, Any]) -> str:
         return '{"reason": "", "mark": 4}' if shape(body) else "<think>x</think><answer>y</answer>"
@@ -540,12 +689,24 @@ def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path
         assert process.wait(HANG) == 0, process.communicate()
         # all draws of a case get the same answer here, so each case's draws share one mark
         assert len(server.asked) == 2 * (draws + 1) + 1
-    assert {entry.detail["marks"][7] for (entry,) in provenances(folder / "out.jsonl").values()} == {4}  # type: ignore[index,call-overload]
+    assert {
+        entry.detail["marks"][7] for (entry,) in provenances(folder / "out.jsonl").values()
+    } == {4}  # type: ignore[index,call-overload]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     written(tmp_path, many(20))
-    words = ("facts", "--cases", "cases.jsonl", "--out", "out.jsonl", "--model", "endpoint:it", "--concurrency", 2)
+    words = (
+        "facts",
+        "--cases",
+        "cases.jsonl",
+        "--out",
+        "out.jsonl",
+        "--model",
+        "endpoint:it",
+        "--concurrency",
+        2,
+    )
     with serving(gate := Gate(findings, 5)) as server:
         configured(tmp_path, server)
         process = begin(tmp_path, *words)
@@ -554,7 +715,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=HANG)
         gate.drop()
         assert process.returncode == 130
-        assert errors.strip() == "stopped; everything finished is kept. Go on with the same command."
+        assert (
+            errors.strip() == "stopped; everything finished is kept. Go on with the same command."
+        )
         assert finished(tmp_path) >= 3
 
 
@@ -563,17 +726,37 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     [
         (["fact"], "Did you mean 'facts'"),
         (["facts"], "say what to read and what to write"),
-        (["facts", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "exact"], "no exact counterpart"),
+        (
+            ["facts", "--cases", "cases.jsonl", "--out", "o.jsonl", "--model", "exact"],
+            "no exact counterpart",
+        ),
         (["facts", "--cases", "cases.jsonl", "--out", "o.jsonl"], "add --model"),
-        (["facts", "--cases", "cases.jsonl", "--out", "o.jsonl", "max_token=3"], "Did you mean 'max_tokens'"),
-        (["facts", "--cases", "cases.jsonl", "--out", "o.json", "--model", "exact"], "a file of JSON lines"),
-        (["facts", "--cases", "cases.jsonl", "--out", "no/o.jsonl", "--model", "exact"], "there is no folder no"),
-        (["facts", "--cases", "cases.jsonl", "--out", "cases.jsonl", "--model", "exact"], "was not made by this command"),
+        (
+            ["facts", "--cases", "cases.jsonl", "--out", "o.jsonl", "max_token=3"],
+            "Did you mean 'max_tokens'",
+        ),
+        (
+            ["facts", "--cases", "cases.jsonl", "--out", "o.json", "--model", "exact"],
+            "a file of JSON lines",
+        ),
+        (
+            ["facts", "--cases", "cases.jsonl", "--out", "no/o.jsonl", "--model", "exact"],
+            "there is no folder no",
+        ),
+        (
+            ["facts", "--cases", "cases.jsonl", "--out", "cases.jsonl", "--model", "exact"],
+            "was not made by this command",
+        ),
         (["facts", "--cases", "case.jsonl", "--out", "o.jsonl", "--model", "exact"], "cases.jsonl"),
-        (["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl", "--model", "exact"], "give --model instead of exact"),
+        (
+            ["criticality", "--cases", "bare.jsonl", "--out", "o.jsonl", "--model", "exact"],
+            "give --model instead of exact",
+        ),
     ],
 )
-def test_the_command_says_what_is_wrong(tmp_path: Path, typed: Callable[..., None], words: list[str], problem: str) -> None:
+def test_the_command_says_what_is_wrong(
+    tmp_path: Path, typed: Callable[..., None], words: list[str], problem: str
+) -> None:
     written(tmp_path, many(1))
     bare = Case("1", "x", Truth("Flu", facts=HIDDEN))
     write([bare], tmp_path / "bare.jsonl")
@@ -584,7 +767,9 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, typed: Callable[..., Non
     assert (tmp_path / "cases.jsonl").read_bytes() == before
 
 
-def test_without_a_step_all_are_listed(typed: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_step_all_are_listed(
+    typed: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
     typed()
     shown = capsys.readouterr().out
     assert all(f"{name}: {load(name).summary[:40]}" in shown for name in names())

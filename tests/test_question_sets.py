@@ -1,4 +1,6 @@
-"""The question sets: official layouts by hand, parts and views, answers, malformed files, the published files if at hand."""
+"""The question sets: official layouts by hand, parts and views, answers, malformed files, the
+published files if at hand.
+"""
 
 from __future__ import annotations
 
@@ -73,14 +75,18 @@ def fields(case: Case) -> tuple[str, str, tuple[str, ...], str]:
     return case.presentation, case.question, case.options, case.truth.diagnosis
 
 
-# each layout by hand -----------------------------------------------------------------------------------------------------
+# each layout by hand ------------------------------------------------------------------------------
 
 
 def test_medqa(tmp_path: Path) -> None:
     case = only("medqa", lines(tmp_path / "x.jsonl", [medqa(2)]))
     said = "Patient 2 is a man aged 22 with a cough since Monday."
     assert fields(case) == (said, "What is the most likely diagnosis?", FOUR, "Influenza")
-    assert case.truth.extra == {"right": ["Influenza"], "letters": ["C"], "alphabet": ["A", "B", "C", "D"]}
+    assert case.truth.extra == {
+        "right": ["Influenza"],
+        "letters": ["C"],
+        "alphabet": ["A", "B", "C", "D"],
+    }
     assert case.category == "step1"
 
 
@@ -93,7 +99,10 @@ def test_medqa_in_chinese_without_metamap(tmp_path: Path) -> None:
         "answer_idx": "B",
     }
     case = only("medqa", lines(tmp_path / "x.jsonl", [row]))
-    assert (case.presentation, case.question) == ("患儿，3岁，发热两天，口腔黏膜可见疱疹。", "最可能的诊断是（　　）。")
+    assert (case.presentation, case.question) == (
+        "患儿，3岁，发热两天，口腔黏膜可见疱疹。",
+        "最可能的诊断是（　　）。",
+    )
     assert (case.truth.diagnosis, case.category, len(case.options)) == ("手足口病", "儿科学", 5)
 
 
@@ -108,16 +117,29 @@ def test_medmcqa(tmp_path: Path) -> None:
 
 
 def test_mmlu_from_csv_with_quotes_and_line_breaks(tmp_path: Path) -> None:
-    path = table(tmp_path / "college_medicine_test.csv", [mmlu(1), ["A nerve, or", "x", 'y "z"', "", "w", "B"]])
+    path = table(
+        tmp_path / "college_medicine_test.csv",
+        [mmlu(1), ["A nerve, or", "x", 'y "z"', "", "w", "B"]],
+    )
     first, second = open_source(f"mmlu:{path}#all").test
     assert (first.presentation, first.question) == (f'{stem(1)}\nChoose one, "the best".', "")
-    assert (first.options, first.truth.diagnosis, first.category) == (FOUR, "Croup", "college_medicine")
+    assert (first.options, first.truth.diagnosis, first.category) == (
+        FOUR,
+        "Croup",
+        "college_medicine",
+    )
     assert second.truth.extra == {"right": ['y "z"'], "letters": ["B"], "alphabet": ["A", "B", "D"]}
     assert first.id.startswith("college_medicine-")
 
 
 def test_mmlu_from_json_lines_by_letter_and_by_place(tmp_path: Path) -> None:
-    by_letter = {"subject": "anatomy", "id": 7, "question": "Which?", "options": list(FOUR), "answer": "B"}
+    by_letter = {
+        "subject": "anatomy",
+        "id": 7,
+        "question": "Which?",
+        "options": list(FOUR),
+        "answer": "B",
+    }
     by_place = {"subject": "anatomy", "question": "Which one?", "choices": list(FOUR), "answer": 3}
     source = open_source(f"mmlu:{lines(tmp_path / 'x.jsonl', [by_letter, by_place])}#all")
     assert [case.truth.diagnosis for case in source.test] == ["Croup", "Pulmonary embolism"]
@@ -157,7 +179,9 @@ def test_pubmedqa_disagreeing_with_its_ground_truth(tmp_path: Path) -> None:
 
 
 def test_pubmedqa_as_lines(tmp_path: Path) -> None:
-    path = lines(tmp_path / "x.jsonl", [pubmedqa(0, pmid="5"), pubmedqa(1, pmid="6", final_decision=None)])
+    path = lines(
+        tmp_path / "x.jsonl", [pubmedqa(0, pmid="5"), pubmedqa(1, pmid="6", final_decision=None)]
+    )
     source = open_source(f"pubmedqa:{path}#all")
     assert [case.id for case in source.test] == ["5"]
     assert source.notes[0] == "1 dropped: it has no final decision."
@@ -168,7 +192,11 @@ def test_pubmedqa_as_lines(tmp_path: Path) -> None:
 
 def test_medxpertqa_in_both_published_forms(tmp_path: Path) -> None:
     options = [{"letter": letter, "content": f"Treatment {letter}"} for letter in "ABCDEFGHIJ"]
-    rows = [medxpertqa(1), medxpertqa(1, id="Text-b", options=options, label=["B"]), medxpertqa(2, id="MM-1", images=["a.jpeg"])]
+    rows = [
+        medxpertqa(1),
+        medxpertqa(1, id="Text-b", options=options, label=["B"]),
+        medxpertqa(2, id="MM-1", images=["a.jpeg"]),
+    ]
     source = open_source(f"medxpertqa:{lines(tmp_path / 'x.jsonl', rows)}#all")
     one, other = source.test
     assert fields(one) == fields(other)
@@ -186,7 +214,11 @@ def test_cmb_with_several_right_options(tmp_path: Path) -> None:
         ("哮喘", "流感", "肺炎", "肺栓塞"),
         "哮喘; 流感; 肺栓塞",
     )
-    assert case.truth.extra == {"right": ["哮喘", "流感", "肺栓塞"], "letters": list("ABD"), "alphabet": list("ABCD")}
+    assert case.truth.extra == {
+        "right": ["哮喘", "流感", "肺栓塞"],
+        "letters": list("ABD"),
+        "alphabet": list("ABCD"),
+    }
     assert only("cmb", document(tmp_path / "y.json", [cmb(1)])).question == "应首先考虑"
 
 
@@ -206,14 +238,21 @@ def test_cmb_takes_the_test_answers_from_their_own_file(tmp_path: Path) -> None:
     assert source.train[0].id.startswith("train-")
     (tmp_path / "CMB-test-choice-answer.json").unlink()
     without = open_source(f"cmb:{tmp_path / 'CMB-Exam'}")
-    assert (len(without.train), len(without.test)) == (COUNT, 4)  # the val part takes the place of the test part
-    assert without.notes[0].startswith(f"{COUNT} dropped: its answer stands in CMB-test-choice-answer.json")
+    assert (len(without.train), len(without.test)) == (
+        COUNT,
+        4,
+    )  # the val part takes the place of the test part
+    assert without.notes[0].startswith(
+        f"{COUNT} dropped: its answer stands in CMB-test-choice-answer.json"
+    )
 
 
 def test_cmb_clin_asks_every_question_of_a_patient_on_one_side(tmp_path: Path) -> None:
     source = opened("cmb_clin", tmp_path)
     assert len(source.train) + len(source.test) == 2 * COUNT
-    patients = [{case.id.partition("-")[0] for case in side} for side in (source.train, source.test)]
+    patients = [
+        {case.id.partition("-")[0] for case in side} for side in (source.train, source.test)
+    ]
     assert not patients[0] & patients[1]
     case = opened("cmb_clin", tmp_path, "all").test[1]
     assert (case.id, case.question, case.truth.diagnosis, case.category) == (
@@ -228,12 +267,17 @@ def test_cmb_clin_asks_every_question_of_a_patient_on_one_side(tmp_path: Path) -
 @pytest.mark.parametrize(
     "pairs",
     [
-        [{"question": "诊断？", "answers": ["肺炎", "肺部感染"]}, {"question": "治疗？", "answer": "抗感染"}],
+        [
+            {"question": "诊断？", "answers": ["肺炎", "肺部感染"]},
+            {"question": "治疗？", "answer": "抗感染"},
+        ],
         {"question": ["诊断？", "治疗？"], "answers": [["肺炎", "肺部感染"], "抗感染"]},
     ],
 )
 def test_cmb_clin_reads_lists_of_answers(tmp_path: Path, pairs: Any) -> None:
-    cases = open_source(f"cmb_clin:{lines(tmp_path / 'x.jsonl', [cmb_clin(7, QA_pairs=pairs)])}#all").test
+    cases = open_source(
+        f"cmb_clin:{lines(tmp_path / 'x.jsonl', [cmb_clin(7, QA_pairs=pairs)])}#all"
+    ).test
     assert [(case.id, case.question, case.truth.diagnosis) for case in cases] == [
         ("7-1", "诊断？", "肺炎"),
         ("7-2", "治疗？", "抗感染"),
@@ -258,14 +302,19 @@ def test_cmb_clin_reads_questions_without_pairs(tmp_path: Path) -> None:
         (told, "最可能的治疗是什么？", "抗感染"),
     ]
     first, second, third = (case.id for case in source.test)
-    assert (second, first.partition("-")[0]) == ("3", third.partition("-")[0])  # one patient, one side of a split
+    assert (second, first.partition("-")[0]) == (
+        "3",
+        third.partition("-")[0],
+    )  # one patient, one side of a split
     assert "1 of 4 rows left out: line 4, field 'answers'" in source.notes[-1]
 
 
 def test_a_bad_pair_takes_no_other_with_it(tmp_path: Path) -> None:
     good = cmb_clin(0)["QA_pairs"]
     rows = [
-        cmb_clin(0, QA_pairs=[good[0], {"question": "诊断？"}, {"question": " ", "answer": "x"}, good[1]]),
+        cmb_clin(
+            0, QA_pairs=[good[0], {"question": "诊断？"}, {"question": " ", "answer": "x"}, good[1]]
+        ),
         cmb_clin(1, description=" "),
         cmb_clin(2, QA_pairs=[]),
         cmb_clin(3, QA_pairs={"question": ["诊断？"], "answer": []}),
@@ -273,13 +322,16 @@ def test_a_bad_pair_takes_no_other_with_it(tmp_path: Path) -> None:
     source = open_source(f"cmb_clin:{lines(tmp_path / 'x.jsonl', rows)}#all")
     assert [case.id for case in source.test] == ["0-1", "0-4"]
     assert source.notes[-1].startswith(
-        "6 of 8 rows left out: line 1, field 'QA_pairs.1.answer': field required; "
-        "line 1, field 'QA_pairs.2.question': is blank; line 2: it has no description; line 3: it has no question; …"
+        "6 of 8 rows left out: line 1, field 'QA_pairs.1.answer': field required; line 1, field "
+        "'QA_pairs.2.question': is blank; line 2: it has no description; line 3: it has no "
+        "question; …"
     )
 
 
 def test_rjua_withholds_what_the_patient_already_knows(tmp_path: Path) -> None:
-    source = open_source(f"rjua:{lines(tmp_path / 'x.jsonl', [rjua(1), rjua(2, question='医生，我尿痛。怎么办？')])}#all")
+    source = open_source(
+        f"rjua:{lines(tmp_path / 'x.jsonl', [rjua(1), rjua(2, question='医生，我尿痛。怎么办？')])}#all"
+    )
     case = source.test[0]
     assert fields(case) == (
         "医生您好，我41岁，最近尿频。外院说有[name withheld]。",
@@ -294,9 +346,13 @@ def test_rjua_withholds_what_the_patient_already_knows(tmp_path: Path) -> None:
 def test_rarearena_tasks_splits_and_leaks(tmp_path: Path) -> None:
     source = opened("rarearena", tmp_path)
     assert (len(source.train), len(source.test)) == (2 * COUNT, 2 * COUNT)
-    assert {case.id for case in source.test} == {f"{task}-{100 + i}-1" for task in ("RDS", "RDC") for i in range(COUNT)}
+    assert {case.id for case in source.test} == {
+        f"{task}-{100 + i}-1" for task in ("RDS", "RDC") for i in range(COUNT)
+    }
     case = next(case for case in source.test if case.id == "RDC-100-1")
-    assert case.presentation == "A girl aged 100 has blue nails. Her uncle had [name withheld] too.\nStripes in the biopsy."
+    assert case.presentation == (
+        "A girl aged 100 has blue nails. Her uncle had [name withheld] too.\nStripes in the biopsy."
+    )
     assert (case.truth.diagnosis, case.truth.codes) == ("zebra disease", ("ORPHA:12345",))
     assert case.truth.aliases == ("Striped horse syndrome",)
     assert any(note.startswith(f"{4 * COUNT} named their diagnosis") for note in source.notes)
@@ -304,7 +360,9 @@ def test_rarearena_tasks_splits_and_leaks(tmp_path: Path) -> None:
 
 def test_rarearena_patients_of_both_tasks_stay_together(tmp_path: Path) -> None:
     source = opened("rarearena", tmp_path, "split")
-    patients = [{case.id.partition("-")[2] for case in side} for side in (source.train, source.test)]
+    patients = [
+        {case.id.partition("-")[2] for case in side} for side in (source.train, source.test)
+    ]
     assert not patients[0] & patients[1]
     assert all(patients)
 
@@ -325,7 +383,10 @@ def test_nejmqa_with_several_answers_and_without_options(tmp_path: Path) -> None
     rows = [["question", "answer"], [nejmqa(0)[1], "A, C"], ["No options?", "A"]]
     source = open_source(f"nejmqa:{table(tmp_path / 'obgyn.csv', rows)}#all")
     assert [case.truth.diagnosis for case in source.test] == ["Asthma; Influenza"]
-    assert "1 of 2 rows left out: line 7: its options cannot be told from the question." in source.notes[-1]
+    assert (
+        "1 of 2 rows left out: line 7: its options cannot be told from the question."
+        in source.notes[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -346,7 +407,11 @@ def test_abgcoqa_keeps_the_questions_back(tmp_path: Path) -> None:
     assert (len(source.train), len(source.test)) == (COUNT, COUNT)
     unclear, clear = source.test[:2]
     assert unclear.presentation == "There were a cat and 200 dogs.\n\nQ: Who was there?\nA: a cat"
-    assert (unclear.question, unclear.truth.diagnosis, unclear.category) == ("Which colour?", "grey", "ambiguous")
+    assert (unclear.question, unclear.truth.diagnosis, unclear.category) == (
+        "Which colour?",
+        "grey",
+        "ambiguous",
+    )
     assert unclear.truth.extra == {
         "ambiguous": True,
         "clarifications": [
@@ -357,10 +422,13 @@ def test_abgcoqa_keeps_the_questions_back(tmp_path: Path) -> None:
             }
         ],
     }
-    assert (clear.category, clear.truth.extra) == ("non_ambiguous", {"ambiguous": False, "clarifications": []})
+    assert (clear.category, clear.truth.extra) == (
+        "non_ambiguous",
+        {"ambiguous": False, "clarifications": []},
+    )
 
 
-# parts and views ---------------------------------------------------------------------------------------------------------
+# parts and views ----------------------------------------------------------------------------------
 
 
 def ids(cases: Any) -> set[str]:
@@ -373,7 +441,9 @@ def test_official_parts_are_kept(tmp_path: Path) -> None:
     parts = {view: ids(opened("medqa", tmp_path, view).test) for view in ("train", "dev", "test")}
     assert ids(source.train) == parts["train"]
     assert ids(source.test) == parts["test"]
-    assert not any(len(opened("medqa", tmp_path, view).train) for view in ("train", "dev", "test", "all"))
+    assert not any(
+        len(opened("medqa", tmp_path, view).train) for view in ("train", "dev", "test", "all")
+    )
     everything = opened("medqa", tmp_path, "all")
     assert ids(everything.test) == parts["train"] | parts["dev"] | parts["test"]
     anew = opened("medqa", tmp_path, "split")
@@ -392,7 +462,10 @@ def test_dev_takes_the_place_of_a_test_part_that_cannot_be_used(tmp_path: Path) 
 
 def test_a_file_of_an_official_test_part_is_not_trained_on(tmp_path: Path) -> None:
     path = lines(tmp_path / "phrases_no_exclude_test.jsonl", [medqa(i) for i in range(40)])
-    assert (len(open_source(f"medqa:{path}").train), len(open_source(f"medqa:{path}").test)) == (0, 40)
+    assert (len(open_source(f"medqa:{path}").train), len(open_source(f"medqa:{path}").test)) == (
+        0,
+        40,
+    )
     train = lines(tmp_path / "phrases_no_exclude_train.jsonl", [medqa(i) for i in range(40)])
     source = open_source(f"medqa:{train}")
     assert len(source.train) + len(source.test) == 40
@@ -455,7 +528,7 @@ def test_every_set_can_be_exported_and_read_back(scheme: str, tmp_path: Path) ->
     assert list(open_source(f"jsonl:{path}#all").test) == list(source.test)
 
 
-# MedMCQA: from which number the right option is counted ------------------------------------------------------------------
+# MedMCQA: from which number the right option is counted -------------------------------------------
 
 
 def plain(*cops: int | None) -> list[dict[str, Any]]:
@@ -473,7 +546,9 @@ def plain(*cops: int | None) -> list[dict[str, Any]]:
         ((1, 2), "#zero-based,all", ["Croup", "Influenza"]),
     ],
 )
-def test_medmcqa_counts_as_its_values_or_the_user_say(tmp_path: Path, cops: tuple[int, ...], tail: str, right: list[str]) -> None:
+def test_medmcqa_counts_as_its_values_or_the_user_say(
+    tmp_path: Path, cops: tuple[int, ...], tail: str, right: list[str]
+) -> None:
     path = lines(tmp_path / "x.jsonl", plain(*cops))
     source = open_source(f"medmcqa:{path}{tail}")
     cases = sorted([*source.train, *source.test], key=lambda case: case.id)
@@ -490,7 +565,9 @@ def test_medmcqa_counts_as_its_values_or_the_user_say(tmp_path: Path, cops: tupl
         ((7,), "", "count neither"),
     ],
 )
-def test_medmcqa_is_never_guessed(tmp_path: Path, cops: tuple[int, ...], tail: str, problem: str) -> None:
+def test_medmcqa_is_never_guessed(
+    tmp_path: Path, cops: tuple[int, ...], tail: str, problem: str
+) -> None:
     path = lines(tmp_path / "x.jsonl", plain(*cops))
     with pytest.raises(UserError, match=problem):
         open_source(f"medmcqa:{path}{tail}")
@@ -500,11 +577,13 @@ def test_medmcqa_explanations_speak_against_a_wrong_setting(tmp_path: Path) -> N
     rows = [medmcqa(i, cop=i + 1, exp=f"Answer- {'ABC'[i]}. Because.") for i in range(3)]
     path = lines(tmp_path / "x.jsonl", rows)
     assert len(open_source(f"medmcqa:{path}#one-based,all").test) == 3
-    with pytest.raises(UserError, match="3 explanations name another option than 'cop' counted from 0"):
+    with pytest.raises(
+        UserError, match="3 explanations name another option than 'cop' counted from 0"
+    ):
         open_source(f"medmcqa:{path}#zero-based,all")
 
 
-# stems, options, answers -------------------------------------------------------------------------------------------------
+# stems, options, answers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -513,8 +592,16 @@ def test_medmcqa_explanations_speak_against_a_wrong_setting(tmp_path: Path) -> N
         ("He is ill. What now?", "He is ill.", "What now?"),
         ("He is ill. Is it flu? What now?", "He is ill.", "Is it flu? What now?"),
         ("What now?", "What now?", ""),
-        ("He took 0.5 mg. The most likely diagnosis is", "He took 0.5 mg.", "The most likely diagnosis is"),
-        ("He saw Dr. Who. Temp 38.5°C. The cause is:", "He saw Dr. Who. Temp 38.5°C.", "The cause is:"),
+        (
+            "He took 0.5 mg. The most likely diagnosis is",
+            "He took 0.5 mg.",
+            "The most likely diagnosis is",
+        ),
+        (
+            "He saw Dr. Who. Temp 38.5°C. The cause is:",
+            "He saw Dr. Who. Temp 38.5°C.",
+            "The cause is:",
+        ),
         ("Growth of S. Aureus was seen. What now?", "Growth of S. Aureus was seen.", "What now?"),
         ("Is he ill? He is.", "Is he ill? He is.", ""),
         ("He is ill.\nWhat now?", "He is ill.", "What now?"),
@@ -546,7 +633,16 @@ def test_parting_loses_nothing_but_blanks_and_a_comma(stem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["?" * 50_000, ". A" * 20_000, '."' * 30_000, "（" * 50_000, " " * 50_000 + "x", "_" * 50_000, "A. " * 20_000]
+    "text",
+    [
+        "?" * 50_000,
+        ". A" * 20_000,
+        '."' * 30_000,
+        "（" * 50_000,
+        " " * 50_000 + "x",
+        "_" * 50_000,
+        "A. " * 20_000,
+    ],
 )
 def test_parting_takes_linear_time(text: str) -> None:
     begun = time.thread_time()
@@ -555,7 +651,11 @@ def test_parting_takes_linear_time(text: str) -> None:
     assert time.thread_time() - begun < 5
 
 
-@given(st.lists(TEXT, min_size=1, max_size=8), st.sets(st.integers(0, 9), max_size=5), st.sampled_from(["", ",", "、", " ; "]))
+@given(
+    st.lists(TEXT, min_size=1, max_size=8),
+    st.sets(st.integers(0, 9), max_size=5),
+    st.sampled_from(["", ",", "、", " ; "]),
+)
 def test_choices_keep_the_options_order(texts: list[str], right: set[int], between: str) -> None:
     options = dict(zip("ABCDEFGH", texts, strict=False))
     letters = between.join("ABCDEFGHIJ"[i] for i in sorted(right, reverse=True))
@@ -568,7 +668,11 @@ def test_choices_keep_the_options_order(texts: list[str], right: set[int], betwe
         assert not isinstance(made, Dropped)
         shown, truth = made
         assert shown == tuple(filled.values())
-        assert truth.extra == {"right": [filled[letter] for letter in chosen], "letters": chosen, "alphabet": list(filled)}
+        assert truth.extra == {
+            "right": [filled[letter] for letter in chosen],
+            "letters": chosen,
+            "alphabet": list(filled),
+        }
         assert truth.diagnosis == "; ".join(truth.extra["right"])
 
 
@@ -590,10 +694,14 @@ def test_lettered_options(text: str, stem: str, options: dict[str, str]) -> None
     assert lettered(text) == (stem, options)
 
 
-# records of a file -------------------------------------------------------------------------------------------------------
+# records of a file --------------------------------------------------------------------------------
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
@@ -611,17 +719,29 @@ def read(path: Path, under: str = "") -> list[tuple[str, Any]]:
 
 @given(OBJECTS, st.sampled_from([None, 0, 4]), st.booleans(), st.booleans())
 def test_arrays_are_walked_as_the_parser_reads_them(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], indent: int | None, ascii: bool, mark: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Any],
+    indent: int | None,
+    ascii: bool,
+    mark: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("p") / "x.json"
-    path.write_text(json.dumps(rows, indent=indent, ensure_ascii=ascii), encoding="utf-8-sig" if mark else "utf-8")
+    path.write_text(
+        json.dumps(rows, indent=indent, ensure_ascii=ascii),
+        encoding="utf-8-sig" if mark else "utf-8",
+    )
     assert read(path) == [("", row) for row in rows]
-    path.write_text(json.dumps({"n": [{"m": 1}], "data": rows, "z": {}}, indent=indent, ensure_ascii=ascii), encoding="utf-8")
+    path.write_text(
+        json.dumps({"n": [{"m": 1}], "data": rows, "z": {}}, indent=indent, ensure_ascii=ascii),
+        encoding="utf-8",
+    )
     assert read(path, "data") == [("", row) for row in rows]
 
 
 @given(
-    st.dictionaries(TEXT.filter(bool), st.dictionaries(TEXT, JSON, max_size=3), min_size=1, max_size=5),
+    st.dictionaries(
+        TEXT.filter(bool), st.dictionaries(TEXT, JSON, max_size=3), min_size=1, max_size=5
+    ),
     st.sampled_from([None, 4]),
 )
 def test_members_are_walked_with_their_names(
@@ -632,8 +752,15 @@ def test_members_are_walked_with_their_names(
     assert read(path) == list(rows.items())
 
 
-@given(st.lists(st.lists(st.text(st.sampled_from('ab ",\n\r:{}é'), max_size=8), min_size=2, max_size=3), max_size=6))
-def test_csv_records_are_those_of_the_library(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]) -> None:
+@given(
+    st.lists(
+        st.lists(st.text(st.sampled_from('ab ",\n\r:{}é'), max_size=8), min_size=2, max_size=3),
+        max_size=6,
+    )
+)
+def test_csv_records_are_those_of_the_library(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
     path = tmp_path_factory.mktemp("p") / "x.csv"
     buffer = io.StringIO()
     csv.writer(buffer).writerows(rows)
@@ -641,11 +768,15 @@ def test_csv_records_are_those_of_the_library(tmp_path_factory: pytest.TempPathF
     expected = [row for row in csv.reader(io.StringIO(buffer.getvalue(), newline="")) if any(row)]
     found = [piece for piece in csv_pieces(path) if isinstance(piece, Piece)]
     assert [csv_cells(piece.text) for piece in found] == expected
-    assert [csv_cells(piece_at(path, piece.offset, piece.length).text) for piece in found] == expected
+    assert [
+        csv_cells(piece_at(path, piece.offset, piece.length).text) for piece in found
+    ] == expected
 
 
 @given(st.text(st.sampled_from('{}[]",:\\ \na1'), max_size=40))
-def test_broken_documents_are_errors_or_sound(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_broken_documents_are_errors_or_sound(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
     path = tmp_path_factory.mktemp("p") / "x.json"
     path.write_text(text, encoding="utf-8")
     with suppress(CaseError):
@@ -664,7 +795,9 @@ def test_a_string_that_never_ends_costs_linear_time(tmp_path: Path) -> None:
 
 
 def test_a_large_document_is_not_held(tmp_path: Path) -> None:
-    path = document(tmp_path / "CMB-train-merge.json", [cmb(i, explanation="很" * 300) for i in range(1_500)])
+    path = document(
+        tmp_path / "CMB-train-merge.json", [cmb(i, explanation="很" * 300) for i in range(1_500)]
+    )
     tracemalloc.start()
     source = open_source(f"cmb:{path}#all")
     assert source.test[1_499].truth.references
@@ -674,7 +807,7 @@ def test_a_large_document_is_not_held(tmp_path: Path) -> None:
     assert held < 500_000
 
 
-# malformed files ---------------------------------------------------------------------------------------------------------
+# malformed files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", sorted(ROWS))
@@ -707,11 +840,23 @@ def test_files_of_something_else(scheme: str, text: str, problem: str, tmp_path:
 @pytest.mark.parametrize("scheme", sorted(ROWS))
 def test_a_field_of_the_wrong_kind_is_named_with_its_line(scheme: str, tmp_path: Path) -> None:
     sound = ROWS[scheme](0)
-    required = {"question", "options", "option", "description", "QA_pairs", "disease", "case_report", "story", "target_turn"}
+    required = {
+        "question",
+        "options",
+        "option",
+        "description",
+        "QA_pairs",
+        "disease",
+        "case_report",
+        "story",
+        "target_turn",
+    }
     for name in required & set(sound):
         path = lines(tmp_path / "x.jsonl", [ROWS[scheme](1), sound | {name: 5}])
         with pytest.raises(CaseError, match="got '5'") as caught:
-            open_source(f"{scheme}:{path}{'#one-based' if scheme == 'medmcqa' else ''}", strict=True)
+            open_source(
+                f"{scheme}:{path}{'#one-based' if scheme == 'medmcqa' else ''}", strict=True
+            )
         assert caught.value.line == 2
         assert (caught.value.field or "").split(".")[0] == name
         assert "\n" not in str(caught.value)
@@ -724,7 +869,9 @@ def test_byte_order_mark_and_windows_line_ends_change_nothing(scheme: str, tmp_p
     marked = tmp_path / "b.jsonl"
     marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes().replace(b"\n", b"\r\n"))
     as_array = document(tmp_path / "c.json", rows)
-    first, second, third = (list(open_source(f"{scheme}:{path}#all").test) for path in (plain, marked, as_array))
+    first, second, third = (
+        list(open_source(f"{scheme}:{path}#all").test) for path in (plain, marked, as_array)
+    )
     assert first == second == third
     assert first
 
@@ -739,7 +886,9 @@ def test_a_folder_without_its_files(scheme: str, tmp_path: Path) -> None:
 
 def test_mmlu_rows_of_another_width(tmp_path: Path) -> None:
     path = table(tmp_path / "anatomy_test.csv", [mmlu(0), ["Why?", "a", "b", "A"]])
-    with pytest.raises(CaseError, match="line 3: a row is question, A, B, C, D, answer: 6 cells, not 4"):
+    with pytest.raises(
+        CaseError, match="line 3: a row is question, A, B, C, D, answer: 6 cells, not 4"
+    ):
         open_source(f"mmlu:{path}", strict=True)
 
 
@@ -766,7 +915,7 @@ def test_a_file_that_changed_or_vanished_is_no_other_case(tmp_path: Path) -> Non
         source.test[1]
 
 
-# the published files -----------------------------------------------------------------------------------------------------
+# the published files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -803,11 +952,16 @@ def test_the_published_records_are_the_parsed_ones() -> None:
     path = REAL / "cmb_exam_4000.jsonl"
     if not path.is_file():
         pytest.skip("the published file is not here")
-    raw = {str(row["id"]): row for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+    raw = {
+        str(row["id"]): row
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    }
     several = 0
     for case in open_source(f"cmb:{path}#all").test:
         row = raw[case.id]
         assert "".join(case.truth.extra["letters"]) == row["answer"]
-        assert case.truth.extra["right"] == [row["option"][letter].strip() for letter in row["answer"]]
+        assert case.truth.extra["right"] == [
+            row["option"][letter].strip() for letter in row["answer"]
+        ]
         several += len(case.truth.extra["right"]) > 1
     assert several > 300

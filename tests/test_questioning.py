@@ -1,4 +1,6 @@
-"""The questioning environment: its one parse, its opening, its turns, and which options an answer chooses."""
+"""The questioning environment: its one parse, its opening, its turns, and which options an answer
+chooses.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ QUIZ = Case(
     "A man of 21 with a painful knee.",
     Truth(
         "Ceftriaxone",
-        facts=(Fact("f1", "", "The joint fluid grows Gram-negative diplococci."), Fact("f2", "", "He has a fever.")),
+        facts=(
+            Fact("f1", "", "The joint fluid grows Gram-negative diplococci."),
+            Fact("f2", "", "He has a fever."),
+        ),
     ),
     question="Which drug was given?",
     options=("Gentamicin", "Ciprofloxacin", "Ceftriaxone", "Trimethoprim"),
@@ -52,7 +57,10 @@ QUIZ = Case(
 BURN = Case(
     "烧伤",
     "男性，被热油烧伤。",
-    Truth("低血容量; 代谢性酸中毒", facts=(Fact("f1", "", "血压为10/8kPa。"), Fact("f2", "", "中心静脉压0.294kPa。"))),
+    Truth(
+        "低血容量; 代谢性酸中毒",
+        facts=(Fact("f1", "", "血压为10/8kPa。"), Fact("f2", "", "中心静脉压0.294kPa。")),
+    ),
     question="该病人存在什么问题？",
     options=("心功能不全", "低血容量", "容量血管过度收缩", "代谢性酸中毒"),
 )
@@ -74,7 +82,10 @@ def answer(content: str, errors: int = 0) -> Action:
         ("**Question:** Do you smoke?", ask("Do you smoke?")),
         ("I need to know more.\nQUESTION： Do you smoke?", ask("Do you smoke?")),
         ("问题：您抽烟吗？", ask("您抽烟吗？")),
-        ("<think>\nIs the answer: [answer: C]?\n</think>\n\nquestion: Do you smoke?", ask("Do you smoke?")),
+        (
+            "<think>\nIs the answer: [answer: C]?\n</think>\n\nquestion: Do you smoke?",
+            ask("Do you smoke?"),
+        ),
         ("answer: It grew diplococci. [answer: C]", answer("C")),
         ("Answer:\nIt grew\n- diplococci\n\n[Answer： A, C]\n", answer("A, C")),
         ("回答：分析如下。【答案：B，D】", answer("B，D")),
@@ -89,7 +100,10 @@ def answer(content: str, errors: int = 0) -> Action:
         ("answer: [answer: C] or [answer: D]", answer("C", 1)),
         ("answer: so [answer: C]\nquestion: Do you smoke?", answer("C", 1)),
         ("question: Do you smoke?\nquestion: Do you drink?", ask("Do you smoke?", 1)),
-        ("question: Do you smoke?\nPatient: Yes.\nanswer: then [answer: C]", ask("Do you smoke?", 2)),
+        (
+            "question: Do you smoke?\nPatient: Yes.\nanswer: then [answer: C]",
+            ask("Do you smoke?", 2),
+        ),
         ("question: Do you smoke? [answer: C]", ask("Do you smoke?", 1)),
         ("患者：我抽烟。\n问题：多久了？", ask("多久了？", 1)),
         ("question: ?\nquestion: Do you smoke?", ask("Do you smoke?", 1)),
@@ -141,7 +155,10 @@ def test_reading_never_fails_and_malformed_means_errors(text: str) -> None:
     assert action.errors > 0 or action.content
 
 
-@given(st.sampled_from(("ask", "diagnose")), st.text(alphabet="abc 12发烧", min_size=1).filter(str.strip))
+@given(
+    st.sampled_from(("ask", "diagnose")),
+    st.text(alphabet="abc 12发烧", min_size=1).filter(str.strip),
+)
 def test_what_a_demonstration_writes_is_read_back(kind: str, content: str) -> None:
     assert WORLD.read(WORLD.write(kind, content)) == Action(kind, (" ".join(content.split()),), 0)
     assert WORLD.write(kind, content).endswith(WORLD.stop)
@@ -149,13 +166,28 @@ def test_what_a_demonstration_writes_is_read_back(kind: str, content: str) -> No
 
 @pytest.mark.parametrize(
     "unit",
-    ["question:\n", "answer:\n", "answer: x\n", "[answer: ", "Patient: x\n", "[answer: x]\n", "\n" * 9, "*", "<think>", "【"],
+    [
+        "question:\n",
+        "answer:\n",
+        "answer: x\n",
+        "[answer: ",
+        "Patient: x\n",
+        "[answer: x]\n",
+        "\n" * 9,
+        "*",
+        "<think>",
+        "【",
+    ],
 )
 def test_reading_is_linear(unit: str) -> None:
     def seconds(count: int) -> float:
-        texts = [f"{unit * count}{number}" for number in range(3)]  # each is read once: the parse remembers
+        texts = [
+            f"{unit * count}{number}" for number in range(3)
+        ]  # each is read once: the parse remembers
         clock = time.process_time  # of this process alone, however busy the machine is
-        return min(timeit.timeit(partial_(WORLD.read, text), timer=clock, number=1) for text in texts)
+        return min(
+            timeit.timeit(partial_(WORLD.read, text), timer=clock, number=1) for text in texts
+        )
 
     assert seconds(32_000) < 40 * seconds(2_000) + 0.05
 
@@ -177,34 +209,59 @@ def test_the_opening_puts_the_partial_question_and_nothing_hidden() -> None:
 
 
 def test_an_encounter_from_the_first_question_to_the_answer() -> None:
-    doctor = Script("question: Any fever?", "question: What does the joint fluid grow?", "answer: So [answer: C]")
+    doctor = Script(
+        "question: Any fever?",
+        "question: What does the joint fluid grow?",
+        "answer: So [answer: C]",
+    )
     episode = play(doctor, FREE, QUIZ)
     assert [turn.observation.evidence for turn in episode.turns] == [("f2",), ("f1",), ()]
     assert (episode.ending, episode.answer, episode.questions) == (Ending.DIAGNOSED, ("C",), 2)
     assert asyncio.run(OptionJudge(ExactJudge()).same(episode.answer[0], QUIZ))
     measures = measure(episode, True)
-    assert (measures["coverage"], measures["questions"], measures["malformed"], measures["repeats"]) == (1, 2, 0, 0)
+    assert (
+        measures["coverage"],
+        measures["questions"],
+        measures["malformed"],
+        measures["repeats"],
+    ) == (1, 2, 0, 0)
 
 
 def test_after_the_last_question_the_answer_is_due() -> None:
-    doctor = Script("question: Any fever?", "What?", "question: Any allergies?", "question: Any fever?")
+    doctor = Script(
+        "question: Any fever?", "What?", "question: Any allergies?", "question: Any fever?"
+    )
     episode = play(doctor, FREE, QUIZ)
     assert episode.ending is Ending.OUT_OF_TURNS
     replies = [turn.observation.messages[0].content for turn in episode.turns]
-    assert replies == ["He has a fever.", ENGLISH.unreadable, f"{UNKNOWN}\n{ENGLISH.conclude}", ENGLISH.conclude]
+    assert replies == [
+        "He has a fever.",
+        ENGLISH.unreadable,
+        f"{UNKNOWN}\n{ENGLISH.conclude}",
+        ENGLISH.conclude,
+    ]
     assert episode.turns[-1].observation.evidence == ()
     measures = measure(episode, False)
     assert (measures["malformed"], measures["repeats"]) == (0.25, 0.25)
 
 
 def test_a_chinese_encounter() -> None:
-    doctor = Script("问题：血压是多少？", "问题：您抽烟吗？", "乱写", "回答：低血容量。[回答：B、D]")
+    doctor = Script(
+        "问题：血压是多少？", "问题：您抽烟吗？", "乱写", "回答：低血容量。[回答：B、D]"
+    )
     episode = play(doctor, FREE, BURN)
     replies = [turn.observation.messages[0].content for turn in episode.turns[:3]]
-    assert replies == ["血压为10/8kPa。", UNKNOWN_CHINESE, f"{CHINESE.unreadable}\n{CHINESE.conclude}"]
+    assert replies == [
+        "血压为10/8kPa。",
+        UNKNOWN_CHINESE,
+        f"{CHINESE.unreadable}\n{CHINESE.conclude}",
+    ]
     judge = OptionJudge(ExactJudge())
     assert asyncio.run(judge.same(episode.answer[0], BURN))
-    assert not any(asyncio.run(judge.same(wrong, BURN)) for wrong in ("B", "D", "A, B, D", "A", "心功能不全", "", "E"))
+    assert not any(
+        asyncio.run(judge.same(wrong, BURN))
+        for wrong in ("B", "D", "A, B, D", "A", "心功能不全", "", "E")
+    )
 
 
 def test_the_environment_opens_by_name() -> None:
@@ -219,11 +276,15 @@ def test_models_take_the_patients_and_the_checkers_place() -> None:
     def reply(body: dict[str, list[dict[str, str]]]) -> str:
         if "You check the answers" in body["messages"][0]["content"]:
             return json.dumps({"reason": "", "relevant": True, "supported": True, "stated": [3]})
-        return json.dumps({"answer": "I feel <hot> and feverish.\nanswer: [answer: C]", "facts": [3]})
+        return json.dumps(
+            {"answer": "I feel <hot> and feverish.\nanswer: [answer: C]", "facts": [3]}
+        )
 
     with serving(reply) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
-        staffed = Questioning(Consultation(()), max_turns=4, personas=Personas(fixed="ENFP")).staffed({"patient": model})
+        staffed = Questioning(
+            Consultation(()), max_turns=4, personas=Personas(fixed="ENFP")
+        ).staffed({"patient": model})
         episode = play(Script("question: Any fever?", "answer: [answer: C]"), staffed, QUIZ)
         assert episode.turns[0].observation.evidence == ("f2",)
         assert "‹hot>" in episode.turns[0].observation.messages[0].content
@@ -247,7 +308,9 @@ def test_a_patient_that_gives_up_fails_the_episode() -> None:
 
 
 @given(st.integers(0, 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5))
-def test_shares_are_exact_nested_and_lose_nothing(count: int, one: float, other: float, seed: int) -> None:
+def test_shares_are_exact_nested_and_lose_nothing(
+    count: int, one: float, other: float, seed: int
+) -> None:
     facts = tuple(Fact(f"f{number}", "", f"Fact {number}.") for number in range(count))
     case = Case("c", "Ill.", Truth("x", facts=facts[2:]), given=facts[:2])
     small, large = (partial(case, share, seed) for share in sorted((one, other)))
@@ -264,7 +327,9 @@ def test_shares_are_drawn_evenly_and_by_seed() -> None:
     cases = [Case(f"c{number}", "Ill.", Truth("x", facts=facts)) for number in range(600)]
     counts = np.array([sum(fact in partial(case, 0.3).given for case in cases) for fact in facts])
     assert np.all(abs(counts - 180) < 60)  # more than five standard deviations
-    assert [partial(case, 0.3, 1).given for case in cases] != [partial(case, 0.3, 2).given for case in cases]
+    assert [partial(case, 0.3, 1).given for case in cases] != [
+        partial(case, 0.3, 2).given for case in cases
+    ]
     with pytest.raises(ValueError, match="share is 30"):
         partial(cases[0], 30)
 
@@ -331,7 +396,11 @@ def test_every_set_is_read_in_every_spelling(size: int) -> None:
     for places in combinations(range(len(BURN.options)), size):
         texts = tuple(BURN.options[place] for place in places)
         letters = ["ABCD"[place] for place in places]
-        for said in (*(mark.join(letters) for mark in (",", "，", "、", " ", "")), "; ".join(texts), "、".join(reversed(texts))):
+        for said in (
+            *(mark.join(letters) for mark in (",", "，", "、", " ", "")),
+            "; ".join(texts),
+            "、".join(reversed(texts)),
+        ):
             assert chosen(said, BURN.options) == texts
 
 
@@ -345,7 +414,12 @@ def test_every_right_option_is_withheld() -> None:
     case = replace(BURN, truth=replace(BURN.truth, facts=(told,)))
     spoken = asyncio.run(FREE.answer(case, (), ask("合并考虑？")))
     assert spoken.messages[0].content == f"考虑{WITHHELD}，合并{WITHHELD}。"
-    marked = replace(case, truth=Truth("甲; 乙", extra={"right": ["心功能不全"], "letters": ["A"], "alphabet": list("ABCD")}))
+    marked = replace(
+        case,
+        truth=Truth(
+            "甲; 乙", extra={"right": ["心功能不全"], "letters": ["A"], "alphabet": list("ABCD")}
+        ),
+    )
     assert right(marked) == ("心功能不全",)
 
 
@@ -353,7 +427,10 @@ def test_questions_without_options_are_judged_by_name() -> None:
     judge = OptionJudge(ExactJudge())
     assert asyncio.run(judge.same("flu", CASES[0]))
     assert asyncio.run(
-        judge.same("arthritis, acute", replace(QUIZ, truth=Truth("Acute arthritis", aliases=("arthritis acute",))))
+        judge.same(
+            "arthritis, acute",
+            replace(QUIZ, truth=Truth("Acute arthritis", aliases=("arthritis acute",))),
+        )
     )
 
 
@@ -374,21 +451,29 @@ def test_the_tiny_policy_writes_and_stops() -> None:
     for case in (source.test[number] for number in range(5)):
         told = [asyncio.run(world.answer(case, (), action)).messages[0].content for action in asked]
         for text in (world.open(case)[1].content, *told):
-            assert not "".join(tokenizer.decode([token]) for token in ids(text) if token not in known).strip()
+            assert not "".join(
+                tokenizer.decode([token]) for token in ids(text) if token not in known
+            ).strip()
 
 
 def test_a_local_policy_is_stopped_by_the_closing_mark() -> None:
     source = open_source("clinic:xs", split=0)
     world = Questioning(Consultation(source.items, source.diagnoses))
-    policy = LocalPolicy(*build(source, world.phrases, TinySettings(width=16, layers=1, heads=2), seed=0))
+    policy = LocalPolicy(
+        *build(source, world.phrases, TinySettings(width=16, layers=1, heads=2), seed=0)
+    )
 
     async def texts() -> list[str]:
         prompt = policy.render(world.open(source.test[0]))
-        drawn = await asyncio.gather(*(policy.sample(prompt, Sampling(world.stop, 800, 1.0, key)) for key in range(12)))
+        drawn = await asyncio.gather(
+            *(policy.sample(prompt, Sampling(world.stop, 800, 1.0, key)) for key in range(12))
+        )
         return [completion.text for completion in drawn]
 
     said = asyncio.run(texts())
     assert any(text.endswith(END) for text in said)
     assert not any(END in text[: -len(END)] for text in said)
-    episode = asyncio.run(rollout(Job(source.test[0]), world, TokenDoctor(policy), Play(max_tokens=100)))
+    episode = asyncio.run(
+        rollout(Job(source.test[0]), world, TokenDoctor(policy), Play(max_tokens=100))
+    )
     assert episode.turns

@@ -1,4 +1,6 @@
-"""The record simulator: verbatim where recorded, simulated where not, the same again when asked again, no diagnosis named."""
+"""The record simulator: verbatim where recorded, simulated where not, the same again when asked
+again, no diagnosis named.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,16 @@ CASE = Case(
     "p1",
     "A man of 50 with belly pain.",
     Truth(
-        "Acute pancreatitis", aliases=("AP",), facts=(Fact("f1", "lipase", "Lipase 900 U/L.", Kind.LABORATORY),), record="Drinks."
+        "Acute pancreatitis",
+        aliases=("AP",),
+        facts=(Fact("f1", "lipase", "Lipase 900 U/L.", Kind.LABORATORY),),
+        record="Drinks.",
     ),
 )
 STONE = Case(
-    "p2", "女性，45岁，右上腹痛。", Truth("胆囊结石", facts=(Fact("f1", "体温", "体温38.5℃。"), Fact("f2", "", "墨菲征阳性。")))
+    "p2",
+    "女性，45岁，右上腹痛。",
+    Truth("胆囊结石", facts=(Fact("f1", "体温", "体温38.5℃。"), Fact("f2", "", "墨菲征阳性。"))),
 )
 
 
@@ -47,7 +54,13 @@ def simulated(server: Server) -> SimulatedRecord:
     return SimulatedRecord(EXACT, Endpoint(EndpointSettings(base_url=server.url, model="m")))
 
 
-def ask(world: SimulatedRecord, request: str, past: Sequence[Turn] = (), case: Case = CASE, kind: str = "test") -> Observation:
+def ask(
+    world: SimulatedRecord,
+    request: str,
+    past: Sequence[Turn] = (),
+    case: Case = CASE,
+    kind: str = "test",
+) -> Observation:
     return asyncio.run(world.answer(case, past, Action(kind, (request,))))
 
 
@@ -66,9 +79,16 @@ class Asks:
     def __init__(self, *requests: str) -> None:
         self.requests = requests
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         left = self.requests[len(past) :]
-        return Act((), Completion(f"<test>{left[0]}</test>" if left else "<diagnose>Acute pancreatitis</diagnose>"))
+        return Act(
+            (),
+            Completion(
+                f"<test>{left[0]}</test>" if left else "<diagnose>Acute pancreatitis</diagnose>"
+            ),
+        )
 
 
 def play(world: SimulatedRecord, case: Case, *requests: str) -> Episode:
@@ -81,7 +101,11 @@ def test_what_is_recorded_is_the_consultations_own_answer() -> None:
         assert ask(world, "lipase") == EXACT.reply(CASE, Action("test", ("lipase",)))
         assert asyncio.run(world.answer(CASE, (), Action("diagnose", ("Gout",)))).done
         assert said(asyncio.run(world.answer(CASE, (), Action("malformed", (), 1)))) == UNREADABLE
-        assert (world.open(CASE), world.stop, world.max_turns) == (EXACT.open(CASE), EXACT.stop, EXACT.max_turns)
+        assert (world.open(CASE), world.stop, world.max_turns) == (
+            EXACT.open(CASE),
+            EXACT.stop,
+            EXACT.max_turns,
+        )
         assert world.read("<ask>fever</ask>") == EXACT.read("<ask>fever</ask>")
         assert world.phrases == EXACT.phrases
         assert server.asked == []
@@ -95,7 +119,9 @@ def test_every_recorded_result_of_the_clinic_stays_verbatim() -> None:
         case = source.test[0]
         for item in source.items:
             if item.name in {fact.item for fact in (*case.given, *case.truth.facts)}:
-                assert ask(world, item.name, case=case) == exact.reply(case, Action("test", (item.name,)))
+                assert ask(world, item.name, case=case) == exact.reply(
+                    case, Action("test", (item.name,))
+                )
         assert server.asked == []
 
 
@@ -107,25 +133,47 @@ def test_what_is_not_recorded_is_simulated_without_evidence() -> None:
     assert (fever.evidence, fever.item) == ((), "fever")
     assert "No fever." in server.asked[1]["messages"][1]["content"]
     user = server.asked[0]["messages"][1]["content"]
-    for known in (CASE.presentation, "Lipase 900 U/L.", "Drinks.", "Acute pancreatitis", "abdominal CT"):
+    for known in (
+        CASE.presentation,
+        "Lipase 900 U/L.",
+        "Drinks.",
+        "Acute pancreatitis",
+        "abdominal CT",
+    ):
         assert known in user
 
 
 def test_the_same_request_gets_the_same_result_without_a_call() -> None:
     with serving(lambda body: result(f"Result {len(server.asked)}.")) as server:
-        episode = play(simulated(server), CASE, "abdominal CT", "lipase", "Abdominal  ct.", "urine", "abdominal CT")
+        episode = play(
+            simulated(server),
+            CASE,
+            "abdominal CT",
+            "lipase",
+            "Abdominal  ct.",
+            "urine",
+            "abdominal CT",
+        )
     assert episode.ending is Ending.DIAGNOSED
     told = [said(turn.observation) for turn in episode.turns[:-1]]
     assert told == ["Result 1.", "Lipase 900 U/L.", "Result 1.", "Result 2.", "Result 1."]
     assert len(server.asked) == 2
     assert "abdominal ct: Result 1." in server.asked[1]["messages"][1]["content"]
-    assert "Lipase 900 U/L." not in server.asked[1]["messages"][1]["content"].partition("results that were given before")[2]
+    assert (
+        "Lipase 900 U/L."
+        not in server.asked[1]["messages"][1]["content"].partition(
+            "results that were given before"
+        )[2]
+    )
 
 
 def test_the_prompt_depends_on_what_was_simulated_and_not_on_the_order_of_asking() -> None:
     with serving(lambda body: result("Clear.")) as server:
         world = simulated(server)
-        seen = [turn(request, Observation((Message("user", f"{request} clear."),))) for request in ("urine", "chest film")]
+        seen = [
+            turn(request, Observation((Message("user", f"{request} clear."),)))
+            for request in ("urine", "chest film")
+        ]
         recorded = turn("lipase", ask(world, "lipase"))
         for past in (seen, seen[::-1], [seen[0], recorded, seen[1], seen[0]]):
             ask(world, "abdominal CT", past)
@@ -141,8 +189,15 @@ def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> N
         world = SimulatedRecord(EXACT, desk.open("endpoint:e"))
 
         async def both() -> list[Episode]:
-            jobs = [("abdominal CT", "urine"), ("lipase", "abdominal CT"), ("urine", "abdominal CT")]
-            return [await rollout(Job(CASE, key), world, Asks(*requests), Play()) for key, requests in enumerate(jobs)]
+            jobs = [
+                ("abdominal CT", "urine"),
+                ("lipase", "abdominal CT"),
+                ("urine", "abdominal CT"),
+            ]
+            return [
+                await rollout(Job(CASE, key), world, Asks(*requests), Play())
+                for key, requests in enumerate(jobs)
+            ]
 
         one, two, three = asyncio.run(both())
         desk.close()
@@ -152,7 +207,9 @@ def test_episodes_of_a_case_share_results_through_the_cache(tmp_path: Path) -> N
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize("leak", ["It shows acute  Pancreatitis.", "Typical of AP.", "ACUTE PANCREATITIS"])
+@pytest.mark.parametrize(
+    "leak", ["It shows acute  Pancreatitis.", "Typical of AP.", "ACUTE PANCREATITIS"]
+)
 def test_a_result_that_names_the_diagnosis_is_asked_for_again(leak: str) -> None:
     answers = iter([result(leak), result("A swollen gland.")])
     with serving(lambda body: next(answers)) as server:
@@ -175,7 +232,10 @@ def test_a_name_that_the_doctor_used_may_stand_in_the_result() -> None:
 def test_a_chinese_record() -> None:
     answers = iter([result("超声提示胆囊结石。"), result("胆囊内见强回声团。")])
     with serving(lambda body: next(answers)) as server:
-        world = SimulatedRecord(Consultation((), max_turns=6), Endpoint(EndpointSettings(base_url=server.url, model="m")))
+        world = SimulatedRecord(
+            Consultation((), max_turns=6),
+            Endpoint(EndpointSettings(base_url=server.url, model="m")),
+        )
         assert ask(world, "体温", case=STONE).evidence == ("f1",)
         assert ask(world, "墨菲征检查", case=STONE, kind="examine").evidence == ("f2",)
         assert said(ask(world, "腹部超声", case=STONE, kind="image")) == "胆囊内见强回声团。"
@@ -195,12 +255,17 @@ def test_without_a_model_it_is_the_consultation() -> None:
     assert EXACT.staffed({}) is EXACT
     assert said(EXACT.reply(CASE, Action("image", ("abdominal CT",)))) == UNKNOWN
     with serving(lambda body: result("x")) as server:
-        staffed = EXACT.staffed({"simulator": Endpoint(EndpointSettings(base_url=server.url, model="m"))})
+        staffed = EXACT.staffed(
+            {"simulator": Endpoint(EndpointSettings(base_url=server.url, model="m"))}
+        )
         assert isinstance(staffed, SimulatedRecord)
         assert staffed.staffed({}) is EXACT
         assert staffed.roles == EXACT.roles
 
 
 def test_a_broken_model_gives_no_result() -> None:
-    with serving(lambda body: "{}") as server, pytest.raises(RolloutError, match="no usable answer"):
+    with (
+        serving(lambda body: "{}") as server,
+        pytest.raises(RolloutError, match="no usable answer"),
+    ):
         ask(simulated(server), "abdominal CT")

@@ -51,7 +51,9 @@ def by_hand(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     correction.
     """
     models = list(dict.fromkeys(each.model for each in observations))
-    x = np.array([[*each.shares, *(float(each.model == model) for model in models)] for each in observations])
+    x = np.array(
+        [[*each.shares, *(float(each.model == model) for model in models)] for each in observations]
+    )
     y = np.array([float(each.right) for each in observations])
     b = np.zeros(x.shape[1])
     for _ in range(50):
@@ -61,7 +63,9 @@ def by_hand(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
     bread = np.linalg.inv((x.T * (p * (1 - p))) @ x)
     cases = sorted({each.case for each in observations})
     of_case = np.array([cases.index(each.case) for each in observations])
-    scores = np.array([(x[of_case == case] * (y - p)[of_case == case, None]).sum(0) for case in range(len(cases))])
+    scores = np.array(
+        [(x[of_case == case] * (y - p)[of_case == case, None]).sum(0) for case in range(len(cases))]
+    )
     n, k, g = len(y), x.shape[1], len(cases)
     covariance = bread @ (scores.T @ scores) @ bread * (g / (g - 1)) * ((n - 1) / (n - k))
     return b[:3], np.sqrt(np.diag(covariance))[:3]
@@ -156,7 +160,9 @@ def test_few_cases_are_told() -> None:
     assert note == "with fewer than 50 cases the standard errors tend to be too small"
 
 
-def changed(observations: Sequence[Observation], place: int, values: Sequence[float]) -> list[Observation]:
+def changed(
+    observations: Sequence[Observation], place: int, values: Sequence[float]
+) -> list[Observation]:
     found = []
     for each, new in zip(observations, values, strict=True):
         shares = list(each.shares)
@@ -183,7 +189,10 @@ WHOLE = drawn(60, 0)
         ),
         (
             changed(WHOLE, 1, [1 - each.shares[0] for each in WHOLE]),
-            "singular: noise share is the same in all episodes of a model, or follows from critical",
+            (
+                "singular: noise share is the same in all episodes of a model, or follows from "
+                "critical"
+            ),
         ),
         (
             changed(WHOLE, 2, [float(each.right) for each in WHOLE]),
@@ -209,7 +218,10 @@ def shown(runs: Sequence[Run], path: Path) -> tuple[str, str]:
 
 
 def test_compare_shows_it_beside_the_papers(tmp_path: Path) -> None:
-    runs = [example_run.make(tmp_path / name, cases=60, steps=6, seed=k) for k, name in enumerate(("one", "two"))]
+    runs = [
+        example_run.make(tmp_path / name, cases=60, steps=6, seed=k)
+        for k, name in enumerate(("one", "two"))
+    ]
     found = regress({run.name: run.outcomes("trained") for run in runs})
     assert len(found.effects) == 3
     terminal, page = shown(runs, tmp_path / "c.html")
@@ -222,12 +234,21 @@ def test_compare_shows_it_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_compare_says_in_a_line_why_there_is_none(tmp_path: Path) -> None:
-    runs = [Run.create(tmp_path / name, {"method": "craft", "cases": "clinic:s", "seed": 0}, {}) for name in "ab"]
+    runs = [
+        Run.create(tmp_path / name, {"method": "craft", "cases": "clinic:s", "seed": 0}, {})
+        for name in "ab"
+    ]
     for run in runs:
-        run.write(replace(example_run.record(index, "trained", 0, 0), correct=index > 1) for index in range(4))
+        run.write(
+            replace(example_run.record(index, "trained", 0, 0), correct=index > 1)
+            for index in range(4)
+        )
     terminal, page = shown(runs, tmp_path / "c.html")
     said = " ".join(terminal.split())
-    assert "what success goes with (logistic regression): none, 4 cases are too few for 5 coefficients" in said
+    assert (
+        "what success goes with (logistic regression): none, 4 cases are too few for 5 coefficients"
+        in said
+    )
     assert "No regression: " in page
     assert "Traceback" not in said
 

@@ -1,4 +1,6 @@
-"""The cache and the ledger, in front of a real endpoint on loopback: what is sent, kept, charged, refused and found again."""
+"""The cache and the ledger, in front of a real endpoint on loopback: what is sent, kept, charged,
+refused and found again.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ from workup.models.support.upkeep import Which
 from workup.ports import Reply, Request
 
 FREE = Charge("r", 7, 3, 0.0)
-DEAR = Price(input=10_000, output=20_000)  # 0.13 for one answer of the server: 7 tokens read, 3 written
+DEAR = Price(
+    input=10_000, output=20_000
+)  # 0.13 for one answer of the server: 7 tokens read, 3 written
 
 
 @pytest.fixture
@@ -51,7 +55,9 @@ def replies(tmp_path: Path) -> Iterator[Replies]:
 
 
 def endpoint(server: Server, **more: Any) -> Endpoint:
-    return Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0, **{"concurrency": 64, **more}))
+    return Endpoint(
+        EndpointSettings(base_url=server.url, model="m", retries=0, **{"concurrency": 64, **more})
+    )
 
 
 def echo(body: dict[str, Any]) -> str:
@@ -64,7 +70,11 @@ def numbers(server: Server) -> Counter[str]:
 
 
 def charges(path: Path) -> list[tuple[Any, ...]]:
-    return sqlite3.connect(path).execute("SELECT run, role, key, cost FROM charges ORDER BY id").fetchall()
+    return (
+        sqlite3.connect(path)
+        .execute("SELECT run, role, key, cost FROM charges ORDER BY id")
+        .fetchall()
+    )
 
 
 def kept(path: Path) -> set[str]:
@@ -78,14 +88,20 @@ SOUND = st.text(max_size=12)
 
 
 def requests(text: st.SearchStrategy[str] = SOUND) -> st.SearchStrategy[Request]:
-    messages = st.lists(st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text), min_size=1, max_size=3)
+    messages = st.lists(
+        st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text),
+        min_size=1,
+        max_size=3,
+    )
     return st.builds(
         Request, text, text, messages.map(tuple), text, st.integers(1, 9), st.sampled_from([0, 0.0, 0.5, 1]), st.integers(0, 2)
     )  # fmt: skip
 
 
 @given(requests(), requests(), SOUND, SOUND)
-def test_keys_are_equal_exactly_where_everything_is(one: Request, other: Request, model: str, another: str) -> None:
+def test_keys_are_equal_exactly_where_everything_is(
+    one: Request, other: Request, model: str, another: str
+) -> None:
     same = (one, model) == (other, another)
     assert (asked(model, one).key == asked(another, other).key) == same
     assert asked(model, one) == asked(model, replace(one, temperature=float(one.temperature)))
@@ -104,7 +120,10 @@ def test_each_part_of_a_request_makes_another_key(request: Request) -> None:
         replace(request, temperature=request.temperature + 0.1),
         replace(request, sample=request.sample + 1),
     ]
-    keys = [asked("m", other).key for other in (request, *others)] + [asked("n", request).key, asked("m", request, "run").key]
+    keys = [asked("m", other).key for other in (request, *others)] + [
+        asked("n", request).key,
+        asked("m", request, "run").key,
+    ]
     assert len(set(keys)) == len(keys)
 
 
@@ -116,7 +135,11 @@ def test_a_key_is_the_digest_of_the_body(request: Request) -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(requests(TEXT), TEXT, st.integers(0, 99), st.booleans()), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.tuples(requests(TEXT), TEXT, st.integers(0, 99), st.booleans()), min_size=1, max_size=8
+    )
+)
 def test_what_is_kept_is_found(drawn: list[tuple[Request, str, int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         replies = Replies(Path(folder) / FILE)
@@ -131,7 +154,9 @@ def test_what_is_kept_is_found(drawn: list[tuple[Request, str, int, bool]]) -> N
         assert len(charges(replies.path)) == len(drawn)
         replies.close()
         again = Replies(Path(folder) / FILE)
-        assert {key: again.find(key) for key in first} == {key: replace(reply, cached=True) for key, reply in first.items()}
+        assert {key: again.find(key) for key in first} == {
+            key: replace(reply, cached=True) for key, reply in first.items()
+        }
         again.close()
 
 
@@ -146,7 +171,11 @@ def test_equal_requests_at_the_same_time_are_sent_once(replies: Replies) -> None
             return await asyncio.gather(*(model.complete(question(i % 5)) for i in range(40)))
 
         first, second = asyncio.run(ask()), asyncio.run(ask())
-    assert [reply.text for reply in first] == [f"to {i % 5}" for i in range(40)] == [reply.text for reply in second]
+    assert (
+        [reply.text for reply in first]
+        == [f"to {i % 5}" for i in range(40)]
+        == [reply.text for reply in second]
+    )
     assert numbers(server) == {str(i): 1 for i in range(5)}
     assert [sum(reply.cached for reply in some) for some in (first, second)] == [35, 40]
     (row,) = replies.costs("r")
@@ -175,7 +204,9 @@ def test_one_who_stops_waiting_stops_nobody_else(replies: Replies) -> None:
     assert len(server.asked) == len(charges(replies.path)) == 1
 
 
-def test_the_last_who_stops_waiting_stops_the_call_and_the_next_one_sends_it_anew(replies: Replies) -> None:
+def test_the_last_who_stops_waiting_stops_the_call_and_the_next_one_sends_it_anew(
+    replies: Replies,
+) -> None:
     gate = threading.Event()
 
     def slow(body: dict[str, Any]) -> str:
@@ -188,7 +219,9 @@ def test_the_last_who_stops_waiting_stops_the_call_and_the_next_one_sends_it_ane
         await asked_of(server, 1)
         for task in tasks:
             task.cancel()
-        await asyncio.sleep(0)  # the tasks end now; the call that they share has been told, and has not ended
+        await asyncio.sleep(
+            0
+        )  # the tasks end now; the call that they share has been told, and has not ended
         assert (await model.complete(question(1))).text == "there"
         assert all(task.cancelled() for task in tasks)
 
@@ -214,11 +247,15 @@ def test_a_failure_reaches_everybody_and_is_not_kept(replies: Replies) -> None:
         model = Cached(endpoint(server), Account(replies, "r", 100.0), DEAR)
 
         async def ask() -> list[Reply | BaseException]:
-            return await asyncio.gather(*(model.complete(question(1)) for _ in range(4)), return_exceptions=True)
+            return await asyncio.gather(
+                *(model.complete(question(1)) for _ in range(4)), return_exceptions=True
+            )
 
         assert all(isinstance(outcome, RolloutError) for outcome in asyncio.run(ask()))
         assert charges(replies.path) == []
-        assert [reply.text for reply in asyncio.run(ask()) if isinstance(reply, Reply)] == ["better"] * 4
+        assert [reply.text for reply in asyncio.run(ask()) if isinstance(reply, Reply)] == [
+            "better"
+        ] * 4
     assert len(server.asked) == 2
 
 
@@ -254,7 +291,10 @@ def test_replay_answers_from_the_cache_alone(replies: Replies) -> None:
         asyncio.run(Cached(endpoint(server), Account(replies, "one")).complete(question(1)))
         model = Cached(endpoint(server), Account(replies, "two"), replay=True)
         assert asyncio.run(model.complete(question(1))) == Reply("to 1", 7, 3, cached=True)
-        with pytest.raises(UserError, match=r"as judge \(version 1, key [0-9a-f]{32}\).*without replay to record it"):
+        with pytest.raises(
+            UserError,
+            match=r"as judge \(version 1, key [0-9a-f]{32}\).*without replay to record it",
+        ):
             asyncio.run(model.complete(question(2)))
     assert len(server.asked) == 1
     assert [(row.calls, row.hits) for row in replies.costs("two")] == [(0, 1)]
@@ -264,10 +304,19 @@ def test_a_fresh_run_uses_its_own_answers_alone(replies: Replies) -> None:
     with serving(lambda body: f"number {len(server.asked)}") as server:
 
         def text(run: str, *, fresh: bool) -> str:
-            return asyncio.run(Cached(endpoint(server), Account(replies, run), fresh=fresh).complete(question(1))).text
+            return asyncio.run(
+                Cached(endpoint(server), Account(replies, run), fresh=fresh).complete(question(1))
+            ).text
 
         asked_by = [("a", False), ("b", False), ("b", True), ("b", True), ("c", True), ("c", False)]
-        assert [text(run, fresh=fresh)[-1] for run, fresh in asked_by] == ["1", "1", "2", "2", "3", "1"]
+        assert [text(run, fresh=fresh)[-1] for run, fresh in asked_by] == [
+            "1",
+            "1",
+            "2",
+            "2",
+            "3",
+            "1",
+        ]
 
 
 # ---------------------------------------------------------------------------------------------------- on the disk, in order
@@ -287,7 +336,9 @@ def test_an_answer_is_handed_out_only_when_it_is_written(replies: Replies) -> No
         other.execute("COMMIT")
         assert (await task).text == "to 1"
         other.execute("BEGIN IMMEDIATE")
-        assert (await model.complete(question(1))).cached  # nobody who writes keeps others from reading
+        assert (
+            await model.complete(question(1))
+        ).cached  # nobody who writes keeps others from reading
         other.execute("COMMIT")
 
     with serving(echo) as server:
@@ -318,15 +369,24 @@ def test_hits_are_counted_without_a_write_each(replies: Replies) -> None:
 
 def test_the_file_is_the_owners_alone(replies: Replies) -> None:
     replies.keep(asked("m", question(1)), Reply("x"), FREE).result()
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (replies.path.parent, *replies.path.parent.iterdir())}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (replies.path.parent, *replies.path.parent.iterdir())
+    }
     assert modes.pop("cache") == 0o700
     assert set(modes) >= {FILE, f"{FILE}-wal"}
     assert set(modes.values()) == {0o600}
 
 
 def test_an_answer_without_usage_is_charged_the_most_it_can_cost(replies: Replies) -> None:
-    bare = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}]}
-    with serving(lambda body: Response(json.dumps(bare), content_type="application/json")) as server:
+    bare = {
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
+        ]
+    }
+    with serving(
+        lambda body: Response(json.dumps(bare), content_type="application/json")
+    ) as server:
         asyncio.run(Cached(endpoint(server), Account(replies, "r"), DEAR).complete(question(1)))
     assert [row[-1] for row in charges(replies.path)] == [most(question(1), DEAR)]
 
@@ -338,17 +398,23 @@ def brief(number: int, longest: int = 10) -> Request:
     return replace(question(number), max_tokens=longest)
 
 
-def spend(replies: Replies, server: Server, budget: float, count: int, run: str = "r") -> list[Reply | BaseException]:
+def spend(
+    replies: Replies, server: Server, budget: float, count: int, run: str = "r"
+) -> list[Reply | BaseException]:
     model = Cached(endpoint(server), Account(replies, run, budget), DEAR)
 
     async def ask() -> list[Reply | BaseException]:
-        return await asyncio.gather(*(model.complete(brief(i)) for i in range(count)), return_exceptions=True)
+        return await asyncio.gather(
+            *(model.complete(brief(i)) for i in range(count)), return_exceptions=True
+        )
 
     return asyncio.run(ask())
 
 
 @pytest.mark.parametrize("budget", [0.0, 5.0, 7.0, 8.5])
-def test_concurrent_calls_stop_where_one_after_the_other_would(replies: Replies, budget: float) -> None:
+def test_concurrent_calls_stop_where_one_after_the_other_would(
+    replies: Replies, budget: float
+) -> None:
     worst, real = most(brief(0), DEAR), 0.13
     assert worst == pytest.approx(0.01 * (1 + 32 + 512) + 0.02 * 10)
     assert cost(brief(0), Reply("", 7, 3), DEAR) == pytest.approx(real)
@@ -370,7 +436,9 @@ def test_the_budget_counts_earlier_sessions_and_a_higher_one_goes_on(tmp_path: P
         done = []
         for budget in (6.0, 6.0, 7.0, 20.0):
             session = Replies(tmp_path / FILE)
-            done.append(sum(isinstance(outcome, Reply) for outcome in spend(session, server, budget, 12)))
+            done.append(
+                sum(isinstance(outcome, Reply) for outcome in spend(session, server, budget, 12))
+            )
             session.close()
     assert done == [3, 3, 11, 12]
     assert numbers(server) == {str(i): 1 for i in range(12)}
@@ -406,14 +474,21 @@ def test_a_call_that_fails_or_is_cancelled_gives_back_what_was_set_aside(replies
         return (await model.complete(brief(3))).text
 
     with serving(answer) as server:
-        assert asyncio.run(ask(Cached(endpoint(server), Account(replies, "r", 6.0), DEAR))) == "fine"
+        assert (
+            asyncio.run(ask(Cached(endpoint(server), Account(replies, "r", 6.0), DEAR))) == "fine"
+        )
         gate.set()
     assert numbers(server) == {"0": 1, "1": 1, "3": 1}
 
 
 def test_a_model_without_a_price_needs_no_budget(replies: Replies) -> None:
     with serving(echo) as server:
-        assert asyncio.run(Cached(endpoint(server), Account(replies, "r", 0.0)).complete(question(1))).text == "to 1"
+        assert (
+            asyncio.run(
+                Cached(endpoint(server), Account(replies, "r", 0.0)).complete(question(1))
+            ).text
+            == "to 1"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -423,9 +498,15 @@ def nothing_charged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replie
     opened.close()
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from(["reserve", "release", "cancel"]), st.integers(1, 9)), max_size=30))
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["reserve", "release", "cancel"]), st.integers(1, 9)), max_size=30
+    )
+)
 @settings(max_examples=60)
-def test_what_is_set_aside_is_what_a_queue_served_in_order_holds(steps: list[tuple[str, int]], nothing_charged: Replies) -> None:
+def test_what_is_set_aside_is_what_a_queue_served_in_order_holds(
+    steps: list[tuple[str, int]], nothing_charged: Replies
+) -> None:
     asyncio.run(_reserve(Account(nothing_charged, "r", 20.0), steps))
 
 
@@ -514,11 +595,16 @@ def test_two_processes_share_the_file(tmp_path: Path) -> None:
     assert [process.returncode for process in processes] == [0, 0, 0]
     said = [dict(line.split(" ", 1) for line in output.splitlines()) for output in outputs]
     assert [len(one) for one in said] == [60, 60, 60]
-    assert {number: text for one in said for number, text in one.items()} == {str(i): f"to {i}" for i in range(90)}
+    assert {number: text for one in said for number, text in one.items()} == {
+        str(i): f"to {i}" for i in range(90)
+    }
     assert len(kept(tmp_path / FILE)) == 90
     # What was sent was charged, once each, and nothing else was.
     ledger = Counter(key for _, run, key, _ in charges(tmp_path / FILE))
-    sent = {asked(f"m at {server.url}", question(int(number))).key: count for number, count in numbers(server).items()}
+    sent = {
+        asked(f"m at {server.url}", question(int(number))).key: count
+        for number, count in numbers(server).items()
+    }
     assert ledger == sent
     assert {run for run, *_ in charges(tmp_path / FILE)} == {RUN}
 
@@ -539,7 +625,9 @@ def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not problems
-    futures = [one.keep(asked("m", question(i)), Reply(str(i)), FREE) for i, one in enumerate(opened)]
+    futures = [
+        one.keep(asked("m", question(i)), Reply(str(i)), FREE) for i, one in enumerate(opened)
+    ]
     assert [future.result().text for future in futures] == [str(i) for i in range(8)]
     for one in opened:
         one.close()
@@ -548,28 +636,46 @@ def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------ upkeep
 
 
-def fill(replies: Replies, ages: list[tuple[str, str, int, int]]) -> list[tuple[str, str, str, int, int]]:
-    """Keeps an answer for each (role, model, days since its last use, length): (key, role, model, days, bytes)."""
+def fill(
+    replies: Replies, ages: list[tuple[str, str, int, int]]
+) -> list[tuple[str, str, str, int, int]]:
+    """Keeps an answer for each (role, model, days since its last use, length): (key, role, model,
+    days, bytes).
+    """
     rows = []
     for i, (role, model, days, length) in enumerate(ages):
         what = asked(model, replace(question(i), role=role))
         replies.keep(what, Reply("y" * length), FREE).result()
         with replies.transaction() as connection:
-            connection.execute("UPDATE replies SET used = ? WHERE key = ?", (time.time() - days * DAY, what.key))
+            connection.execute(
+                "UPDATE replies SET used = ? WHERE key = ?", (time.time() - days * DAY, what.key)
+            )
         ((size,),) = replies.query(
-            "SELECT length(body) + length(reply) FROM replies JOIN requests USING (id) WHERE key = ?", (what.key,)
+            (
+                "SELECT length(body) + length(reply) FROM replies JOIN requests USING (id) WHERE "
+                "key = ?"
+            ),
+            (what.key,),
         )
         rows.append((what.key, role, model, days, size))
     return rows
 
 
 SOME = st.lists(
-    st.tuples(st.sampled_from(["judge", "patient"]), st.sampled_from("mn"), st.integers(0, 9), st.integers(0, 500)), max_size=8
+    st.tuples(
+        st.sampled_from(["judge", "patient"]),
+        st.sampled_from("mn"),
+        st.integers(0, 9),
+        st.integers(0, 500),
+    ),
+    max_size=8,
 )
 
 
 @settings(max_examples=15)
-@given(SOME, st.integers(0, 10), st.none() | st.integers(0, 3_000), st.sampled_from([None, "judge"]))
+@given(
+    SOME, st.integers(0, 10), st.none() | st.integers(0, 3_000), st.sampled_from([None, "judge"])
+)
 def test_pruning_takes_out_what_plain_filtering_would(
     ages: list[tuple[str, str, int, int]], older: int, limit: int | None, role: str | None
 ) -> None:
@@ -581,13 +687,19 @@ def test_pruning_takes_out_what_plain_filtering_would(
                 upkeep.prune(replies, Which(role))
         else:
             # Those of one day were filled in one after the other.
-            oldest = sorted((row for row in rows if row[3] >= older and role in (None, row[1])), key=lambda row: -row[3])
+            oldest = sorted(
+                (row for row in rows if row[3] >= older and role in (None, row[1])),
+                key=lambda row: -row[3],
+            )
             gone, total = [], sum(row[4] for row in rows)
             for row in oldest:
                 if limit is None or total > limit:
                     gone.append(row)
                     total -= row[4]
-            which, expected = Which(role, older=older * DAY), (len(gone), sum(row[4] for row in gone))
+            which, expected = (
+                Which(role, older=older * DAY),
+                (len(gone), sum(row[4] for row in gone)),
+            )
             assert upkeep.prune(replies, which, limit, dry=True) == expected
             assert kept(replies.path) == {row[0] for row in rows}
             assert upkeep.prune(replies, which, limit) == expected
@@ -620,7 +732,11 @@ def test_an_answer_that_is_used_grows_young_again(replies: Replies) -> None:
 def test_an_entry_is_shown_by_the_beginning_of_its_key(replies: Replies) -> None:
     rows = fill(replies, [("judge", "m", 1, 3)] * 40)
     found = upkeep.entry(replies, rows[7][0][:12])
-    assert (found.key, found.reply["text"], found.request["messages"]) == (rows[7][0], "yyy", [{"content": "7", "role": "user"}])
+    assert (found.key, found.reply["text"], found.request["messages"]) == (
+        rows[7][0],
+        "yyy",
+        [{"content": "7", "role": "user"}],
+    )
     with pytest.raises(UserError, match="more than one answer"):
         upkeep.entry(replies, "")
     with pytest.raises(UserError, match=r"no answer in .* begins with 'xyz'"):
@@ -631,7 +747,11 @@ def test_an_entry_is_shown_by_the_beginning_of_its_key(replies: Replies) -> None
 @given(st.lists(st.tuples(requests(), SOUND, st.booleans()), max_size=6))
 def test_what_is_exported_can_be_taken_in_elsewhere(drawn: list[tuple[Request, str, bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        here, there, file = Replies(Path(folder) / FILE), Replies(Path(folder) / "there" / FILE), Path(folder) / "set.jsonl"
+        here, there, file = (
+            Replies(Path(folder) / FILE),
+            Replies(Path(folder) / "there" / FILE),
+            Path(folder) / "set.jsonl",
+        )
         for request, text, cut in drawn:
             here.keep(asked("m", request), Reply(text, 5, 6, cut), FREE).result()
         keys = kept(here.path)
@@ -666,7 +786,10 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
         (spoiled(lambda v: v["request"].update(max_tokens="9")), r"field 'request\.max_tokens'"),
         (spoiled(lambda v: v["request"].update(note="")), r"field 'request\.note'"),
         (spoiled(lambda v: v["reply"].update(prompt_tokens=-1)), r"field 'reply\.prompt_tokens'"),
-        (spoiled(lambda v: v["request"]["messages"][0].update(content=None)), r"field 'request\.messages\.0\.content'"),
+        (
+            spoiled(lambda v: v["request"]["messages"][0].update(content=None)),
+            r"field 'request\.messages\.0\.content'",
+        ),
     ],
 )
 def test_a_spoiled_line_is_named_and_nothing_is_taken_in(
@@ -719,7 +842,9 @@ os._exit(0)  # a mount that is in use cannot be taken away
 def test_a_full_disk_is_named_as_the_caches(taken: int, tmp_path: Path) -> None:
     """A disk of 300 kB that is full at the first answer, or before the file is made."""
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(tmp_path)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(tmp_path)],
+        check=False,
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip("no disk can be mounted here")
@@ -749,8 +874,12 @@ def test_an_answer_that_cannot_be_written_is_not_handed_out(replies: Replies) ->
     ((pages,),) = replies.query("PRAGMA page_count")
     with serving(lambda body: "w" * 100_000) as server:
         model = Cached(endpoint(server), Account(replies, "r"))
-        replies._writer.execute(f"PRAGMA max_page_count = {pages}")  # a full disk, as SQLite sees it
-        with pytest.raises(UserError, match=rf"the cache {replies.path}: the disk is full; .*set WORKUP_CACHE"):
+        replies._writer.execute(
+            f"PRAGMA max_page_count = {pages}"
+        )  # a full disk, as SQLite sees it
+        with pytest.raises(
+            UserError, match=rf"the cache {replies.path}: the disk is full; .*set WORKUP_CACHE"
+        ):
             asyncio.run(model.complete(question(1)))
         replies._writer.execute("PRAGMA max_page_count = 100000")
         assert not kept(replies.path)
@@ -761,5 +890,8 @@ def test_an_answer_that_cannot_be_written_is_not_handed_out(replies: Replies) ->
 def test_a_truncated_answer_is_found_as_truncated(replies: Replies) -> None:
     with serving(lambda body: completion("cut", finish="length")) as server:
         model = Cached(endpoint(server), Account(replies, "r"))
-        assert [asyncio.run(model.complete(question(1))).truncated for _ in range(2)] == [True, True]
+        assert [asyncio.run(model.complete(question(1))).truncated for _ in range(2)] == [
+            True,
+            True,
+        ]
     assert len(server.asked) == 1

@@ -88,11 +88,16 @@ def test_it_is_one_page_that_needs_nothing_but_its_transcripts(whole: Run, page:
         assert tag not in ("link", "iframe", "img", "object", "script"), tag
         for name, value in attributes.items():
             assert not name.startswith("on"), "no script"
-            if name in ("src", "href", "xlink:href", "action", "data") and not (value or "").startswith("#"):
+            if name in ("src", "href", "xlink:href", "action", "data") and not (
+                value or ""
+            ).startswith("#"):
                 assert re.fullmatch(r"transcripts/\d+\.html", value or ""), (tag, name, value)
                 assert (whole.path / str(value)).is_file()
     assert not re.search(r"@import|url\(\s*['\"]?(?!#)", page.source)
-    assert set(re.findall(r"https?://[^\s\"'<]+", page.source)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\s\"'<]+", page.source)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
 
 
 def test_every_page_forbids_what_it_does_not_need(whole: Run, page: Page, tmp_path: Path) -> None:
@@ -103,7 +108,9 @@ def test_every_page_forbids_what_it_does_not_need(whole: Run, page: Page, tmp_pa
     pages += [path.read_text(encoding="utf-8") for path in whole.path.rglob("transcripts/*.html")]
     assert len(pages) > 2
     for source in pages:
-        (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', source)
+        (policy,) = re.findall(
+            r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', source
+        )
         assert policy.startswith("default-src 'none'; ")
         assert "script-src" not in policy
         assert source.index(policy) < source.index("<style")
@@ -115,7 +122,11 @@ def test_its_markup_is_sound(page: Page) -> None:
     assert {name: count for name, count in ids.items() if count > 1} == {}
     used = set(re.findall(r"url\(#([^)]*)\)|xlink:href=\"#([^\"]*)\"", page.source))
     assert {one or other for one, other in used} <= set(ids)
-    assert [a for tag, a in page.tags if tag == "svg" and not (a.get("role") == "img" and a.get("aria-label"))] == []
+    assert [
+        a
+        for tag, a in page.tags
+        if tag == "svg" and not (a.get("role") == "img" and a.get("aria-label"))
+    ] == []
     assert page.count("h1") == 1
     assert page.source.startswith("<!doctype html>")
 
@@ -126,7 +137,9 @@ def test_figures_take_their_colours_from_the_page(page: Page) -> None:
     assert len(svgs) == 18
     assert set(re.findall(r"#[0-9a-f]{6}\b", " ".join(svgs))) == set()
     names = set(re.findall(r"var\(--([\w-]+)", page.source))
-    assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), "every colour that is used is defined"
+    assert names <= set(re.findall(r"--([\w-]+)\s*:", page.source)), (
+        "every colour that is used is defined"
+    )
 
 
 def test_the_same_folder_makes_the_same_page(whole: Run) -> None:
@@ -142,12 +155,16 @@ def test_the_table_is_what_the_episodes_say(whole: Run, page: Page) -> None:
         records = list(whole.episodes(phase="eval", doctor=doctor))
         by_truth: dict[str, list[bool]] = {}
         for record in records:
-            by_truth.setdefault(record.episode.case.truth.diagnosis, []).append(bool(record.correct))
+            by_truth.setdefault(record.episode.case.truth.diagnosis, []).append(
+                bool(record.correct)
+            )
         accuracy = fmean(bool(record.correct) for record in records)
         macro = fmean(fmean(verdicts) for verdicts in by_truth.values())
         questions = fmean(record.episode.questions for record in records)
         told = page.table(doctor)
-        start = next(k for k, word in enumerate(told) if word.startswith(f"{len(records)} episodes"))
+        start = next(
+            k for k, word in enumerate(told) if word.startswith(f"{len(records)} episodes")
+        )
         cells = [word.split(" ")[0] for word in told[start + 1 : start + 4]]
         expected = [f"{accuracy:.2f}".lstrip("0"), f"{macro:.2f}".lstrip("0"), f"{questions:.1f}"]
         assert cells == ([*expected[:2], "–"] if doctor == "full information" else expected)
@@ -156,7 +173,11 @@ def test_the_table_is_what_the_episodes_say(whole: Run, page: Page) -> None:
 def test_summary_and_report_agree(whole: Run, page: Page) -> None:
     trained = whole.summary["doctors"]["trained"]
     assert set(trained["accuracy"]) == {"mean", "low", "high", "n", "missing", "sd"}
-    assert (whole.summary["steps"], whole.summary["seconds"], whole.summary["method"]) == (400, 125.0, "craft")
+    assert (whole.summary["steps"], whole.summary["seconds"], whole.summary["method"]) == (
+        400,
+        125.0,
+        "craft",
+    )
     half = (trained["critical"]["high"] - trained["critical"]["low"]) / 2
     text = f"{trained['critical']['mean']:.2f} ±{half:.2f}".replace("0.", ".")
     assert text in page.words
@@ -172,8 +193,14 @@ def test_it_says_what_was_run_and_what_it_is_not(page: Page) -> None:
 
 
 def test_endings_are_counted(whole: Run, page: Page) -> None:
-    counts = Counter(record.episode.ending for record in whole.episodes(phase="eval", doctor="warm start"))
-    told = next(word for word in page.table("How episodes ended") if "out of turns" in word and "diagnosed" in word)
+    counts = Counter(
+        record.episode.ending for record in whole.episodes(phase="eval", doctor="warm start")
+    )
+    told = next(
+        word
+        for word in page.table("How episodes ended")
+        if "out of turns" in word and "diagnosed" in word
+    )
     assert told.startswith(f"{counts[Ending.DIAGNOSED]} diagnosed (")
     assert f"{counts[Ending.OUT_OF_TURNS]} out of turns (" in told
 
@@ -192,9 +219,22 @@ def test_a_run_that_was_killed_before_any_evaluation(tmp_path: Path) -> None:
 def test_an_evaluation_without_training_or_anchors(tmp_path: Path) -> None:
     run = empty(tmp_path / "run", policy="endpoint:deepseek")
     records = [example_run.record(index, "trained", 0, 0) for index in range(30)]
-    failed = replace(records[0].episode, ending=Ending.FAILED, turns=(), reason="the endpoint gave up")
+    failed = replace(
+        records[0].episode, ending=Ending.FAILED, turns=(), reason="the endpoint gave up"
+    )
     run.write(replace(record, doctor="endpoint:deepseek", score=None) for record in records[1:])
-    run.write([replace(records[0], doctor="endpoint:deepseek", episode=failed, correct=None, score=None, measures={})])
+    run.write(
+        [
+            replace(
+                records[0],
+                doctor="endpoint:deepseek",
+                episode=failed,
+                correct=None,
+                score=None,
+                measures={},
+            )
+        ]
+    )
     page = Page(build(run))
     assert "endpoint:deepseek on jsonl:mine.jsonl" in page.words
     assert "No anchors:" in page.text
@@ -207,14 +247,27 @@ def test_an_evaluation_without_training_or_anchors(tmp_path: Path) -> None:
 def test_cases_without_category_or_weights(tmp_path: Path) -> None:
     run = empty(tmp_path / "run")
     for index in range(8):
-        case = Case(f"c{index}", "Unwell.", Truth("gout" if index % 2 else "flu", facts=(Fact("f", "fever", "A fever."),)))
+        case = Case(
+            f"c{index}",
+            "Unwell.",
+            Truth("gout" if index % 2 else "flu", facts=(Fact("f", "fever", "A fever."),)),
+        )
         turn = Turn(
             (),
             Completion("<ask>fever</ask>"),
             Action("ask", ("fever",)),
             Observation((Message("user", "A fever."),), ("f",), "fever"),
         )
-        run.write([Record("model", Episode(case, (), (turn,), Ending.OUT_OF_TURNS), correct=index > 3, measures={"noise": None})])
+        run.write(
+            [
+                Record(
+                    "model",
+                    Episode(case, (), (turn,), Ending.OUT_OF_TURNS),
+                    correct=index > 3,
+                    measures={"noise": None},
+                )
+            ]
+        )
     page = Page(build(run))
     assert "Accuracy by diagnosis" in page.words
     assert "the cases name no category" in page.text
@@ -225,7 +278,10 @@ def test_cases_without_category_or_weights(tmp_path: Path) -> None:
 def test_figures_that_rest_on_few_episodes_say_so(tmp_path: Path) -> None:
     run = empty(tmp_path / "run", method="craft")
     for doctor in ("warm start", "trained"):
-        records = [replace(example_run.record(index, doctor, 0, 0), measures={"noise": None}) for index in range(9)]
+        records = [
+            replace(example_run.record(index, doctor, 0, 0), measures={"noise": None})
+            for index in range(9)
+        ]
         run.write([replace(records[0], measures={"noise": 0.5}), *records[1:]])
     page = Page(build(run))
     assert "of 1" in page.words
@@ -248,18 +304,37 @@ NASTY = "<script>alert(1)</script>&amp;\"'$x_1$"
 
 
 def test_nothing_breaks_out_of_its_place(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", {"method": NASTY, "cases": NASTY, "policy": NASTY}, {"command": NASTY, "processor": NASTY})
+    run = Run.create(
+        tmp_path / "run",
+        {"method": NASTY, "cases": NASTY, "policy": NASTY},
+        {"command": NASTY, "processor": NASTY},
+    )
     fact = Fact(NASTY, NASTY, NASTY, weight=3)
     case = Case(NASTY, NASTY, Truth(NASTY, facts=(fact, replace(fact, id="other"))), category=NASTY)
-    turn = Turn((), Completion(NASTY), Action(NASTY, (NASTY,)), Observation((Message("user", NASTY),), (NASTY,), NASTY))
+    turn = Turn(
+        (),
+        Completion(NASTY),
+        Action(NASTY, (NASTY,)),
+        Observation((Message("user", NASTY),), (NASTY,), NASTY),
+    )
     for number, doctor in enumerate(("warm start", "trained", NASTY)):
         episode = Episode(
-            replace(case, id=f"{NASTY}{number % 2}"), (), (turn,), Ending.FAILED if number == 2 else Ending.DIAGNOSED, NASTY
+            replace(case, id=f"{NASTY}{number % 2}"),
+            (),
+            (turn,),
+            Ending.FAILED if number == 2 else Ending.DIAGNOSED,
+            NASTY,
         )
         record = Record(
-            doctor, episode, correct=number < 2, score=Score.at_end(episode, 1.0, **{NASTY: 1.0}), measures={NASTY: 1.0}
+            doctor,
+            episode,
+            correct=number < 2,
+            score=Score.at_end(episode, 1.0, **{NASTY: 1.0}),
+            measures={NASTY: 1.0},
         )
-        run.write([record, replace(record, episode=replace(episode, case=replace(case, id="both")))])
+        run.write(
+            [record, replace(record, episode=replace(episode, case=replace(case, id="both")))]
+        )
     run.log({"stage": NASTY, "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}, "loss": 1.0})
     run.log({"stage": "b", "step": 1, "reward": 1.0, "parts": {NASTY: 1.0}})
     page = Page(build(run))
@@ -286,10 +361,15 @@ def outcome(case: str, correct: bool | None, sample: int = 0) -> Outcome:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([True, False, None]), st.sampled_from([True, False, None])), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from([True, False, None]), st.sampled_from([True, False, None])),
+        max_size=40,
+    ),
     st.integers(0, 12),
 )
-def test_transcripts_are_chosen_by_rule(verdicts: list[tuple[bool | None, bool | None]], most: int) -> None:
+def test_transcripts_are_chosen_by_rule(
+    verdicts: list[tuple[bool | None, bool | None]], most: int
+) -> None:
     before = [outcome(f"{k:02}", first) for k, (first, _) in enumerate(verdicts)]
     after = [outcome(f"{k:02}", last) for k, (_, last) in enumerate(verdicts)]
     found = groups([before, after], most=most)
@@ -298,7 +378,10 @@ def test_transcripts_are_chosen_by_rule(verdicts: list[tuple[bool | None, bool |
     shown = [len(group.cases) for group in found]
     assert sum(shown) == min(most, len(judged))
     for group in found:
-        assert len(group.cases) in (group.size, *range(max(shown, default=0) - 1, max(shown, default=0) + 1)), "groups take turns"
+        assert len(group.cases) in (
+            group.size,
+            *range(max(shown, default=0) - 1, max(shown, default=0) + 1),
+        ), "groups take turns"
         assert group.cases == sorted(group.cases)
 
 
@@ -311,11 +394,18 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
     case = Case("c", "Unwell.", Truth("gout", facts=facts))
 
     def turn(text: str, kind: str, content: str, reply: str, *evidence: str) -> Turn:
-        return Turn((), Completion(text), Action(kind, (content,)), Observation((Message("user", reply),), evidence, content))
+        return Turn(
+            (),
+            Completion(text),
+            Action(kind, (content,)),
+            Observation((Message("user", reply),), evidence, content),
+        )
 
     turns = (
         turn("<ask> fever </ask>", "ask", "fever", "A  fever.", "a"),
-        turn("<think>hm</think><ask>fever</ask>", "ask", "fever", "Yes, since Monday: a fever.", "a"),
+        turn(
+            "<think>hm</think><ask>fever</ask>", "ask", "fever", "Yes, since Monday: a fever.", "a"
+        ),
         turn("rubbish", "malformed", "", "Please write exactly one action."),
     )
     played = Episode(case, (), turns, Ending.OUT_OF_TURNS)
@@ -326,9 +416,15 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
         ("malformed", "rubbish"),
     ]
     assert [line.repeated for line in shown.lines] == [False, True, False]
-    assert [line.reply for line in shown.lines] == ["", "Yes, since Monday: a fever.", "Please write exactly one action."]
+    assert [line.reply for line in shown.lines] == [
+        "",
+        "Yes, since Monday: a fever.",
+        "Please write exactly one action.",
+    ]
     assert [line.score for line in shown.lines] == ["", "+0.25", "−0.50"]
-    assert [fact.id for fact in shown.missed] == ["b", "c"], "heaviest first, supportive ones not at all"
+    assert [fact.id for fact in shown.missed] == ["b", "c"], (
+        "heaviest first, supportive ones not at all"
+    )
     assert (shown.answer, shown.ending, shown.verdict) == ("", "out of turns", "wrong")
 
 
@@ -352,11 +448,19 @@ def test_compare_pairs_common_cases_and_draws_all_curves(whole: Run, tmp_path: P
     assert page.count("svg") == 6 + 3 + 1, "learning, what was found, categories"
     assert {"demo", "other", "craft on clinic:s", "outcome on clinic:s"} <= set(page.words)
     common = [
-        {r.episode.case.id: r.correct for r in run.episodes(phase="eval", doctor="trained", sample=0)} for run in (whole, other)
+        {
+            r.episode.case.id: r.correct
+            for r in run.episodes(phase="eval", doctor="trained", sample=0)
+        }
+        for run in (whole, other)
     ]
     assert len(common[0].keys() & common[1].keys()) == 30
     means = [
-        fmean(bool(r.correct) for r in run.episodes(phase="eval", doctor="trained") if r.episode.case.id in common[1])
+        fmean(
+            bool(r.correct)
+            for r in run.episodes(phase="eval", doctor="trained")
+            if r.episode.case.id in common[1]
+        )
         for run in (whole, other)
     ]
     told = page.table("other, 30 common cases")
@@ -369,10 +473,14 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
         compare([whole, other])
     with pytest.raises(UserError, match=r"demo is named twice"):
         compare([whole, Run.open(whole.path / "../demo")])
-    other.write(replace(example_run.record(index, "trained", 0, 0), score=None) for index in range(100, 110))
+    other.write(
+        replace(example_run.record(index, "trained", 0, 0), score=None) for index in range(100, 110)
+    )
     stream = StringIO()
     compare([whole, other], tmp_path / "c.html", Console(file=stream, width=200))
-    assert f"{other.path} and {whole.path} were evaluated on different cases" in stream.getvalue(), "same names are told apart"
+    assert (
+        f"{other.path} and {whole.path} were evaluated on different cases" in stream.getvalue()
+    ), "same names are told apart"
     page = Page(tmp_path / "c.html")
     assert "different sources of cases" in page.text
     assert f"Without reinforcement steps: {other.path}." in page.text
@@ -387,16 +495,24 @@ def test_compare_says_what_cannot_be_compared(whole: Run, tmp_path: Path) -> Non
         ("jsonl:mine.jsonl", 0, False),
     ],
 )
-def test_compare_pairs_runs_of_the_same_cases_alone(whole: Run, tmp_path: Path, cases: str, split: int, paired: bool) -> None:
+def test_compare_pairs_runs_of_the_same_cases_alone(
+    whole: Run, tmp_path: Path, cases: str, split: int, paired: bool
+) -> None:
     """Whatever the ids: those of another source or split may be other patients'."""
     other = Run.create(tmp_path / "other", {"cases": cases, "split": split, "method": "craft"}, {})
     other.write(example_run.record(index, "trained", 0, 0) for index in range(40))
     stream = StringIO()
     compare([whole, other], tmp_path / "c.html", Console(file=stream, width=200))
     told, page = stream.getvalue(), Page(tmp_path / "c.html")
-    what = f"other and demo were evaluated on different cases ({cases}, split {split}; clinic:s, split 0)"
+    what = (
+        f"other and demo were evaluated on different cases ({cases}, split {split}; clinic:s, "
+        "split 0)"
+    )
     assert ("other − demo, paired over 40 cases" in told, what in told) == (paired, not paired)
-    assert (what in page.text, "its transcripts stand in its own report" in page.text) == (not paired, not paired)
+    assert (what in page.text, "its transcripts stand in its own report" in page.text) == (
+        not paired,
+        not paired,
+    )
     assert ("in the order demo · other." in page.text) is paired
     (size,) = set(re.findall(r"of ([\d,]+) cases by 2 models", told))
     assert (int(size) > 40) is not paired, "clustered by the case, not by its id"
@@ -405,10 +521,17 @@ def test_compare_pairs_runs_of_the_same_cases_alone(whole: Run, tmp_path: Path, 
 def test_a_file_that_was_played_whole_holds_every_split(tmp_path: Path) -> None:
     for name, split in (("trained", 0), ("next", 1), ("endpoint", None)):
         run = Run.create(tmp_path / name, {"cases": "jsonl:mine.jsonl", "split": split}, {})
-        run.write(example_run.record(index, "trained", 0, 0) for index in range(30 if split is None else 6))
+        run.write(
+            example_run.record(index, "trained", 0, 0)
+            for index in range(30 if split is None else 6)
+        )
     for others, paired in (("endpoint", True), ("next", False)):
         stream = StringIO()
-        compare([Run.open(tmp_path / name) for name in ("trained", others)], None, Console(file=stream, width=200))
+        compare(
+            [Run.open(tmp_path / name) for name in ("trained", others)],
+            None,
+            Console(file=stream, width=200),
+        )
         assert ("paired over 6 cases" in stream.getvalue()) is paired, stream.getvalue()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "mine.jsonl").touch()
@@ -424,7 +547,9 @@ def test_a_run_compares_two_of_its_doctors(whole: Run) -> None:
     Console(file=stream, width=100).print(whole.compare("random doctor"))
     assert "random doctor" in stream.getvalue()
     assert "macro_accuracy" in stream.getvalue()
-    with pytest.raises(UserError, match=r"no evaluated doctor 'warm stat'\. Did you mean 'warm start'"):
+    with pytest.raises(
+        UserError, match=r"no evaluated doctor 'warm stat'\. Did you mean 'warm start'"
+    ):
         whole.compare("warm stat")
 
 
@@ -433,7 +558,11 @@ def test_an_episode_can_be_shown(whole: Run, capsys: pytest.CaptureFixture[str])
     record.show()
     shown = capsys.readouterr().out
     assert record.episode.case.truth.diagnosis in shown
-    assert all(fact.item in shown for fact in record.episode.case.truth.facts if fact.id in record.episode.discovered)
+    assert all(
+        fact.item in shown
+        for fact in record.episode.case.truth.facts
+        if fact.id in record.episode.discovered
+    )
     assert "3 pathognomonic" in shown
 
 
@@ -444,7 +573,9 @@ def test_an_episode_can_be_shown(whole: Run, capsys: pytest.CaptureFixture[str])
 @settings(deadline=None)
 def test_smoothing_is_a_centred_mean(values: list[float | None], half: int) -> None:
     expected = [
-        np.mean(near) if (near := [v for v in values[max(0, k - half) : k + half + 1] if v is not None]) else np.nan
+        np.mean(near)
+        if (near := [v for v in values[max(0, k - half) : k + half + 1] if v is not None])
+        else np.nan
         for k in range(len(values))
     ]
     np.testing.assert_allclose(smooth(values, 2 * half + 1), expected, atol=1e-9)
@@ -471,7 +602,9 @@ def test_who_is_compared() -> None:
     assert Ends.of(["untrained", "trained", "hybrid"]) == Ends("untrained", "trained")
     assert Ends.of(["warm start"]) == Ends(None, "warm start")
     assert Ends.of(["untrained", "sft"]) == Ends("untrained", "sft")
-    assert Ends.of(["random doctor", "m", "m, bayes concludes", "bayes, oracle context"]) == Ends(None, "m")
+    assert Ends.of(["random doctor", "m", "m, bayes concludes", "bayes, oracle context"]) == Ends(
+        None, "m"
+    )
     assert Ends.of(["greedy information"]) == Ends(None, None)
 
 

@@ -41,7 +41,10 @@ class Ended:
     @classmethod
     def of(cls, folder: Path) -> Ended:
         run = Run.open(folder)
-        episodes = [(r.key, r.episode, r.correct, r.score, dict(r.measures), tuple(r.advantages)) for r in run.episodes()]
+        episodes = [
+            (r.key, r.episode, r.correct, r.score, dict(r.measures), tuple(r.advantages))
+            for r in run.episodes()
+        ]
         return cls(
             without(run.summary, "name", "seconds"),
             list(run.summary["doctors"]),
@@ -80,7 +83,9 @@ def check(folder: Path, expected: Ended) -> None:
 
 
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
-    """It has everything in it that could go wrong: failed grammar, diagnoses, questions, unequal rewards, moving weights."""
+    """It has everything in it that could go wrong: failed grammar, diagnoses, questions, unequal
+    rewards, moving weights.
+    """
     assert [line["stage"] for line in undisturbed.metrics] == ["warm start"] * 30 + ["grpo"] * 8
     assert len(undisturbed.episodes) == 8 * 16 + 6 * 10
     endings = {row[1].ending.value for row in undisturbed.episodes if row[0][0] == "train"}
@@ -110,12 +115,17 @@ MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
         (3, ["in the first evaluation", "in the second evaluation", "while the report is made"]),
     ],
 )
-def test_killed_and_resumed(seed: int, moments: list[str], tmp_path: Path, undisturbed: Ended) -> None:
+def test_killed_and_resumed(
+    seed: int, moments: list[str], tmp_path: Path, undisturbed: Ended
+) -> None:
     rng = np.random.default_rng(seed)
     words: tuple[object, ...] = (*TRAIN, "--out", "run")
     for moment in moments:
-        # Some steps are saved and some are not: the moment itself is random, and so is what lies a little after it.
-        status = disturbed(words, tmp_path, MOMENTS[moment](rng), signal.SIGKILL, rng.uniform(0, 0.03))
+        # Some steps are saved and some are not: the moment itself is random, and so is what lies a
+        # little after it.
+        status = disturbed(
+            words, tmp_path, MOMENTS[moment](rng), signal.SIGKILL, rng.uniform(0, 0.03)
+        )
         assert status == -signal.SIGKILL, f"{moment}: {(tmp_path / 'output.txt').read_text()}"
         words = ("resume", "run")
     done = forked("resume", "run", cwd=tmp_path)
@@ -124,7 +134,9 @@ def test_killed_and_resumed(seed: int, moments: list[str], tmp_path: Path, undis
 
 
 @pytest.mark.parametrize("moment", ["in the first evaluation", "in the middle of GRPO"])
-def test_control_c_saves_and_says_how_to_go_on(moment: str, tmp_path: Path, undisturbed: Ended) -> None:
+def test_control_c_saves_and_says_how_to_go_on(
+    moment: str, tmp_path: Path, undisturbed: Ended
+) -> None:
     rng = np.random.default_rng(4)
     status = disturbed((*TRAIN, "--out", "run"), tmp_path, MOMENTS[moment](rng), signal.SIGINT)
     output = (tmp_path / "output.txt").read_text()
@@ -133,7 +145,9 @@ def test_control_c_saves_and_says_how_to_go_on(moment: str, tmp_path: Path, undi
     assert "Traceback" not in output
     if moment == "in the middle of GRPO":  # nothing that was done is done again
         saved = sorted((tmp_path / "run" / "checkpoints" / "2-reinforce").glob("checkpoint-*"))
-        assert [path.name for path in saved] == [f"checkpoint-{len(steps_of(tmp_path / 'run', 'grpo'))}"]
+        assert [path.name for path in saved] == [
+            f"checkpoint-{len(steps_of(tmp_path / 'run', 'grpo'))}"
+        ]
     done = forked("resume", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     check(tmp_path / "run", undisturbed)
@@ -188,7 +202,9 @@ def damage(file: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "cut off", "of the same size"])
 @pytest.mark.parametrize("name", CHECKPOINT)
-def test_every_file_of_a_checkpoint_is_looked_at(name: str, how: str, tmp_path: Path, killed: Path) -> None:
+def test_every_file_of_a_checkpoint_is_looked_at(
+    name: str, how: str, tmp_path: Path, killed: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint-6"
     shutil.copytree(checkpoints(killed / "run" / "checkpoints" / "2-reinforce")[-1], checkpoint)
     refuse_incomplete(checkpoint)
@@ -196,7 +212,10 @@ def test_every_file_of_a_checkpoint_is_looked_at(name: str, how: str, tmp_path: 
     damage(checkpoint / name, how)
     # What is missing or cut is seen before anything is loaded, the rest after loading has failed.
     before = how != "of the same size" or name == "contents.json"
-    with pytest.raises(UserError, match=rf"/checkpoint-6/{name}: this checkpoint is damaged .* `rm -r {checkpoint}`"):
+    with pytest.raises(
+        UserError,
+        match=rf"/checkpoint-6/{name}: this checkpoint is damaged .* `rm -r {checkpoint}`",
+    ):
         (refuse_incomplete if before else refuse_damaged)(checkpoint)
 
 
@@ -266,10 +285,14 @@ def test_a_damaged_run_is_told_in_one_line_with_a_way_on(
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 @pytest.mark.parametrize("how", ["missing", "cut off"])
-def test_a_damaged_policy_is_told_in_one_line(name: str, how: str, tmp_path: Path, home: Path) -> None:
+def test_a_damaged_policy_is_told_in_one_line(
+    name: str, how: str, tmp_path: Path, home: Path
+) -> None:
     shutil.copytree(home / "run" / "policy", tmp_path / "policy")
     spoil(tmp_path / "policy" / name, how)
-    said = one_line(forked("evaluate", "policy", "--cases", "clinic:xs", "evaluation.cases=2", cwd=tmp_path))
+    said = one_line(
+        forked("evaluate", "policy", "--cases", "clinic:xs", "evaluation.cases=2", cwd=tmp_path)
+    )
     assert "'policy' holds no weights that can be loaded" in said or "no config.json" in said
 
 

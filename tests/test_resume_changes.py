@@ -23,15 +23,28 @@ TREES = st.recursive(
 )
 
 
-def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(call: Call, tmp_path: Path) -> None:
+def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(
+    call: Call, tmp_path: Path
+) -> None:
     with serving(lambda body: json.dumps({"reason": "by name", "grade": "same"})) as server:
         endpoint = f"{{base_url: '{server.url}', model: m, price: {{input: 1000, output: 1000}}}}"
         (tmp_path / "workup.yaml").write_text(f"endpoints: {{judge: {endpoint}}}\n")
-        words = ("--cases", "clinic:xs", "evaluation.cases=6", "evaluation.anchors=false", "--out", "run")
-        status, _, err = call("evaluate", "random doctor", *words, "roles.judge=endpoint:judge", "budget=0.001")
+        words = (
+            "--cases",
+            "clinic:xs",
+            "evaluation.cases=6",
+            "evaluation.anchors=false",
+            "--out",
+            "run",
+        )
+        status, _, err = call(
+            "evaluate", "random doctor", *words, "roles.judge=endpoint:judge", "budget=0.001"
+        )
         assert status == 2, err
         assert "type `workup resume run budget=MORE`" in err
-        status, _, err = call("resume", "run", "budget=1000000", "concurrency=3", "endpoints.judge.timeout=99")
+        status, _, err = call(
+            "resume", "run", "budget=1000000", "concurrency=3", "endpoints.judge.timeout=99"
+        )
         assert status == 0, err
     run = Run.open("run")
     assert run.summary["doctors"]["random doctor"]["episodes"] == 6
@@ -57,10 +70,25 @@ def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_evaluate", stopped)
-        status, _, err = call("train", "outcome", "--cases", "clinic:xs", *SMALL, "--out", "run", "evaluation.anchors=false")
+        status, _, err = call(
+            "train",
+            "outcome",
+            "--cases",
+            "clinic:xs",
+            *SMALL,
+            "--out",
+            "run",
+            "evaluation.anchors=false",
+        )
         assert (status, "workup resume run" in err) == (130, True)
     for words, said in (
-        (("steps=9",), "'steps' cannot change: what the run has done follows from it. These can: budget, concurrency"),
+        (
+            ("steps=9",),
+            (
+                "'steps' cannot change: what the run has done follows from it. These can: "
+                "budget, concurrency"
+            ),
+        ),
         (("budget=3", "lr=1"), "'lr' cannot change"),
         (("stesp=9",), "no setting 'stesp'. Did you mean 'steps'?"),
         (("threads=0",), "setting 'threads': input should be greater than or equal to 1"),
@@ -88,9 +116,13 @@ def test_every_other_setting_is_refused() -> None:
 
 
 @given(TREES, TREES)
-def test_merging_keeps_what_is_not_changed(values: dict[str, object], changes: dict[str, object]) -> None:
+def test_merging_keeps_what_is_not_changed(
+    values: dict[str, object], changes: dict[str, object]
+) -> None:
     """Compared with OmegaConf's merge."""
     from omegaconf import OmegaConf
 
-    plain = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(values), OmegaConf.create(changes)))
+    plain = OmegaConf.to_container(
+        OmegaConf.merge(OmegaConf.create(values), OmegaConf.create(changes))
+    )
     assert merge(values, changes) == plain

@@ -1,4 +1,6 @@
-"""Corpora, passages, indexes by words, fusion, batching: against brute force, bm25s, and processes that are killed."""
+"""Corpora, passages, indexes by words, fusion, batching: against brute force, bm25s, and processes
+that are killed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from workup.retrieval.index import Index, IndexSettings, build, damages, manifes
 from workup.retrieval.names import Names
 
 DATA = Path(__file__).parents[2] / "shared/data"
-real = pytest.mark.skipif(not (DATA / "bioasq_7to10_corpus.jsonl").exists(), reason="needs the BioASQ passages")
+real = pytest.mark.skipif(
+    not (DATA / "bioasq_7to10_corpus.jsonl").exists(), reason="needs the BioASQ passages"
+)
 TEXTS = st.text(st.sampled_from("ab.!?;, \n\t。，病人x-é1"), max_size=400)
 
 
@@ -47,7 +51,10 @@ def lines(path: Path, rows: Sequence[Any]) -> Path:
 def zipf(count: int, seed: int = 0, vocabulary: int = 500) -> list[Document]:
     rng = np.random.default_rng(seed)
     chosen = (rng.zipf(1.3, (count, 20)) - 1) % vocabulary
-    return [Document(f"d{i}", f"title{i % 7}", " ".join(f"w{word}" for word in row)) for i, row in enumerate(chosen)]
+    return [
+        Document(f"d{i}", f"title{i % 7}", " ".join(f"w{word}" for word in row))
+        for i, row in enumerate(chosen)
+    ]
 
 
 # Texts
@@ -68,13 +75,23 @@ def test_passages_are_half_full(text: str, limit: int) -> None:
 
 def test_a_passage_ends_where_a_reader_would_pause() -> None:
     text = "One two three. Four five six.\n\nSeven eight nine, ten eleven twelve. End."
-    assert words.passages(text, 12) == ["One two three. Four five six.\n\n", "Seven eight nine, ten eleven twelve. End."]
-    assert words.passages(text, 7) == ["One two three. ", "Four five six.\n\n", "Seven eight nine, ", "ten eleven twelve. End."]
+    assert words.passages(text, 12) == [
+        "One two three. Four five six.\n\n",
+        "Seven eight nine, ten eleven twelve. End.",
+    ]
+    assert words.passages(text, 7) == [
+        "One two three. ",
+        "Four five six.\n\n",
+        "Seven eight nine, ",
+        "ten eleven twelve. End.",
+    ]
     assert words.passages("病人发热。咳嗽三天。", 8) == ["病人发热。", "咳嗽三天。"]
     assert words.passages("x" * 100, 2) == ["x" * 64, "x" * 36]
 
 
-@pytest.mark.parametrize("unit", ["a", "a ", "a. ", "\n", "\n ", " ", "。", "病", "-", "a\n\n", ". \n"])
+@pytest.mark.parametrize(
+    "unit", ["a", "a ", "a. ", "\n", "\n ", " ", "。", "病", "-", "a\n\n", ". \n"]
+)
 def test_cutting_is_linear(unit: str) -> None:
     def seconds(size: int) -> float:
         text = unit * (size // len(unit))
@@ -94,9 +111,12 @@ def test_what_is_searched_can_be_written_and_holds_no_control_characters(text: s
 
 # Corpora
 
-PUBMED = """<?xml version="1.0"?><!DOCTYPE PubmedArticleSet SYSTEM "http://x/p.dtd"><PubmedArticleSet>
-<PubmedArticle><MedlineCitation><PMID Version="1">11</PMID><Article><ArticleTitle>On <i>E. coli</i> in man</ArticleTitle>
-<Abstract><AbstractText Label="METHODS">We  <sub>2</sub> counted.</AbstractText><AbstractText Label="RESULTS">Many.</AbstractText>
+PUBMED = """<?xml version="1.0"?><!DOCTYPE PubmedArticleSet SYSTEM \
+"http://x/p.dtd"><PubmedArticleSet>
+<PubmedArticle><MedlineCitation><PMID Version="1">11</PMID><Article><ArticleTitle>On <i>E. \
+coli</i> in man</ArticleTitle>
+<Abstract><AbstractText Label="METHODS">We  <sub>2</sub> counted.</AbstractText><AbstractText \
+Label="RESULTS">Many.</AbstractText>
 </Abstract></Article></MedlineCitation><PubmedData><ArticleIdList><ArticleId>zz</ArticleId></ArticleIdList></PubmedData></PubmedArticle>
 <PubmedArticle><MedlineCitation><PMID>12</PMID>
 <Article><ArticleTitle>No abstract</ArticleTitle></Article></MedlineCitation></PubmedArticle>
@@ -104,17 +124,25 @@ PUBMED = """<?xml version="1.0"?><!DOCTYPE PubmedArticleSet SYSTEM "http://x/p.d
 
 
 def test_four_kinds_of_corpus_read_alike(tmp_path: Path) -> None:
-    rows = [{"id": "1", "title": "One", "text": "first text"}, {"id": 2, "title": None, "text": "second\ud800 text"}]
+    rows = [
+        {"id": "1", "title": "One", "text": "first text"},
+        {"id": 2, "title": None, "text": "second\ud800 text"},
+    ]
     expected = [Document("1", "One", "first text"), Document("2", "", "second  text")]
     assert [d for d, _ in documents(lines(tmp_path / "a.jsonl", rows))] == expected
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     assert [d for d, _ in documents(tmp_path / "a.jsonl.gz")] == expected
     pq.write_table(
-        pa.table({"id": ["1", "2"], "title": ["One", None], "text": ["first text", "second\x00 text"]}), tmp_path / "a.parquet"
+        pa.table(
+            {"id": ["1", "2"], "title": ["One", None], "text": ["first text", "second\x00 text"]}
+        ),
+        tmp_path / "a.parquet",
     )
     assert [d for d, _ in documents(tmp_path / "a.parquet")] == expected
     (tmp_path / "on_fever.txt").write_text("all of it\nis one")
-    assert [d for d, _ in documents(tmp_path / "on_fever.txt")] == [Document("on_fever", "on fever", "all of it\nis one")]
+    assert [d for d, _ in documents(tmp_path / "on_fever.txt")] == [
+        Document("on_fever", "on fever", "all of it\nis one")
+    ]
     (tmp_path / "pubmed24n0001.xml.gz").write_bytes(gzip.compress(PUBMED.encode()))
     assert [d for d, _ in documents(tmp_path / "pubmed24n0001.xml.gz")] == [
         Document("11", "On E. coli in man", "METHODS: We 2 counted.\nRESULTS: Many."),
@@ -131,9 +159,16 @@ def test_the_bytes_read_end_at_the_size_of_the_file(tmp_path: Path) -> None:
 
 
 def test_names_of_fields_and_search_r1s_contents(tmp_path: Path) -> None:
-    path = lines(tmp_path / "a.jsonl", [{"question": "Q", "answer": "A"}, {"id": "7", "contents": '"T"\nbody "x"'}])
-    assert next(documents(path, Fields(title=("question",), text=("answer",))))[0] == Document("a:1", "Q", "A")
-    assert [d for d, _ in documents(path, Fields(text=("answer", "contents")))][1] == Document("7", "T", 'body "x"')
+    path = lines(
+        tmp_path / "a.jsonl",
+        [{"question": "Q", "answer": "A"}, {"id": "7", "contents": '"T"\nbody "x"'}],
+    )
+    assert next(documents(path, Fields(title=("question",), text=("answer",))))[0] == Document(
+        "a:1", "Q", "A"
+    )
+    assert [d for d, _ in documents(path, Fields(text=("answer", "contents")))][1] == Document(
+        "7", "T", 'body "x"'
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,8 +218,12 @@ def test_scores_are_those_of_the_equation(query: str) -> None:
     corpus = zipf(300)
     read = bm25.analyzer("english")
     found = Index.of(corpus).find([query], 300)[0]
-    expected = scored(query, [read.analyze(f"{d.title}\n{d.text}") for d in corpus], read.analyze(query))
-    assert {p.id for p in found} == {d.id for d, score in zip(corpus, expected, strict=True) if score > 0}
+    expected = scored(
+        query, [read.analyze(f"{d.title}\n{d.text}") for d in corpus], read.analyze(query)
+    )
+    assert {p.id for p in found} == {
+        d.id for d, score in zip(corpus, expected, strict=True) if score > 0
+    }
     by_id = {d.id: score for d, score in zip(corpus, expected, strict=True)}
     assert [p.score for p in found] == pytest.approx([by_id[p.id] for p in found], rel=1e-4)
 
@@ -218,19 +257,31 @@ def test_no_text_raises(text: str, k: int) -> None:
 CLINIC = open_retriever("clinic:xs")
 
 
-def test_the_clinics_library_is_searched_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clinics_library_is_searched_without_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from workup.cases.clinic.library import library
 
     monkeypatch.chdir(tmp_path)
     shelf = {document.id: document for document in library("s", 3)}
-    found = asyncio.run(open_retriever("clinic:s", seed=3).search("systematic review of acute appendicitis", 3))
+    found = asyncio.run(
+        open_retriever("clinic:s", seed=3).search("systematic review of acute appendicitis", 3)
+    )
     assert found[0].text == shelf[found[0].id].text
     assert shelf[found[0].id].disease == "acute appendicitis"
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    "spec", ["clinic:nowhere", "no/such/folder", "qdrant:x", "opensearch:http://h", "http://u:p@h", "opensearch:ftp://h#a"]
+    "spec",
+    [
+        "clinic:nowhere",
+        "no/such/folder",
+        "qdrant:x",
+        "opensearch:http://h",
+        "http://u:p@h",
+        "opensearch:ftp://h#a",
+    ],
 )
 def test_a_library_that_does_not_exist_is_said(spec: str) -> None:
     with pytest.raises(UserError) as raised:
@@ -248,10 +299,15 @@ def test_as_good_as_bm25s_on_real_judgements() -> None:
     judged = read(DATA / "bioasq_7to10_queries.jsonl")[::4]
     cut = bm25.analyzer("english")
     theirs = bm25s.BM25(k1=bm25.K1, b=bm25.B, method="lucene")
-    theirs.index([cut.analyze(bm25.indexed(Passage("", d.text, d.title))) for d in corpus], show_progress=False)
+    theirs.index(
+        [cut.analyze(bm25.indexed(Passage("", d.text, d.title))) for d in corpus],
+        show_progress=False,
+    )
 
     def find(queries: Sequence[str], k: int) -> list[list[Passage]]:
-        rows, _ = theirs.retrieve([cut.analyze(query) or [""] for query in queries], k=k, show_progress=False)
+        rows, _ = theirs.retrieve(
+            [cut.analyze(query) or [""] for query in queries], k=k, show_progress=False
+        )
         return [[Passage(corpus[row].id, "") for row in one] for one in rows]
 
     ours = measure(Index.of(corpus, tokens=100_000).find, judged)["nDCG@10"]
@@ -266,7 +322,10 @@ def test_as_good_as_bm25s_on_real_judgements() -> None:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"id": d.id, "title": d.title, "text": f"{d.text}.\n{d.text}"} for d in zipf(3000)]
-    rows[17:17] = [{"id": "empty", "title": "", "text": " "}, {"id": "titled", "title": "lonely", "text": ""}]
+    rows[17:17] = [
+        {"id": "empty", "title": "", "text": " "},
+        {"id": "titled", "title": "lonely", "text": ""},
+    ]
     again = [{**rows[i], "text": f"other{i} text"} for i in range(40, 2000, 40)]
     rows[2500:2500] = [*again, *rows[100:120], *again[:5], {**rows[80], "text": "a third text"}]
     return lines(tmp_path_factory.mktemp("corpus") / "zipf.jsonl", rows)
@@ -284,7 +343,9 @@ def test_a_folder_finds_what_memory_finds(folder: Path, corpus: Path) -> None:
     queries = ["w1 w5", "w40 w41 title3", "lonely", "empty"]
     assert list(opened.passages) == list(held.passages)
     assert opened.find(queries, 5) == held.find(queries, 5)
-    assert opened.find(["lonely"], 5)[0][0] == Passage("titled", "", "lonely", opened.find(["lonely"], 1)[0][0].score)
+    assert opened.find(["lonely"], 5)[0][0] == Passage(
+        "titled", "", "lonely", opened.find(["lonely"], 1)[0][0].score
+    )
     counted = {name: manifest(folder)[name] for name in ("empty", "repeated", "numbered")}
     assert counted == {"empty": 1, "repeated": 25, "numbered": 50}
     assert len(opened) == 6_051
@@ -340,7 +401,9 @@ def killed(corpus: Path, out: Path, stage: str, reports: int) -> list[str]:
     return heard
 
 
-def test_a_killed_build_goes_on_and_ends_the_same(corpus: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_killed_build_goes_on_and_ends_the_same(
+    corpus: Path, folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "killed"
     killed(corpus, out, "passages", 3)
     with pytest.raises(UserError, match="half built"):
@@ -358,11 +421,16 @@ def test_a_killed_build_goes_on_and_ends_the_same(corpus: Path, folder: Path, tm
         assert (out / name).read_bytes() == (folder / name).read_bytes()
     assert not damages(out)
     queries = [f"w{i} w{2 * i}" for i in range(1, 60)]
-    scores = [[[p.score for p in found] for found in Index.open(path).find(queries, 5)] for path in (out, folder)]
+    scores = [
+        [[p.score for p in found] for found in Index.open(path).find(queries, 5)]
+        for path in (out, folder)
+    ]
     assert scores[0] == scores[1]
 
 
-def test_what_is_no_index_or_another_is_left_alone(folder: Path, corpus: Path, tmp_path: Path) -> None:
+def test_what_is_no_index_or_another_is_left_alone(
+    folder: Path, corpus: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="finished index"):
         build([corpus], folder, IndexSettings())
     (tmp_path / "letter").write_text("dear")
@@ -384,16 +452,26 @@ def test_one_folder_is_built_by_one_process(corpus: Path, tmp_path: Path) -> Non
 
 
 def test_many_processes_search_one_folder(folder: Path) -> None:
-    code = "import sys, pathlib; from workup.retrieval.index import Index; index = Index.open(pathlib.Path(sys.argv[1]))\n"
+    code = (
+        "import sys, pathlib; from workup.retrieval.index import Index; index = "
+        "Index.open(pathlib.Path(sys.argv[1]))\n"
+    )
     code += "print(index.find(['w1 w5'], 3))"
-    children = [subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
     said = {child.communicate()[0] for child in children}
     assert said == {f"{Index.open(folder).find(['w1 w5'], 3)}\n"}
 
 
 @pytest.fixture
 def copy(corpus: Path, tmp_path: Path) -> Path:
-    small = lines(tmp_path / "s.jsonl", [json.loads(line) for line in corpus.read_text().splitlines()[:300]])
+    small = lines(
+        tmp_path / "s.jsonl", [json.loads(line) for line in corpus.read_text().splitlines()[:300]]
+    )
     build([small], tmp_path / "copy", IndexSettings())
     return tmp_path / "copy"
 
@@ -416,8 +494,14 @@ def test_every_damaged_file_is_found_and_named(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "passages.jsonl", "bm25"])
 def test_a_damaged_index_is_an_error_of_one_line(copy: Path, name: str) -> None:
-    """Bytes of the same number but nonsense: opening or searching raises, says which, and never crashes."""
-    paths = [path for path in (copy / name).rglob("*") if path.is_file()] if name == "bm25" else [copy / name]
+    """Bytes of the same number but nonsense: opening or searching raises, says which, and never
+    crashes.
+    """
+    paths = (
+        [path for path in (copy / name).rglob("*") if path.is_file()]
+        if name == "bm25"
+        else [copy / name]
+    )
     for path in paths:
         path.write_bytes(b"\xff" * path.stat().st_size)
     with pytest.raises(UserError) as raised:
@@ -432,7 +516,9 @@ def test_opening_a_manifest_of_another_version(copy: Path) -> None:
         manifest(copy)
 
 
-@pytest.mark.parametrize("rows", [[], [{"id": "1", "text": " "}, {"id": "2", "title": "", "text": "\x00"}]])
+@pytest.mark.parametrize(
+    "rows", [[], [{"id": "1", "text": " "}, {"id": "2", "title": "", "text": "\x00"}]]
+)
 def test_a_corpus_without_a_word_is_refused(rows: list[dict[str, str]], tmp_path: Path) -> None:
     empty = len(rows)
     with pytest.raises(UserError, match=rf"none\.jsonl: .*{empty} of {empty} documents are empty"):
@@ -478,14 +564,18 @@ def called(rows: Sequence[Document], limit: int) -> list[Passage]:
 
 
 @given(st.lists(st.builds(Document, IDS, st.sampled_from(["", "T"]), SAID), max_size=12))
-def test_no_two_passages_share_an_id_and_a_repeated_row_is_one_passage(rows: list[Document]) -> None:
+def test_no_two_passages_share_an_id_and_a_repeated_row_is_one_passage(
+    rows: list[Document],
+) -> None:
     names = Names()
     cut = [passage for row in rows for passage in store.cut(row, 3, names)]
     names.close()
     assert len({passage.id for passage in cut}) == len(cut)
     assert cut == called(rows, 3)
     # Nothing that any row says is lost, and nothing is added.
-    assert {(p.title, p.text) for p in cut} == {(p.title, p.text) for row in rows for p in called([row], 3)}
+    assert {(p.title, p.text) for p in cut} == {
+        (p.title, p.text) for row in rows for p in called([row], 3)
+    }
 
 
 def test_many_rows_of_one_id_take_as_long_as_many_rows() -> None:
@@ -514,12 +604,20 @@ def test_every_row_of_medquad_comes_back_as_itself() -> None:
 # Together
 
 
-@given(st.lists(st.permutations(range(8)).map(lambda order: order[:5]), min_size=1, max_size=3), st.integers(1, 9))
+@given(
+    st.lists(st.permutations(range(8)).map(lambda order: order[:5]), min_size=1, max_size=3),
+    st.integers(1, 9),
+)
 def test_fusion_is_its_formula(rankings: list[list[int]], k: int) -> None:
-    expected = {key: sum(1 / (61 + ranking.index(key)) for ranking in rankings if key in ranking) for key in range(8)}
+    expected = {
+        key: sum(1 / (61 + ranking.index(key)) for ranking in rankings if key in ranking)
+        for key in range(8)
+    }
     found = reciprocal_rank(rankings, k)
     assert len(found) == min(k, len(set().union(*rankings)))
-    assert [score for _, score in found] == pytest.approx(sorted(expected.values(), reverse=True)[: len(found)])
+    assert [score for _, score in found] == pytest.approx(
+        sorted(expected.values(), reverse=True)[: len(found)]
+    )
     assert all(score == pytest.approx(expected[key]) for key, score in found)
 
 
@@ -582,7 +680,9 @@ def test_an_error_is_that_of_its_batch_alone() -> None:
 
     async def ask() -> list[Any]:
         names = ["a", "b", "bad", "c", "d"]
-        return await asyncio.gather(*(library.search(name, 1) for name in names), return_exceptions=True)
+        return await asyncio.gather(
+            *(library.search(name, 1) for name in names), return_exceptions=True
+        )
 
     found = asyncio.run(ask())
     assert [isinstance(one, OSError) for one in found] == [False, False, True, True, False]

@@ -98,7 +98,9 @@ def server(library: Index) -> Iterator[str]:
 
 
 def test_the_answer_has_search_r1s_form(server: str, library: Index) -> None:
-    status, answer = call(f"{server}/retrieve", {"queries": QUERIES, "topk": 2, "return_scores": True})
+    status, answer = call(
+        f"{server}/retrieve", {"queries": QUERIES, "topk": 2, "return_scores": True}
+    )
     assert status == 200
     for hits, passages in zip(answer["result"], library.find(QUERIES, 2), strict=True):
         for hit, passage in zip(hits, passages, strict=True):
@@ -146,7 +148,9 @@ def test_figures_count_what_happened(library: Index) -> None:
         call(f"{url}/retrieve", {"queries": ["a", "b"]})
         call(f"{url}/retrieve", b"{")
         _, text = call(f"{url}/metrics")
-        figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        figures = dict(
+            line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")
+        )
         assert figures['workup_retrieval_requests_total{status="200"}'] == "1"
         assert figures['workup_retrieval_requests_total{status="422"}'] == "1"
         assert figures["workup_retrieval_queries_total"] == "2"
@@ -218,7 +222,9 @@ def test_three_hundred_half_sent_requests_do_not_silence_it(library: Index) -> N
 
 
 @pytest.mark.parametrize("part", HALVES.values(), ids=HALVES)
-def test_a_request_that_never_comes_whole_is_ended(part: bytes, library: Index, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_never_comes_whole_is_ended(
+    part: bytes, library: Index, caplog: pytest.LogCaptureFixture
+) -> None:
     with running(Service(lambda: library, Limits(head=0.1, body=0.1))) as url:
         ready(url)
         with half_sent(url, [part]) as (connection,):
@@ -236,7 +242,9 @@ def test_one_byte_now_and_then_does_not_keep_a_connection(library: Index) -> Non
             sent = 0
             with suppress(BrokenPipeError, ConnectionResetError):
                 while sent < 600:  # half a minute
-                    connection.sendall(HEAD[sent % len(HEAD) :][:1].replace(b"\r", b"x").replace(b"\n", b"x"))
+                    connection.sendall(
+                        HEAD[sent % len(HEAD) :][:1].replace(b"\r", b"x").replace(b"\n", b"x")
+                    )
                     sent += 1
                     with suppress(TimeoutError):
                         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
@@ -279,33 +287,51 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(librar
 # What it takes
 
 
-@pytest.mark.parametrize("host", ["localhost", "LocalHost:80", "127.0.0.1:1", "[::1]:8000", "10.0.0.3", "search.example"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:80", "127.0.0.1:1", "[::1]:8000", "10.0.0.3", "search.example"]
+)
 def test_it_answers_to_its_own_names(host: str, server: str) -> None:
     assert call(f"{server}/healthz", host=host)[0] == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "[", "a b"]
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:80",
+        "[",
+        "a b",
+    ],
 )
 @pytest.mark.parametrize("path", ["/retrieve", "/metrics"])
-def test_a_page_that_calls_it_by_another_name_learns_nothing(host: str, path: str, server: str) -> None:
+def test_a_page_that_calls_it_by_another_name_learns_nothing(
+    host: str, path: str, server: str
+) -> None:
     status, said = call(f"{server}{path}", {"queries": ["appendicitis"]}, host=host)
     assert status == 421
     assert "--name" in said
 
 
 def test_a_bad_string_spoils_no_other_query(server: str, library: Index) -> None:
-    body = b'{"queries": ["appendicitis", "\\ud800 fever", "\xff\xfe", "\\u0000", "cough"], "topk": 1}'
+    body = (
+        b'{"queries": ["appendicitis", "\\ud800 fever", "\xff\xfe", "\\u0000", "cough"], "topk": 1}'
+    )
     status, answer = call(f"{server}/retrieve", body)
     assert status == 200
     found = [[document["id"] for document in hits] for hits in answer["result"]]
-    assert found == [[p.id for p in hits] for hits in library.find(["appendicitis", "fever", "", "", "cough"], 1)]
+    assert found == [
+        [p.id for p in hits] for hits in library.find(["appendicitis", "fever", "", "", "cough"], 1)
+    ]
     assert found[0]
     assert found[4]
 
 
 def test_a_topk_of_0_is_the_servers_own_as_in_search_r1(server: str) -> None:
-    answers = [call(f"{server}/retrieve", {"queries": QUERIES, "topk": topk}) for topk in (0, None, 3)]
+    answers = [
+        call(f"{server}/retrieve", {"queries": QUERIES, "topk": topk}) for topk in (0, None, 3)
+    ]
     assert answers[0] == answers[1] == answers[2]
     assert answers[0][0] == 200
 
@@ -329,7 +355,10 @@ def test_requests_at_once_share_searches_and_too_many_are_told_to_come_back(libr
         ready(url)
         statuses: list[int] = []
         body = {"queries": ["fever", "cough"]}
-        threads = [threading.Thread(target=lambda: statuses.append(call(f"{url}/retrieve", body)[0])) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: statuses.append(call(f"{url}/retrieve", body)[0]))
+            for _ in range(8)
+        ]
         for thread in threads:
             thread.start()
         until(lambda: statuses.count(503) == 2)
@@ -376,7 +405,9 @@ def test_a_server_killed_halfway_is_waited_for_and_only_its_queries_fail() -> No
         child.wait(HANG)
 
 
-def test_an_index_that_does_not_open_ends_the_server_before_it_tells_an_address(tmp_path: Path) -> None:
+def test_an_index_that_does_not_open_ends_the_server_before_it_tells_an_address(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "empty").mkdir()
     for library, said in (("empty", "is no index"), ("nowhere", "no library 'nowhere'")):
         assert said in told("serve", "retrieval", library, "--port", 0, cwd=tmp_path)
@@ -401,7 +432,9 @@ def test_passing_faults_are_retried(faults: list[Response], tries: int) -> None:
         assert len(other.log) == tries
 
 
-@pytest.mark.parametrize("said", [{}, {"result": 3}, {"result": [[]]}, {"result": [[{"document": {}}], []]}, [1]])
+@pytest.mark.parametrize(
+    "said", [{}, {"result": 3}, {"result": [[]]}, {"result": [[{"document": {}}], []]}, [1]]
+)
 def test_another_protocol_is_named(said: object) -> None:
     with HTTPServer() as other:
         other.expect_request("/retrieve").respond_with_json(said)
@@ -414,7 +447,9 @@ def test_search_r1s_own_server_is_understood() -> None:
     hit = {"document": {"id": "3", "contents": '"Gout"\nA disease.\nOf joints.'}, "score": 7.5}
     with HTTPServer() as other:
         other.expect_request("/retrieve", method="POST").respond_with_json({"result": [[hit]]})
-        assert Remote(other.url_for("")).find(["a"], 1) == [[Passage("3", "A disease.\nOf joints.", "Gout", 7.5)]]
+        assert Remote(other.url_for("")).find(["a"], 1) == [
+            [Passage("3", "A disease.\nOf joints.", "Gout", 7.5)]
+        ]
         assert other.log[0][0].json == {"queries": ["a"], "topk": 1, "return_scores": True}
 
 
@@ -426,8 +461,12 @@ def test_a_refusal_is_not_repeated() -> None:
         assert len(other.log) == 1
 
 
-@pytest.mark.parametrize(("status", "said"), [(b"200 OK", "sends more than 4 MiB"), (b"404 No", "status 404")])
-def test_a_library_that_floods_is_cut_off_early(status: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"), [(b"200 OK", "sends more than 4 MiB"), (b"404 No", "status 404")]
+)
+def test_a_library_that_floods_is_cut_off_early(
+    status: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(calls, "LARGEST", 4 * 2**20)
     head = b"HTTP/1.1 " + status + b"\r\nContent-Length: 1500000000\r\n\r\n"
     with flooding(head, b"x" * 65536) as (url, flooder), pytest.raises(RolloutError, match=said):
@@ -444,13 +483,21 @@ def test_a_library_that_compresses_is_refused() -> None:
         assert other.log[0][0].headers["Accept-Encoding"] == "identity"
 
 
-def test_the_key_of_a_library_comes_back_in_no_passage_and_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_a_library_comes_back_in_no_passage_and_no_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("WORKUP_OPENSEARCH_KEY", "reader:Pa55-word-of-ours")
-    source = {"id": "1", "title": "pa55-WORD-of-ours", "text": "cmVhZGVyOlBhNTUtd29yZC1vZi1vdXJz \\u0050a55-word-of-ours"}
+    source = {
+        "id": "1",
+        "title": "pa55-WORD-of-ours",
+        "text": "cmVhZGVyOlBhNTUtd29yZC1vZi1vdXJz \\u0050a55-word-of-ours",
+    }
     hits = {"responses": [{"hits": {"hits": [{"_score": 1.0, "_source": source}]}}]}
     with HTTPServer() as other:
         other.expect_ordered_request("/notes/_msearch").respond_with_json(hits)
-        other.expect_ordered_request("/notes/_msearch").respond_with_data("not Pa55-word-of-ours", 403)
+        other.expect_ordered_request("/notes/_msearch").respond_with_data(
+            "not Pa55-word-of-ours", 403
+        )
         library = OpenSearch.open(f"{other.url_for('')}#notes")
         ((passage,),) = library.find(["a"], 1)
         assert (passage.title, passage.text.split()[0][:3]) == ("…", "…")
@@ -460,7 +507,8 @@ def test_the_key_of_a_library_comes_back_in_no_passage_and_no_refusal(monkeypatc
 
 
 class Cluster:
-    """The part of OpenSearch's HTTP interface that we use, as its reference describes it, over a dictionary.
+    """The part of OpenSearch's HTTP interface that we use, as its reference describes it, over a
+    dictionary.
 
     Scores are the number of shared words: what is tested is the protocol, not their BM25.
     """
@@ -479,7 +527,10 @@ class Cluster:
             "/notes/_bulk": self._bulk,
             "/notes/_msearch": self._msearch,
         }
-        acts |= {"/notes/_refresh": lambda _: {}, "/notes/_count": lambda _: {"count": len(self.documents)}}
+        acts |= {
+            "/notes/_refresh": lambda _: {},
+            "/notes/_count": lambda _: {"count": len(self.documents)},
+        }
         if request.path.startswith("/notes/_") and not self.shape:
             return Response('{"error": "index_not_found_exception"}', 404)
         return Response(json.dumps(acts[request.path](lines)), content_type="application/json")
@@ -494,7 +545,10 @@ class Cluster:
     def _bulk(self, lines: list[Any]) -> dict[str, Any]:
         pairs = list(zip(lines[::2], lines[1::2], strict=True))
         if self.refuse:
-            return {"errors": True, "items": [{"index": {"error": {"type": "mapper_parsing_exception"}}}]}
+            return {
+                "errors": True,
+                "items": [{"index": {"error": {"type": "mapper_parsing_exception"}}}],
+            }
         self.documents |= {action["index"]["_id"]: source for action, source in pairs}
         return {"errors": False, "items": [{"index": {"status": 201}} for _ in pairs]}
 
@@ -505,10 +559,20 @@ class Cluster:
         asked = set(body["query"]["match"]["body"]["query"].lower().split())
         if len(asked) > 1024:
             return {"error": {"type": "too_many_clauses"}, "status": 400}
-        scores = {name: len(asked & set(source["body"].lower().split())) for name, source in self.documents.items()}
-        best = sorted((name for name in scores if scores[name]), key=lambda name: -scores[name])[: body["size"]]
-        sources = {name: {field: self.documents[name][field] for field in body["_source"]} for name in best}
-        hits = [{"_id": name, "_score": float(scores[name]), "_source": source} for name, source in sources.items()]
+        scores = {
+            name: len(asked & set(source["body"].lower().split()))
+            for name, source in self.documents.items()
+        }
+        best = sorted((name for name in scores if scores[name]), key=lambda name: -scores[name])[
+            : body["size"]
+        ]
+        sources = {
+            name: {field: self.documents[name][field] for field in body["_source"]} for name in best
+        }
+        hits = [
+            {"_id": name, "_score": float(scores[name]), "_source": source}
+            for name, source in sources.items()
+        ]
         return {"hits": {"hits": hits}}
 
 
@@ -521,7 +585,11 @@ def test_opensearch_by_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
         assert OpenSearch.open(name).push(lambda start: shelf[start:1200], k1=0.9, b=0.4) == 1200
         assert OpenSearch.open(name).push(lambda start: shelf[start:]) == 2500
         assert list(cluster.documents) == [str(row) for row in range(2500)]
-        assert cluster.shape["settings"]["index"]["similarity"]["ours"] == {"type": "BM25", "k1": 0.9, "b": 0.4}
+        assert cluster.shape["settings"]["index"]["similarity"]["ours"] == {
+            "type": "BM25",
+            "k1": 0.9,
+            "b": 0.4,
+        }
         found = OpenSearch.open(name).find(
             ["word7 title7", "word2400", "absent", "x " * 5000 + " ".join(map(str, range(3000)))], 2
         )
@@ -530,10 +598,14 @@ def test_opensearch_by_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
             [("p2400", "title2400", "word2400 common text")],
             [],
         ]
-        assert {request.headers["Authorization"] for request, _ in other.log} == {"Basic dXNlcjpzZWNyZXQ="}
-        assert {request.headers["Content-Type"] for request, _ in other.log if request.path.endswith("search")} == {
-            "application/x-ndjson"
+        assert {request.headers["Authorization"] for request, _ in other.log} == {
+            "Basic dXNlcjpzZWNyZXQ="
         }
+        assert {
+            request.headers["Content-Type"]
+            for request, _ in other.log
+            if request.path.endswith("search")
+        } == {"application/x-ndjson"}
         cluster.refuse = True
         with pytest.raises(RolloutError, match="mapper_parsing_exception"):
             OpenSearch.open(name).push(lambda start: [Passage("q", "")])

@@ -1,4 +1,6 @@
-"""Dense and learned sparse indexes with real encoders, hybrid, Qdrant's local mode: against brute force over all passages."""
+"""Dense and learned sparse indexes with real encoders, hybrid, Qdrant's local mode: against brute
+force over all passages.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def sparse_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("splade")
     tokenizer = AutoTokenizer.from_pretrained(str(minilm.get_model_path()))
     shape = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
     )
     BertForMaskedLM(shape).save_pretrained(folder / "bert")
     tokenizer.save_pretrained(folder / "bert")
@@ -68,7 +74,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sparse_model: str) -> Path:
     rows = [{"id": f"p{i}", "text": text} for i, text in enumerate(TEXTS)]
     (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     encoders = {"encoder": str(minilm.get_model_path()), "sparse_encoder": sparse_model}
-    build([root / "corpus.jsonl"], root / "index", IndexSettings(kinds=("bm25", "dense", "sparse"), **encoders))
+    build(
+        [root / "corpus.jsonl"],
+        root / "index",
+        IndexSettings(kinds=("bm25", "dense", "sparse"), **encoders),
+    )
     return root / "index"
 
 
@@ -84,20 +94,32 @@ def test_dense_finds_by_meaning(folder: Path) -> None:
 
 
 def test_dense_scores_are_cosines(folder: Path, encoder: dense.Encoder) -> None:
-    cosines = encoder.queries(QUERIES) @ encoder.documents([bm25.indexed(Passage("", text)) for text in TEXTS]).T
+    cosines = (
+        encoder.queries(QUERIES)
+        @ encoder.documents([bm25.indexed(Passage("", text)) for text in TEXTS]).T
+    )
     for row, passages in zip(cosines, Index.open(folder, "dense").find(QUERIES, 5), strict=True):
-        assert [passage.id for passage in passages] == [f"p{place}" for place in np.argsort(-row)[:5]]
-        assert [passage.score for passage in passages] == pytest.approx(np.sort(row)[::-1][:5], abs=2e-3)
+        assert [passage.id for passage in passages] == [
+            f"p{place}" for place in np.argsort(-row)[:5]
+        ]
+        assert [passage.score for passage in passages] == pytest.approx(
+            np.sort(row)[::-1][:5], abs=2e-3
+        )
 
 
 def test_sparse_scores_are_products_over_the_vocabulary(folder: Path, sparse_model: str) -> None:
     model = sparse.SparseEncoder(sparse_model)
-    products = (model.queries(QUERIES) @ model.documents([bm25.indexed(Passage("", text)) for text in TEXTS]).T).toarray()
+    products = (
+        model.queries(QUERIES)
+        @ model.documents([bm25.indexed(Passage("", text)) for text in TEXTS]).T
+    ).toarray()
     for row, passages in zip(products, Index.open(folder, "sparse").find(QUERIES, 8), strict=True):
         assert [passage.id for passage in passages] == [
             f"p{place}" for place in np.argsort(-row, kind="stable") if row[place] > 0
         ]
-        assert [passage.score for passage in passages] == pytest.approx(sorted(row[row > 0], reverse=True), rel=1e-4)
+        assert [passage.score for passage in passages] == pytest.approx(
+            sorted(row[row > 0], reverse=True), rel=1e-4
+        )
 
 
 def test_hybrid_is_the_fusion_of_its_kinds(folder: Path) -> None:
@@ -107,28 +129,43 @@ def test_hybrid_is_the_fusion_of_its_kinds(folder: Path) -> None:
         for part in parts:
             for rank, passage in enumerate(part[place], 1):
                 scores[passage.id] += 1 / (60 + rank)
-        assert [passage.score for passage in passages] == pytest.approx(sorted(scores.values(), reverse=True)[:4])
+        assert [passage.score for passage in passages] == pytest.approx(
+            sorted(scores.values(), reverse=True)[:4]
+        )
 
 
-def test_blank_and_unreadable_queries_find_nothing_or_something_but_never_raise(folder: Path) -> None:
+def test_blank_and_unreadable_queries_find_nothing_or_something_but_never_raise(
+    folder: Path,
+) -> None:
     library = open_retriever(str(folder))
 
     async def ask() -> list[Sequence[Passage]]:
-        return await asyncio.gather(*(library.search(query, 2) for query in ("", "\x00", "\ud800", "fever " * 2000, "热", "?")))
+        return await asyncio.gather(
+            *(
+                library.search(query, 2)
+                for query in ("", "\x00", "\ud800", "fever " * 2000, "热", "?")
+            )
+        )
 
     found = asyncio.run(ask())
     assert [len(passages) for passages in found] == [0, 0, 0, 2, 2, 2]
 
 
 @pytest.mark.parametrize("block", [1, 3, 8])
-def test_blocks_do_not_show(folder: Path, encoder: dense.Encoder, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_show(
+    folder: Path, encoder: dense.Encoder, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = dense.Dense(folder / "dense", encoder).find(QUERIES, 5)
     monkeypatch.setattr(dense, "BLOCK", block)
-    for found, wanted in zip(dense.Dense(folder / "dense", encoder).find(QUERIES, 5), expected, strict=True):
+    for found, wanted in zip(
+        dense.Dense(folder / "dense", encoder).find(QUERIES, 5), expected, strict=True
+    ):
         assert [row for row, _ in found] == [row for row, _ in wanted]
 
 
-def test_an_interrupted_embedding_goes_on(folder: Path, encoder: dense.Encoder, tmp_path: Path) -> None:
+def test_an_interrupted_embedding_goes_on(
+    folder: Path, encoder: dense.Encoder, tmp_path: Path
+) -> None:
     whole = (folder / "dense" / dense.VECTORS).read_bytes()
     (tmp_path / dense.VECTORS).write_bytes(whole[: 3 * 2 * encoder.dimension + 100])
     started: list[int] = []
@@ -139,11 +176,16 @@ def test_an_interrupted_embedding_goes_on(folder: Path, encoder: dense.Encoder, 
 
     dense.build(tmp_path, passages, encoder)
     assert started == [3]
-    ours, theirs = (np.frombuffer(data, "<f2").astype(float) for data in ((tmp_path / dense.VECTORS).read_bytes(), whole))
+    ours, theirs = (
+        np.frombuffer(data, "<f2").astype(float)
+        for data in ((tmp_path / dense.VECTORS).read_bytes(), whole)
+    )
     assert ours == pytest.approx(theirs, abs=1e-3)
 
 
-def test_an_interrupted_weighing_goes_on_at_its_block(folder: Path, sparse_model: str, tmp_path: Path) -> None:
+def test_an_interrupted_weighing_goes_on_at_its_block(
+    folder: Path, sparse_model: str, tmp_path: Path
+) -> None:
     model, shelf = sparse.SparseEncoder(sparse_model), list(store.Store(folder))
     sparse.build(tmp_path / "a", lambda start: shelf[start:6], model, block=3)
     (tmp_path / "a/000002.draft").mkdir()
@@ -152,11 +194,15 @@ def test_an_interrupted_weighing_goes_on_at_its_block(folder: Path, sparse_model
     finders = (sparse.Sparse(path, model) for path in (tmp_path / "a", folder / "sparse"))
     for found, wanted in zip(*(finder.find(QUERIES, 8) for finder in finders), strict=True):
         assert sorted(row for row, _ in found) == sorted(row for row, _ in wanted)
-        assert [score for _, score in found] == pytest.approx([score for _, score in wanted], rel=1e-4)
+        assert [score for _, score in found] == pytest.approx(
+            [score for _, score in wanted], rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("factory", ["SQ8", "HNSW8", "IVF4,SQ8"])
-def test_a_compressed_index_finds_nearly_the_same(encoder: dense.Encoder, factory: str, tmp_path: Path) -> None:
+def test_a_compressed_index_finds_nearly_the_same(
+    encoder: dense.Encoder, factory: str, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(500, encoder.dimension))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -167,7 +213,9 @@ def test_a_compressed_index_finds_nearly_the_same(encoder: dense.Encoder, factor
     assert [ranking[0][0] for ranking in found] == list(range(6))
 
 
-def test_what_cannot_be_compressed_or_loaded_is_said(encoder: dense.Encoder, tmp_path: Path, folder: Path) -> None:
+def test_what_cannot_be_compressed_or_loaded_is_said(
+    encoder: dense.Encoder, tmp_path: Path, folder: Path
+) -> None:
     (tmp_path / dense.VECTORS).write_bytes((folder / "dense" / dense.VECTORS).read_bytes())
     for factory in ("IVF4096,PQ64", "nonsense"):
         with pytest.raises(UserError, match=factory):
@@ -184,7 +232,10 @@ def test_no_vectors_and_one(encoder: dense.Encoder, sparse_model: str, tmp_path:
         shelf = [Passage("p", "fever")][:size]
         dense.build(tmp_path / f"dense{size}", lambda start, shelf=shelf: shelf[start:], encoder)  # type: ignore[misc]
         sparse.build(tmp_path / f"sparse{size}", lambda start, shelf=shelf: shelf[start:], model)  # type: ignore[misc]
-        for finder in (dense.Dense(tmp_path / f"dense{size}", encoder), sparse.Sparse(tmp_path / f"sparse{size}", model)):
+        for finder in (
+            dense.Dense(tmp_path / f"dense{size}", encoder),
+            sparse.Sparse(tmp_path / f"sparse{size}", model),
+        ):
             assert [len(found) for found in finder.find(["fever", " "], 3)] == [size, 0]
             assert finder.find([], 3) == []
 
@@ -208,9 +259,15 @@ def test_qdrant_finds_what_the_folder_finds(folder: Path, tmp_path: Path) -> Non
     async def ask() -> list[Sequence[Passage]]:
         return await asyncio.gather(*(library.search(query, 3) for query in QUERIES))
 
-    for found, wanted in zip(asyncio.run(ask()), Index.open(folder, "dense").find(QUERIES, 3), strict=True):
-        assert [(passage.id, passage.text) for passage in found] == [(passage.id, passage.text) for passage in wanted]
-        assert [passage.score for passage in found] == pytest.approx([passage.score for passage in wanted], abs=2e-3)
+    for found, wanted in zip(
+        asyncio.run(ask()), Index.open(folder, "dense").find(QUERIES, 3), strict=True
+    ):
+        assert [(passage.id, passage.text) for passage in found] == [
+            (passage.id, passage.text) for passage in wanted
+        ]
+        assert [passage.score for passage in found] == pytest.approx(
+            [passage.score for passage in wanted], abs=2e-3
+        )
 
 
 @pytest.mark.filterwarnings("error:.*server version")

@@ -1,4 +1,6 @@
-"""The episode loop: endings, keys, order, and that a transcript only grows; doctors are scripts or a real tiny model."""
+"""The episode loop: endings, keys, order, and that a transcript only grows; doctors are scripts or
+a real tiny model.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ SAMPLED = Play()
 TINY = LocalPolicy(*build(SOURCE, WORLD.phrases, TinySettings(width=16, layers=1, heads=1), 0))
 
 
-def played(doctor: object, case: Case = CASES[0], play: Play = SAMPLED, environment: Consultation = WORLD) -> Episode:
+def played(
+    doctor: object, case: Case = CASES[0], play: Play = SAMPLED, environment: Consultation = WORLD
+) -> Episode:
     return asyncio.run(rollout(Job(case, 3), environment, doctor, play))  # type: ignore[arg-type]
 
 
@@ -39,10 +43,16 @@ class Said:
     def __init__(self, *lines: str) -> None:
         self.lines = lines
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
-        prompt = TINY.render(past[-1].observation.messages if past else opening, (1,) if past else ())
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        prompt = TINY.render(
+            past[-1].observation.messages if past else opening, (1,) if past else ()
+        )
         ids = TINY.encode(self.lines[len(past) % len(self.lines)])
-        return Act(prompt, Completion(self.lines[len(past) % len(self.lines)], ids, (-1.0,) * len(ids)))
+        return Act(
+            prompt, Completion(self.lines[len(past) % len(self.lines)], ids, (-1.0,) * len(ids))
+        )
 
 
 def test_a_diagnosis_ends_it() -> None:
@@ -55,15 +65,24 @@ def test_a_diagnosis_ends_it() -> None:
 
 def test_who_never_diagnoses_runs_out_of_turns() -> None:
     episode = played(Script("<ask>fever</ask>"))
-    assert (episode.ending, len(episode.turns), episode.answer) == (Ending.OUT_OF_TURNS, WORLD.max_turns, ())
+    assert (episode.ending, len(episode.turns), episode.answer) == (
+        Ending.OUT_OF_TURNS,
+        WORLD.max_turns,
+        (),
+    )
 
 
 def test_a_diagnosis_in_the_last_turn_counts() -> None:
-    assert played(Script(*["<ask>fever</ask>"] * 3, "<diagnose>Flu</diagnose>")).ending is Ending.DIAGNOSED
+    assert (
+        played(Script(*["<ask>fever</ask>"] * 3, "<diagnose>Flu</diagnose>")).ending
+        is Ending.DIAGNOSED
+    )
 
 
 def test_broken_grammar_is_answered_and_goes_on() -> None:
-    episode = played(Script("<ask>fever", "<diagnose></diagnose>", "no tag at all", "<diagnose>Flu</diagnose>"))
+    episode = played(
+        Script("<ask>fever", "<diagnose></diagnose>", "no tag at all", "<diagnose>Flu</diagnose>")
+    )
     assert [turn.action.kind for turn in episode.turns] == ["malformed"] * 3 + ["diagnose"]
     assert all(turn.observation.messages[0].content == UNREADABLE for turn in episode.turns[:3])
     assert all(turn.action.errors for turn in episode.turns[:3])
@@ -71,7 +90,9 @@ def test_broken_grammar_is_answered_and_goes_on() -> None:
 
 
 def test_who_never_stops_runs_out_of_tokens() -> None:
-    """A real model that has learned nothing hardly ever writes a closing tag; what it says is kept and not executed."""
+    """A real model that has learned nothing hardly ever writes a closing tag; what it says is kept
+    and not executed.
+    """
     episode = played(TokenDoctor(TINY), play=Play(max_tokens=3))
     assert episode.ending is Ending.OUT_OF_TOKENS
     last = episode.turns[-1]
@@ -84,14 +105,18 @@ def test_who_never_stops_runs_out_of_tokens() -> None:
 def test_a_diagnosis_in_a_cut_off_completion_is_none() -> None:
     class Cut(Script):
         async def act(self, *words: object) -> Act:
-            return Act((1,), Completion("<diagnose>Flu</diagnose> and", (2,), (-1.0,), truncated=True))
+            return Act(
+                (1,), Completion("<diagnose>Flu</diagnose> and", (2,), (-1.0,), truncated=True)
+            )
 
     episode = played(Cut())
     assert episode.ending is Ending.OUT_OF_TOKENS
 
 
 def test_a_context_without_room_fails_with_its_reason() -> None:
-    small = LocalPolicy(*build(SOURCE, WORLD.phrases, TinySettings(width=16, layers=1, heads=1, context=64), 0))
+    small = LocalPolicy(
+        *build(SOURCE, WORLD.phrases, TinySettings(width=16, layers=1, heads=1, context=64), 0)
+    )
     long = replace(CASES[0], presentation="Patient 1 is unwell. " * 200)
     episode = played(TokenDoctor(small), long)
     assert (episode.ending, episode.turns) == (Ending.FAILED, ())
@@ -129,9 +154,18 @@ class Failing(Consultation):
 
 
 def test_a_patient_that_gives_up_fails_the_episode_with_its_reason() -> None:
-    episode = played(Script("<ask>fever</ask>"), environment=Failing(RolloutError("the patient left")))
-    assert (episode.ending, episode.reason, len(episode.turns)) == (Ending.FAILED, "the patient left", 1)
-    assert played(Script("<ask>fever</ask>"), environment=Failing(RolloutError())).reason == "RolloutError"
+    episode = played(
+        Script("<ask>fever</ask>"), environment=Failing(RolloutError("the patient left"))
+    )
+    assert (episode.ending, episode.reason, len(episode.turns)) == (
+        Ending.FAILED,
+        "the patient left",
+        1,
+    )
+    assert (
+        played(Script("<ask>fever</ask>"), environment=Failing(RolloutError())).reason
+        == "RolloutError"
+    )
 
 
 def test_a_doctor_that_gives_up_fails_the_episode() -> None:
@@ -140,10 +174,16 @@ def test_a_doctor_that_gives_up_fails_the_episode() -> None:
             raise RolloutError("no answer in 60 s")
 
     episode = played(Tired())
-    assert (episode.ending, episode.reason, episode.turns) == (Ending.FAILED, "no answer in 60 s", ())
+    assert (episode.ending, episode.reason, episode.turns) == (
+        Ending.FAILED,
+        "no answer in 60 s",
+        (),
+    )
 
 
-@pytest.mark.parametrize("error", [KeyError("a defect"), ValueError("another"), RuntimeError("a third")])
+@pytest.mark.parametrize(
+    "error", [KeyError("a defect"), ValueError("another"), RuntimeError("a third")]
+)
 def test_defects_propagate(error: Exception) -> None:
     with pytest.raises(type(error)):
         played(Script("<ask>fever</ask>"), environment=Failing(error))
@@ -153,11 +193,15 @@ def test_avoid_repeats_draws_again_with_other_keys_and_gives_up_in_the_end() -> 
     keys: list[list[int]] = []
 
     class Stubborn(Script):
-        async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+        async def act(
+            self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+        ) -> Act:
             if len(keys) <= len(past):
                 keys.append([])
             keys[len(past)].append(sampling.key)
-            text = "<ask>cough</ask>" if len(past) == 1 and len(keys[1]) == 3 else "<ask>fever</ask>"
+            text = (
+                "<ask>cough</ask>" if len(past) == 1 and len(keys[1]) == 3 else "<ask>fever</ask>"
+            )
             return Act((1,), Completion(text, (2,), (-1.0,)))
 
     episode = played(Stubborn(), play=Play(avoid_repeats=True))
@@ -172,7 +216,10 @@ def test_avoid_repeats_draws_again_with_other_keys_and_gives_up_in_the_end() -> 
 
 
 def test_seed_keys_depend_on_every_part_and_on_nothing_else() -> None:
-    keys = {seed_key(*parts) for parts in (("a", 1, 2), ("a", 2, 1), ("a", 12), ("a1", 2), ("a", "1", 2), ())}
+    keys = {
+        seed_key(*parts)
+        for parts in (("a", 1, 2), ("a", 2, 1), ("a", 12), ("a1", 2), ("a", "1", 2), ())
+    }
     assert len(keys) == 6
     assert all(0 <= key < 2**64 for key in keys)
     assert seed_key("grpo", 0, 3, 1) == 10041793082354699497  # whatever the process and platform
@@ -198,8 +245,13 @@ def test_play_all_keeps_the_order_of_jobs_and_the_limit() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(CASES), st.integers(0, 2**63)), min_size=1, max_size=8), st.integers(1, 6))
-def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(picks: list[tuple[Case, int]], most: int) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(CASES), st.integers(0, 2**63)), min_size=1, max_size=8),
+    st.integers(1, 6),
+)
+def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(
+    picks: list[tuple[Case, int]], most: int
+) -> None:
     seen: dict[int, list[tuple[int, ...]]] = {}
 
     class Watched:
@@ -208,7 +260,8 @@ def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(picks
 
         async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion:
             seen.setdefault(sampling.key, []).append(tuple(prompt))
-            # Forced to act, since a policy that knows nothing would never get beyond its first turn.
+            # Forced to act, since a policy that knows nothing would never get beyond its first
+            # turn.
             said = await TINY.sample(prompt, replace(sampling, max_tokens=most))
             ids = (*said.tokens, *TINY.encode("<ask>fever</ask>"))
             return Completion(said.text + "<ask>fever</ask>", ids, (0.0,) * len(ids))
@@ -230,6 +283,10 @@ def test_every_method_plays_with_a_token_policy() -> None:
     for name in ("craft", "outcome"):
         method = load(name)
         world = method.environment(SOURCE, method.settings(max_turns=2))
-        episode = asyncio.run(rollout(Job(CASES[0], 1), world, TokenDoctor(TINY), Play(max_tokens=4)))
+        episode = asyncio.run(
+            rollout(Job(CASES[0], 1), world, TokenDoctor(TINY), Play(max_tokens=4))
+        )
         assert episode.turns
-        assert len(flat(episode)[0]) == sum(len(t.prompt_tokens) + len(t.completion.tokens) for t in episode.turns)
+        assert len(flat(episode)[0]) == sum(
+            len(t.prompt_tokens) + len(t.completion.tokens) for t in episode.turns
+        )

@@ -1,4 +1,6 @@
-"""Rows that are no cases: one of them takes no other with it, in every layout, and every one is told with its place."""
+"""Rows that are no cases: one of them takes no other with it, in every layout, and every one is
+told with its place.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from workup.cases.pieces import Piece, Record, csv_pieces, csv_records, piece_at
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError
 
-# Which file of a layout is damaged, and the number of the row in it (from 0; of a table, behind its header).
+# Which file of a layout is damaged, and the number of the row in it (from 0; of a table, behind its
+# header).
 DAMAGED = {
     "abgcoqa": ("coqa_abg_test.json", 3),
     "agentclinic": ("agentclinic_medqa.jsonl", 3),
@@ -79,7 +82,9 @@ def damage(path: Path, row: int) -> None:
 
 
 @pytest.fixture(params=sorted(set(LAYOUTS) - {"clinic"}))
-def damaged(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Case], Path]:
+def damaged(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, list[Case], Path]:
     """A source with one bad row, the cases that it had before, and the file."""
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     spec = f"{request.param}:{LAYOUTS[request.param](tmp_path)}"
@@ -109,8 +114,12 @@ def test_a_bad_row_takes_no_other_with_it(damaged: tuple[str, list[Case], Path])
         return
     gone = [case.id for case in before if case.id not in after]
     assert len(gone) == (2 if spec.startswith("cmb_clin") else 1)
-    same = [case for case in before if case.id in after and not spec.startswith(("ddxplus", "mimiccdm"))]
-    assert all(after[case.id] == case for case in same)  # their ids, too, do not depend on the bad row
+    same = [
+        case for case in before if case.id in after and not spec.startswith(("ddxplus", "mimiccdm"))
+    ]
+    assert all(
+        after[case.id] == case for case in same
+    )  # their ids, too, do not depend on the bad row
 
 
 def test_every_bad_row_is_listed_with_its_place(damaged: tuple[str, list[Case], Path]) -> None:
@@ -120,7 +129,9 @@ def test_every_bad_row_is_listed_with_its_place(damaged: tuple[str, list[Case], 
     assert {error.file for error in found} == {str(file)}
     assert all("\n" not in str(error) for error in found)
     assert spec.startswith("phenopackets") or all(error.line for error in found)
-    assert problems(spec, lambda error: None) == len(found)  # an index that is there already tells the same
+    assert problems(spec, lambda error: None) == len(
+        found
+    )  # an index that is there already tells the same
 
 
 def test_strictly_the_first_bad_row_is_the_error(damaged: tuple[str, list[Case], Path]) -> None:
@@ -129,10 +140,14 @@ def test_strictly_the_first_bad_row_is_the_error(damaged: tuple[str, list[Case],
     problems(spec, first.append)
     with pytest.raises(CaseError) as caught:
         open_source(spec, strict=True)
-    assert (caught.value.file, caught.value.line, caught.value.field) == (str(file), first[0].line, first[0].field)
+    assert (caught.value.file, caught.value.line, caught.value.field) == (
+        str(file),
+        first[0].line,
+        first[0].field,
+    )
 
 
-# the account of rows ------------------------------------------------------------------------------------------------------
+# the account of rows ------------------------------------------------------------------------------
 
 
 def flag(numbers: set[int], file: Path = Path("f")) -> Callable[[int], int]:
@@ -159,7 +174,9 @@ def test_bad_rows_are_those_that_are_counted(bad: list[bool]) -> None:
 def test_a_note_names_the_file_where_the_source_has_several() -> None:
     errors = RowErrors()
     list(errors.read([1, 2], flag({2}, Path("folder/a.jsonl"))))
-    assert errors.notes("x:folder") == ("1 of 2 rows left out: a.jsonl, line 2: is bad. See `workup cases x:folder --validate`.",)
+    assert errors.notes("x:folder") == (
+        "1 of 2 rows left out: a.jsonl, line 2: is bad. See `workup cases x:folder --validate`.",
+    )
     assert errors.notes("x:folder/a.jsonl")[0].startswith("1 of 2 rows left out: line 2: is bad.")
 
 
@@ -172,7 +189,7 @@ def test_an_id_stands_once() -> None:
             errors.once(id, file=Path("f"))
 
 
-# records of CSV files -----------------------------------------------------------------------------------------------------
+# records of CSV files -----------------------------------------------------------------------------
 
 
 def records(text: bytes, path: Path) -> list[list[str] | int | None]:
@@ -194,7 +211,9 @@ def records(text: bytes, path: Path) -> list[list[str] | int | None]:
         (b'a\n"' + b"x,\n" * (LINE_LIMIT // 3) + b"\nb\n", None),
     ],
 )
-def test_records_that_are_none_leave_the_others(tmp_path: Path, text: bytes, expected: list[object] | None) -> None:
+def test_records_that_are_none_leave_the_others(
+    tmp_path: Path, text: bytes, expected: list[object] | None
+) -> None:
     found = records(text, tmp_path / "x.csv")
     if expected is None:  # an unpaired mark before a third of a million lines
         assert found[:2] == [["a"], 2]
@@ -217,16 +236,21 @@ def test_unpaired_marks_cost_linear_time(tmp_path: Path, line: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(st.sampled_from('ab,"\n\r'), max_size=60).map(str.encode))
-def test_whatever_a_table_holds_is_read_or_told(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+def test_whatever_a_table_holds_is_read_or_told(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes
+) -> None:
     path = tmp_path_factory.mktemp("t") / "x.csv"
     path.write_bytes(raw)
     if raw.startswith((b"PK\x03\x04", b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff")):
         return
     for piece in csv_pieces(path):
-        assert isinstance(piece, CaseError) or piece_at(path, piece.offset, piece.length).text == piece.text
+        assert (
+            isinstance(piece, CaseError)
+            or piece_at(path, piece.offset, piece.length).text == piece.text
+        )
 
 
-# members of JSON documents ------------------------------------------------------------------------------------------------
+# members of JSON documents ------------------------------------------------------------------------
 
 GOOD = '{"a": 1}'
 
@@ -246,7 +270,9 @@ GOOD = '{"a": 1}'
         ("[" + GOOD + ',\n{"b": "' + "x" * LINE_LIMIT + '"},\n' + GOOD + "]", 2, [2]),
     ],
 )
-def test_members_that_are_none_leave_the_others(tmp_path: Path, text: str, kept: int, lines: list[int]) -> None:
+def test_members_that_are_none_leave_the_others(
+    tmp_path: Path, text: str, kept: int, lines: list[int]
+) -> None:
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
     found = list(pieces(tmp_path / "x.json"))
     good = [one for one in found if isinstance(one, Piece)]
@@ -254,10 +280,12 @@ def test_members_that_are_none_leave_the_others(tmp_path: Path, text: str, kept:
     assert [one.line for one in found if isinstance(one, CaseError)] == lines
 
 
-# files that nobody prepared -----------------------------------------------------------------------------------------------
+# files that nobody prepared -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["jsonl", "mediq", "medqa", "mmlu", "phenopackets", "agentclinic"])
+@pytest.mark.parametrize(
+    "scheme", ["jsonl", "mediq", "medqa", "mmlu", "phenopackets", "agentclinic"]
+)
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
@@ -271,7 +299,9 @@ def test_members_that_are_none_leave_the_others(tmp_path: Path, text: str, kept:
         ("zeros", "no|not|6 cells"),
     ],
 )
-def test_a_file_that_is_no_text_is_one_line(tmp_path: Path, scheme: str, kind: str, problem: str) -> None:
+def test_a_file_that_is_no_text_is_one_line(
+    tmp_path: Path, scheme: str, kind: str, problem: str
+) -> None:
     path = tmp_path / ("x.csv" if scheme == "mmlu" else "x.jsonl")
     made(path, kind)
     with pytest.raises(UserError, match=problem) as caught:
@@ -282,7 +312,9 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path: Path, scheme: str, kind: s
 def made(path: Path, kind: str) -> None:
     if kind == "pipe":
         os.mkfifo(path)
-    elif kind == "failing":  # opens, and fails at the first byte: this process's memory at address 0
+    elif (
+        kind == "failing"
+    ):  # opens, and fails at the first byte: this process's memory at address 0
         path.symlink_to("/proc/self/mem")
     else:
         texts = {
@@ -299,7 +331,12 @@ def made(path: Path, kind: str) -> None:
 def test_what_fails_under_way_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.symlink_to("/proc/self/mem")
-    for read in (lambda: list(lines_of(path)), lambda: line_at(path, 0), lambda: read_object(path), lambda: list(pieces(path))):
+    for read in (
+        lambda: list(lines_of(path)),
+        lambda: line_at(path, 0),
+        lambda: read_object(path),
+        lambda: list(pieces(path)),
+    ):
         with pytest.raises(CaseError, match=r"cannot be read|is empty"):
             read()
 

@@ -23,15 +23,24 @@ from workup.episode import Action, Completion, Ending, Episode, Message, Observa
 from workup.errors import UserError, WorkupError
 from workup.runs import Record, Run, versions
 
-CONFIG = {"method": "craft", "cases": "clinic:s", "seed": 3, "reward": {"alpha": 1.0}, "list": [1, 2]}
+CONFIG = {
+    "method": "craft",
+    "cases": "clinic:s",
+    "seed": 3,
+    "reward": {"alpha": 1.0},
+    "list": [1, 2],
+}
 
 text = st.text(st.characters(codec="utf-8"), max_size=12)
 numbers = st.floats(-1e6, 1e6)
 singles = st.floats(-1e6, 1e6, width=32)
-messages = st.lists(st.builds(Message, st.sampled_from(["system", "user"]), text), max_size=3).map(tuple)
-facts = st.lists(st.builds(Fact, text, text, text, st.sampled_from(list(Kind)), st.none() | st.integers(0, 3)), max_size=3).map(
+messages = st.lists(st.builds(Message, st.sampled_from(["system", "user"]), text), max_size=3).map(
     tuple
 )
+facts = st.lists(
+    st.builds(Fact, text, text, text, st.sampled_from(list(Kind)), st.none() | st.integers(0, 3)),
+    max_size=3,
+).map(tuple)
 truths = st.builds(
     Truth,
     text,
@@ -51,14 +60,20 @@ def turns(draw: st.DrawFn) -> Turn:
     logprobs = draw(st.lists(singles, min_size=len(ids), max_size=len(ids)))
     completion = Completion(draw(text), tuple(ids), tuple(logprobs), draw(st.booleans()))
     action = Action(draw(text), tuple(draw(st.lists(text, max_size=2))), draw(st.integers(0, 5)))
-    observation = Observation(draw(messages), tuple(draw(st.lists(text, max_size=2))), draw(text), draw(st.booleans()))
-    return Turn(tuple(draw(st.lists(st.integers(0, 9), max_size=4))), completion, action, observation)
+    observation = Observation(
+        draw(messages), tuple(draw(st.lists(text, max_size=2))), draw(text), draw(st.booleans())
+    )
+    return Turn(
+        tuple(draw(st.lists(st.integers(0, 9), max_size=4))), completion, action, observation
+    )
 
 
 @st.composite
 def records(draw: st.DrawFn, case: st.SearchStrategy[Case] = cases) -> Record:
     past = tuple(draw(st.lists(turns(), max_size=3)))
-    episode = Episode(draw(case), draw(messages), past, draw(st.sampled_from(list(Ending))), draw(text))
+    episode = Episode(
+        draw(case), draw(messages), past, draw(st.sampled_from(list(Ending))), draw(text)
+    )
     tokens = sum(len(turn.prompt_tokens) + len(turn.completion.tokens) for turn in past)
     return Record(
         draw(text),
@@ -68,7 +83,14 @@ def records(draw: st.DrawFn, case: st.SearchStrategy[Case] = cases) -> Record:
         draw(st.integers(0, 9)),
         draw(st.integers(0, 9)),
         draw(st.none() | st.booleans()),
-        draw(st.none() | st.builds(Score, st.lists(numbers, max_size=3).map(tuple), st.dictionaries(text, numbers, max_size=2))),
+        draw(
+            st.none()
+            | st.builds(
+                Score,
+                st.lists(numbers, max_size=3).map(tuple),
+                st.dictionaries(text, numbers, max_size=2),
+            )
+        ),
         draw(st.dictionaries(text, st.none() | numbers, max_size=2)),
         draw(st.just(()) | st.lists(singles, min_size=tokens, max_size=tokens).map(tuple)),
     )
@@ -76,9 +98,16 @@ def records(draw: st.DrawFn, case: st.SearchStrategy[Case] = cases) -> Record:
 
 def simple(step: int = 1, sample: int = 0, **changes: object) -> Record:
     case = Case("a", "It hurts.", Truth("gout"))
-    turn = Turn((1, 2), Completion("<ask>fever</ask>", (3,), (-0.5,)), Action("ask", ("fever",)), Observation())
+    turn = Turn(
+        (1, 2),
+        Completion("<ask>fever</ask>", (3,), (-0.5,)),
+        Action("ask", ("fever",)),
+        Observation(),
+    )
     episode = Episode(case, (Message("user", "It hurts."),), (turn,), Ending.DIAGNOSED)
-    record = Record("policy", episode, "train", "craft", step, sample, True, Score((1.0,), {"acc": 1.0}))
+    record = Record(
+        "policy", episode, "train", "craft", step, sample, True, Score((1.0,), {"acc": 1.0})
+    )
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
@@ -87,12 +116,18 @@ def run(tmp_path: Path) -> Run:
     return Run.create(tmp_path / "run", CONFIG, versions({"seed": 3}, "workup train craft"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(records(), max_size=4, unique_by=lambda record: record.episode.case.id))
-def test_what_goes_in_comes_out(tmp_path_factory: pytest.TempPathFactory, batch: list[Record]) -> None:
+def test_what_goes_in_comes_out(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[Record]
+) -> None:
     with Run.create(tmp_path_factory.mktemp("run"), CONFIG, {}) as run:
         run.write(batch)
-        assert sorted(run.episodes(), key=lambda record: record.key) == sorted(batch, key=lambda record: record.key)
+        assert sorted(run.episodes(), key=lambda record: record.key) == sorted(
+            batch, key=lambda record: record.key
+        )
 
 
 def test_config_and_versions_are_what_was_given(run: Run) -> None:
@@ -171,14 +206,21 @@ def test_outcomes_are_those_of_the_last_evaluation(run: Run) -> None:
 def test_parquet_holds_every_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workup.runs.parquet._ROWS", 4)
     measures = {"noise": None, "coverage": 0.5}
-    run.write([simple(1, sample, measures=measures, advantages=(0.0, 0.0, 0.25)) for sample in range(10)])
+    run.write(
+        [simple(1, sample, measures=measures, advantages=(0.0, 0.0, 0.25)) for sample in range(10)]
+    )
     assert run.export_parquet(run.path / "episodes.parquet") == 10
     file = pq.ParquetFile(run.path / "episodes.parquet")
     assert file.num_row_groups == 3
     rows = file.read().to_pylist()
     assert [row["sample"] for row in rows] == list(range(10))
     row = rows[0]
-    assert (row["case"], row["diagnosis"], row["return"], row["correct"]) == ("a", "gout", 1.0, True)
+    assert (row["case"], row["diagnosis"], row["return"], row["correct"]) == (
+        "a",
+        "gout",
+        1.0,
+        True,
+    )
     assert row["measures"] == list(measures.items())
     assert row["turns"][0]["score"] == 1.0
     assert row["turns"][0]["content"] == ["fever"]
@@ -211,13 +253,17 @@ def fill(run: Run) -> None:
         ("warm start", 0, []),
     ],
 )
-def test_truncation_forgets_what_will_be_done_again(run: Run, stage: str, step: int, kept: list[str]) -> None:
+def test_truncation_forgets_what_will_be_done_again(
+    run: Run, stage: str, step: int, kept: list[str]
+) -> None:
     fill(run)
     run.truncate_after(stage, step)
     assert [line["stage"] for line in run.metrics()] == kept
     order = {"warm start": 0, "craft": 1, "late": 2}
     assert sorted((r.stage for r in run.episodes(phase="train")), key=order.__getitem__) == kept
-    evaluated = ["random doctor"] + [stage for stage in dict.fromkeys(kept) if kept.count(stage) == 3]
+    evaluated = ["random doctor"] + [
+        stage for stage in dict.fromkeys(kept) if kept.count(stage) == 3
+    ]
     assert run.doctors() == evaluated
 
 
@@ -263,7 +309,9 @@ for step in range(1, 10_000):
 @pytest.mark.parametrize("after", [3, 40])
 def test_a_killed_writer_leaves_whole_steps(run: Run, after: int) -> None:
     script = WRITER.format(tests=str(Path(__file__).parent), path=str(run.path))
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         for line in process.stdout:
             if int(line) >= after:
@@ -327,13 +375,23 @@ except UserError as error:
 
 @pytest.mark.parametrize(
     ("limit", "padding", "file"),
-    [(900_000, 1, "episodes.sqlite"), (2_000_000, 900_000, "metrics.jsonl"), (900_000, 1_000_000, "metrics.jsonl")],
+    [
+        (900_000, 1, "episodes.sqlite"),
+        (2_000_000, 900_000, "metrics.jsonl"),
+        (900_000, 1_000_000, "metrics.jsonl"),
+    ],
 )
 def test_a_full_disk_is_one_clear_line(run: Run, limit: int, padding: int, file: str) -> None:
-    """The kernel's file-size limit stands in for a full disk: the same write fails in the same place."""
+    """The kernel's file-size limit stands in for a full disk: the same write fails in the same
+    place.
+    """
     run.write([simple(0)])
-    script = LIMITED.format(tests=str(Path(__file__).parent), path=str(run.path), limit=limit, padding=padding)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    script = LIMITED.format(
+        tests=str(Path(__file__).parent), path=str(run.path), limit=limit, padding=padding
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert file in done.stdout
     assert "full; free some space" in done.stdout
@@ -344,7 +402,9 @@ def test_a_full_disk_is_one_clear_line(run: Run, limit: int, padding: int, file:
     assert len(list(run.metrics())) == len(steps) + 1
 
 
-def test_a_failed_replacement_leaves_the_old_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_replacement_leaves_the_old_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.write_summary({"steps": 1})
 
     def refuse(*_: object) -> None:
@@ -360,30 +420,45 @@ def test_a_failed_replacement_leaves_the_old_file(run: Run, monkeypatch: pytest.
 def test_a_read_only_database_is_one_clear_line(run: Run) -> None:
     run.write([simple()])
     run.close()
-    run._store._connection = sqlite3.connect(f"file:{run.path}/episodes.sqlite?mode=ro", uri=True, isolation_level=None)
+    run._store._connection = sqlite3.connect(
+        f"file:{run.path}/episodes.sqlite?mode=ro", uri=True, isolation_level=None
+    )
     with pytest.raises(UserError, match="read-only; choose a writable folder with --out"):
         run.write([simple(2)])
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs a folder that not even root may write")
+@pytest.mark.skipif(
+    not Path("/sys/kernel").is_dir(), reason="needs a folder that not even root may write"
+)
 def test_a_read_only_place_is_one_clear_line() -> None:
-    with pytest.raises(UserError, match=r"cannot write /sys/run: the folder is read-only; choose a writable one with --out"):
+    with pytest.raises(
+        UserError,
+        match=r"cannot write /sys/run: the folder is read-only; choose a writable one with --out",
+    ):
         Run.create("/sys/run", CONFIG, {})
 
 
-def test_a_finished_run_can_be_read_where_nothing_can_be_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_can_be_read_where_nothing_can_be_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.write([simple()])
     run.close()
     monkeypatch.setattr(os, "access", lambda *_: False)
     with Run.open(run.path) as sealed:
         assert len(sealed.episodes()) == 1
-        assert {path.name for path in run.path.iterdir()} == {"config.yaml", "versions.json", "episodes.sqlite"}
+        assert {path.name for path in run.path.iterdir()} == {
+            "config.yaml",
+            "versions.json",
+            "episodes.sqlite",
+        }
         with pytest.raises(UserError, match="read-only"):
             sealed.write([simple(2)])
 
 
 def test_a_damaged_database_is_one_clear_line(run: Run) -> None:
-    (run.path / "episodes.sqlite").write_text("this is no database, though it is long enough to be taken for one" * 20)
+    (run.path / "episodes.sqlite").write_text(
+        "this is no database, though it is long enough to be taken for one" * 20
+    )
     with pytest.raises(UserError, match=r"episodes.sqlite: it is no SQLite file"):
         list(run.episodes())
 
@@ -412,7 +487,11 @@ def test_a_damaged_metrics_line_is_named(line: str, why: str, run: Run) -> None:
 
 
 def test_two_trainers_do_not_share_a_run(run: Run) -> None:
-    with run.alone(), pytest.raises(UserError, match="another process is training"), Run.open(run.path).alone():
+    with (
+        run.alone(),
+        pytest.raises(UserError, match="another process is training"),
+        Run.open(run.path).alone(),
+    ):
         pass
     with Run.open(run.path).alone():
         pass

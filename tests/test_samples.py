@@ -23,7 +23,9 @@ def episodes(draw: st.DrawFn) -> Episode:
     for _ in range(draw(st.integers(1, 5))):
         said = draw(tokens)
         logprobs = tuple(-float(i) - 1 for i in range(len(said)))
-        turns.append(Turn(draw(tokens), Completion("", said, logprobs), Action("ask"), Observation()))
+        turns.append(
+            Turn(draw(tokens), Completion("", said, logprobs), Action("ask"), Observation())
+        )
     return Episode(Case("c", "", Truth("d")), (), tuple(turns), Ending.OUT_OF_TURNS)
 
 
@@ -35,13 +37,27 @@ def test_sample_is_the_transcript_with_its_authors(episode: Episode) -> None:
     for k, turn in enumerate(episode.turns):
         mine = [i for i, turn_id in enumerate(made.turn_ids) if turn_id == k]
         assert mine == list(range(mine[0], mine[-1] + 1))
-        environment, policy = [i for i in mine if not made.mask[i]], [i for i in mine if made.mask[i]]
+        environment, policy = (
+            [i for i in mine if not made.mask[i]],
+            [i for i in mine if made.mask[i]],
+        )
         assert tuple(made.tokens[i] for i in environment) == turn.prompt_tokens
         assert tuple(made.tokens[i] for i in policy) == turn.completion.tokens
         assert tuple(made.logprobs[i] for i in policy) == turn.completion.logprobs
         assert {made.advantages[i] for i in policy} == {advantages[k]}
         assert all(made.logprobs[i] == made.advantages[i] == 0 for i in environment)
-    assert len({len(made.tokens), len(made.mask), len(made.logprobs), len(made.advantages), len(made.turn_ids)}) == 1
+    assert (
+        len(
+            {
+                len(made.tokens),
+                len(made.mask),
+                len(made.logprobs),
+                len(made.advantages),
+                len(made.turn_ids),
+            }
+        )
+        == 1
+    )
     assert list(made.turn_ids) == sorted(made.turn_ids)
 
 
@@ -68,7 +84,11 @@ def test_advantages_must_be_one_per_turn() -> None:
 def trees(draw: st.DrawFn) -> Tree:
     trunk = draw(tokens)
     labelled = tuple(draw(st.lists(st.booleans(), min_size=len(trunk), max_size=len(trunk))))
-    branches = draw(st.lists(st.builds(Branch, st.integers(1, len(trunk)), tokens, st.integers(0, 3)), max_size=5))
+    branches = draw(
+        st.lists(
+            st.builds(Branch, st.integers(1, len(trunk)), tokens, st.integers(0, 3)), max_size=5
+        )
+    )
     return Tree(trunk, labelled, tuple(branches))
 
 
@@ -86,10 +106,14 @@ def test_packing_keeps_every_root_to_leaf_sequence(whole: Tree) -> None:
     ends = np.cumsum([len(whole.trunk), *(len(b.tokens) for b in whole.branches)]) - 1
     assert tuple(packed.tokens[path(packed, int(ends[0]))]) == whole.trunk
     for branch, end in zip(whole.branches, ends[1:], strict=True):
-        assert tuple(packed.tokens[path(packed, int(end))]) == whole.trunk[: branch.at] + branch.tokens
+        assert (
+            tuple(packed.tokens[path(packed, int(end))]) == whole.trunk[: branch.at] + branch.tokens
+        )
     assert packed.branched == bool(whole.branches)
     assert tuple(packed.labelled[: len(whole.trunk)]) == whole.labelled
-    assert list(packed.labelled[len(whole.trunk) :]) == [i >= b.given for b in whole.branches for i in range(len(b.tokens))]
+    assert list(packed.labelled[len(whole.trunk) :]) == [
+        i >= b.given for b in whole.branches for i in range(len(b.tokens))
+    ]
 
 
 @given(trees())
@@ -134,7 +158,10 @@ DEMONSTRATION = Demonstration(
 
 
 def test_a_demonstration_is_rendered_turn_by_turn() -> None:
-    assert said(DEMONSTRATION) == ("0S0U1" + "ab" + "90c1" + "d" + "90e1" + "fg", "....." + "xx" + "...." + "x" + "...." + "xx")
+    assert said(DEMONSTRATION) == (
+        "0S0U1" + "ab" + "90c1" + "d" + "90e1" + "fg",
+        "....." + "xx" + "...." + "x" + "...." + "xx",
+    )
 
 
 def test_probes_branch_off_where_the_policy_would_speak() -> None:
@@ -149,6 +176,8 @@ def test_probes_branch_off_where_the_policy_would_speak() -> None:
 
 
 def test_only_the_probes_are_imitated_when_asked() -> None:
-    only = Demonstration(DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.probes, imitate=False)
+    only = Demonstration(
+        DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.probes, imitate=False
+    )
     packed = pack(tree(only, Letters()))
     assert [chr(i) for i in packed.tokens[packed.labelled]] == ["p", "q", "r"]

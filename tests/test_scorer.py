@@ -1,4 +1,6 @@
-"""The local scorer against plain forward passes, one prompt at a time; tries against their definition."""
+"""The local scorer against plain forward passes, one prompt at a time; tries against their
+definition.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,18 @@ def gpt2() -> Any:
     """Learned absolute positions, and a head that is called on float32."""
     torch.manual_seed(0)
     return GPT2LMHeadModel(
-        GPT2Config(vocab_size=90, n_positions=256, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3)
+        GPT2Config(
+            vocab_size=90, n_positions=256, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3
+        )
     ).eval()
 
 
 def granite() -> Any:
     """Scales its logits after the output layer."""
     torch.manual_seed(0)
-    config = GraniteConfig(**SHAPE | {"vocab_size": 90, "num_key_value_heads": 2}, logits_scaling=3.0)
+    config = GraniteConfig(
+        **SHAPE | {"vocab_size": 90, "num_key_value_heads": 2}, logits_scaling=3.0
+    )
     return GraniteForCausalLM(config).eval()
 
 
@@ -58,7 +64,9 @@ MODELS = {
     "qwen": lambda: qwen(90),
     "gpt2": gpt2,
     "granite": granite,
-    "lora": lambda: get_peft_model(qwen(90), LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).eval(),
+    "lora": lambda: get_peft_model(
+        qwen(90), LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+    ).eval(),
 }
 
 
@@ -79,7 +87,9 @@ def apart(model: Any, policy: LocalPolicy, probe: Probe, context: Context) -> fl
     if probe.opening:
         chat = [{"role": m.role, "content": m.content} for m in probe.opening]
         chat[-1]["content"] += MARK
-        head, tail = policy.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).split(MARK)
+        head, tail = policy.tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True
+        ).split(MARK)
         ids += policy.encode(head)
     for piece in context:
         ids += policy.encode(piece) if isinstance(piece, str) else piece
@@ -110,18 +120,29 @@ def test_packed_values_are_those_of_separate_prompts(name: str) -> None:
         expected = [apart(model, judge.policy, probe, context) for context in probe.contexts]
         assert found.totals == pytest.approx(expected, abs=1e-4)
         assert found.tokens == len(probe.answer)
-        assert found.means == pytest.approx([value / len(probe.answer) for value in expected], abs=1e-5)
+        assert found.means == pytest.approx(
+            [value / len(probe.answer) for value in expected], abs=1e-5
+        )
     assert judge.work.forwards == 1
 
 
-@given(st.lists(st.tuples(CONTEXTS, WORDS, st.sampled_from(["", "so "])), min_size=1, max_size=4), st.integers(1, 200))
+@given(
+    st.lists(st.tuples(CONTEXTS, WORDS, st.sampled_from(["", "so "])), min_size=1, max_size=4),
+    st.integers(1, 200),
+)
 @settings(max_examples=40)
-def test_any_contexts_in_any_batches(asked: list[tuple[list[Context], str, str]], budget: int) -> None:
+def test_any_contexts_in_any_batches(
+    asked: list[tuple[list[Context], str, str]], budget: int
+) -> None:
     KEPT.refresh()
     KEPT.budget = budget
-    probes = [Probe("x", answer, OPENING, tuple(contexts), lead) for contexts, answer, lead in asked]
+    probes = [
+        Probe("x", answer, OPENING, tuple(contexts), lead) for contexts, answer, lead in asked
+    ]
     for probe, found in zip(probes, score(KEPT, *probes), strict=True):
-        assert found.totals == pytest.approx([apart(KEPT.model, KEPT.policy, probe, c) for c in probe.contexts], abs=1e-4)
+        assert found.totals == pytest.approx(
+            [apart(KEPT.model, KEPT.policy, probe, c) for c in probe.contexts], abs=1e-4
+        )
 
 
 def test_half_precision_agrees_as_far_as_it_can() -> None:
@@ -135,17 +156,27 @@ def test_half_precision_agrees_as_far_as_it_can() -> None:
 def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
     source = open_clinic("xs")
     environment = Consultation(source.items, source.diagnoses)
-    policy = LocalPolicy(*build(source, environment.phrases, TinySettings(width=32, heads=2), seed=3))
+    policy = LocalPolicy(
+        *build(source, environment.phrases, TinySettings(width=32, heads=2), seed=3)
+    )
     policy.model.eval()
     case = next(case for case in source.train if len(case.truth.facts) > 2)
     facts = [f" {fact.text}" for fact in case.truth.facts]
-    probe = Probe(case.id, case.truth.diagnosis, environment.open(case), (tuple(facts), ()), "<diagnose>")
+    probe = Probe(
+        case.id, case.truth.diagnosis, environment.open(case), (tuple(facts), ()), "<diagnose>"
+    )
     found = score(LocalScorer(policy), probe)[0]
     assert found.tokens == 1
-    rendered = [*policy.render(environment.open(case)), *policy.encode("".join(facts)), *policy.encode("<diagnose>")]
+    rendered = [
+        *policy.render(environment.open(case)),
+        *policy.encode("".join(facts)),
+        *policy.encode("<diagnose>"),
+    ]
     (token,) = policy.encode(case.truth.diagnosis)
     with torch.no_grad():
-        expected = policy.model(input_ids=torch.tensor([rendered])).logits[0, -1].log_softmax(-1)[token]
+        expected = (
+            policy.model(input_ids=torch.tensor([rendered])).logits[0, -1].log_softmax(-1)[token]
+        )
     assert found.totals[0] == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -155,7 +186,12 @@ def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
 def test_equal_contents_are_computed_once_whoever_asks() -> None:
     judge = scorer()
     probe = Probe("x", "flu", OPENING, (("fever. ",), (), ("fever. ",)))
-    twin = Probe("y", "flu", (Message("system", "be brief"), Message("user", "what is it? ")), (("fever. ",),))
+    twin = Probe(
+        "y",
+        "flu",
+        (Message("system", "be brief"), Message("user", "what is it? ")),
+        (("fever. ",),),
+    )
     first, second = score(judge, probe, twin)
     assert first.totals[0] == first.totals[2] == second.totals[0]
     assert (judge.work.asked, judge.work.scored) == (4, 2)
@@ -231,7 +267,9 @@ def test_without_adapters_it_is_the_base_model_and_the_policy_is_left_alone() ->
     base = qwen(90)
     probe = Probe("x", "flu", OPENING, (("fever. ",),))
     expected = score(scorer(base), probe)[0]
-    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).train()
+    adapted = get_peft_model(
+        base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+    ).train()
     flags = [p.requires_grad for p in adapted.parameters()]
     policy = LocalPolicy(adapted, letters())
     with_, without = LocalScorer(policy), LocalScorer(policy, adapters=False)
@@ -252,7 +290,9 @@ def test_no_gradient_and_no_dropout() -> None:
 
 
 def test_models_that_cannot_be_packed_are_refused() -> None:
-    bloom = BloomForCausalLM(BloomConfig(vocab_size=90, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.5))
+    bloom = BloomForCausalLM(
+        BloomConfig(vocab_size=90, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.5)
+    )
     eager = qwen(90, "eager")
     sliding = qwen(90, use_sliding_window=True, sliding_window=8, max_window_layers=0)
     for model in (eager, bloom):
@@ -267,7 +307,10 @@ def test_models_that_cannot_be_packed_are_refused() -> None:
 
 def test_what_does_not_fit_the_context_fails_that_request_only() -> None:
     judge = scorer(qwen(90, context=64))
-    long, short = Probe("case 7", "flu", OPENING, ((), ("a" * 60,))), Probe("b", "flu", (Message("user", "x"),))
+    long, short = (
+        Probe("case 7", "flu", OPENING, ((), ("a" * 60,))),
+        Probe("b", "flu", (Message("user", "x"),)),
+    )
 
     async def both() -> Any:
         return await asyncio.gather(judge.score(long), judge.score(short), return_exceptions=True)
@@ -326,7 +369,10 @@ def test_a_caller_that_gives_up_does_not_take_others_along() -> None:
     probe = Probe("x", "flu", OPENING)
 
     async def one_leaves() -> Any:
-        leaving, staying = asyncio.create_task(judge.score(probe)), asyncio.create_task(judge.score(probe))
+        leaving, staying = (
+            asyncio.create_task(judge.score(probe)),
+            asyncio.create_task(judge.score(probe)),
+        )
         await asyncio.sleep(0)
         leaving.cancel()
         return await staying
@@ -336,16 +382,24 @@ def test_a_caller_that_gives_up_does_not_take_others_along() -> None:
 
 # ------------------------------------------------------------------------------------------------------------------- tries
 
-RUNS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5).map(tuple)
+RUNS = st.lists(
+    st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5
+).map(tuple)
 WANTED = st.lists(
-    st.builds(Wanted, RUNS, st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)), min_size=1, max_size=12
+    st.builds(Wanted, RUNS, st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)),
+    min_size=1,
+    max_size=12,
 )
 
 
 @given(WANTED, st.integers(1, 60), st.integers(1, 10), st.integers(1, 9))
-def test_every_answer_token_sees_exactly_its_own_past(wanted: Sequence[Wanted], budget: int, scored: int, width: int) -> None:
+def test_every_answer_token_sees_exactly_its_own_past(
+    wanted: Sequence[Wanted], budget: int, scored: int, width: int
+) -> None:
     laid = sequences(wanted, budget, scored)
-    assert sorted((w.path, w.answer) for part in laid for w in part.wanted) == sorted((w.path, w.answer) for w in wanted)
+    assert sorted((w.path, w.answer) for part in laid for w in part.wanted) == sorted(
+        (w.path, w.answer) for w in wanted
+    )
     for part in laid:
         seen = [_keys(cut)[row] for cut in slices(part.ends, width) for row in cut.seen]
         assert len(seen) == len(part)
@@ -368,7 +422,9 @@ def test_shared_beginnings_stand_once_and_sequences_are_cut_where_little_is_shar
     head, facts = (1,) * 100, [(2 + i,) * 10 for i in range(30)]
     nested = [Wanted((head, *facts[:n]), (99,)) for n in range(31)]
     turned = [Wanted((head, *facts[::-1][:n]), (99,)) for n in range(1, 31)]
-    assert [len(part) for part in sequences(nested, 400, 99)] == [400], "an answer of one token takes none"
+    assert [len(part) for part in sequences(nested, 400, 99)] == [400], (
+        "an answer of one token takes none"
+    )
     assert [len(part) for part in sequences([*nested, *turned], 700, 99)] == [700]
     assert [len(part) for part in sequences([*nested, *turned], 699, 99)] == [400, 400]
     assert [len(part) for part in sequences(nested, 399, 99)] == [390, 400]
@@ -383,4 +439,6 @@ def test_a_slice_needs_only_the_keys_that_it_sees() -> None:
     assert len(part) == 64 * 21
     cuts = slices(part.ends, 64)
     assert [len(_keys(cut)) for cut in cuts] == [64, 128, 192, *[128] * 18]
-    assert [isinstance(cut.keys, slice) for cut in cuts] == [True] * 3 + [False] * 18, "copied where that spares enough"
+    assert [isinstance(cut.keys, slice) for cut in cuts] == [True] * 3 + [False] * 18, (
+        "copied where that spares enough"
+    )

@@ -1,4 +1,6 @@
-"""Shapley values against brute force over orders, the clinic's oracle and their axioms; estimates against enumeration."""
+"""Shapley values against brute force over orders, the clinic's oracle and their axioms; estimates
+against enumeration.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
-from workup.case import Fact, evidence_of
+from workup.case import Case, Fact, Knowledge, evidence_of
 from workup.cases.clinic import open_clinic
 from workup.cases.clinic.shapley import shapley as oracle
 from workup.environments.consultation import Consultation
@@ -79,18 +81,26 @@ def sampled(worth: Game, n: int, seed: int = 0, **plan: Any) -> Shapley:
     return asyncio.run(estimate(worth, n, Plan(**plan), [seed]))
 
 
+def believed(knowledge: Knowledge | None, case: Case) -> Callable[[frozenset[int]], float]:
+    """log P(d* | given, S), for S of the places of the case's hidden facts."""
+    assert knowledge is not None
+    truth, facts = list(knowledge.diagnoses).index(case.truth.diagnosis), case.truth.facts
+
+    def worth(s: frozenset[int]) -> float:
+        known = evidence_of((*case.given, *(facts[f] for f in sorted(s))))
+        return math.log(knowledge.posterior(known)[truth])
+
+    return worth
+
+
 def posterior_game(index: int, most: int, subset: str = "s") -> tuple[Game, int]:
     """log P(d* | given, S) in the clinic, for a case with at least four hidden facts."""
     source = open_clinic(subset)
-    found = [case for case in (source.train[i] for i in range(200)) if 4 <= len(case.truth.facts) <= most]
+    found = [
+        case for case in (source.train[i] for i in range(200)) if 4 <= len(case.truth.facts) <= most
+    ]
     case = found[index]
-    knowledge, facts = source.knowledge, case.truth.facts
-    assert knowledge is not None
-    truth = list(knowledge.diagnoses).index(case.truth.diagnosis)
-
-    def worth(s: frozenset[int]) -> float:
-        return math.log(knowledge.posterior(evidence_of((*case.given, *(facts[f] for f in sorted(s)))))[truth])
-
+    worth, facts = believed(source.knowledge, case), case.truth.facts
     memory: dict[frozenset[int], float] = {}
     return game(lambda s: memory[s] if s in memory else memory.setdefault(s, worth(s))), len(facts)
 
@@ -128,19 +138,22 @@ def test_a_dummy_gets_its_own_worth_and_twins_the_same(values: list[float], own:
 @given(tables(3), tables(3), VALUES)
 def test_linearity(one: list[float], other: list[float], factor: float) -> None:
     both = [a + factor * b for a, b in zip(one, other, strict=True)]
-    expected = [a + factor * b for a, b in zip(solved(table(one), 3), solved(table(other), 3), strict=True)]
+    expected = [
+        a + factor * b for a, b in zip(solved(table(one), 3), solved(table(other), 3), strict=True)
+    ]
     assert solved(table(both), 3) == pytest.approx(expected, abs=1e-8)
 
 
 def test_the_clinic_s_oracle_agrees() -> None:
     source = open_clinic("xs")
-    cases = [case for case in (source.train[i] for i in range(60)) if 3 <= len(case.truth.facts) <= 6][:4]
+    cases = [
+        case for case in (source.train[i] for i in range(60)) if 3 <= len(case.truth.facts) <= 6
+    ][:4]
     knowledge = source.knowledge
     assert knowledge is not None
     for case in cases:
         facts = case.truth.facts
-        truth = list(knowledge.diagnoses).index(case.truth.diagnosis)
-        worth = game(lambda s: math.log(knowledge.posterior(evidence_of((*case.given, *(facts[f] for f in s))))[truth]))  # noqa: B023
+        worth = game(believed(knowledge, case))
         assert solved(worth, len(facts)) == pytest.approx(oracle(knowledge, case, facts), abs=1e-9)
 
 
@@ -151,8 +164,12 @@ def test_enumeration_has_a_limit() -> None:
 
 @given(tables(4))
 def test_leave_one_out_and_add_one_in(values: list[float]) -> None:
-    assert asyncio.run(leave_one_out(table(values), 4)) == pytest.approx([values[15] - values[15 ^ 1 << f] for f in range(4)])
-    assert asyncio.run(add_one_in(table(values), 4)) == pytest.approx([values[1 << f] - values[0] for f in range(4)])
+    assert asyncio.run(leave_one_out(table(values), 4)) == pytest.approx(
+        [values[15] - values[15 ^ 1 << f] for f in range(4)]
+    )
+    assert asyncio.run(add_one_in(table(values), 4)) == pytest.approx(
+        [values[1 << f] - values[0] for f in range(4)]
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- estimates
@@ -166,19 +183,26 @@ def test_small_games_are_solved_over_all_orders(values: list[float], antithetic:
 
 
 @given(tables(5), st.integers(1, 9), st.booleans(), st.integers(1, 5), st.integers(0, 99))
-def test_estimates_are_efficient(values: list[float], k: int, antithetic: bool, at_once: int, seed: int) -> None:
-    found = sampled(table(values), 5, seed, permutations=k, epsilon=0, antithetic=antithetic, at_once=at_once)
+def test_estimates_are_efficient(
+    values: list[float], k: int, antithetic: bool, at_once: int, seed: int
+) -> None:
+    found = sampled(
+        table(values), 5, seed, permutations=k, epsilon=0, antithetic=antithetic, at_once=at_once
+    )
     assert sum(found.values) == pytest.approx(values[-1] - values[0], abs=1e-9)
     assert found.permutations == k
 
 
-# A fact that says it all where it stands alone, one that then misleads, one that sets right, and one that does nothing.
+# A fact that says it all where it stands alone, one that then misleads, one that sets right, and
+# one that does nothing.
 MISLED = [[0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1][mask] + 0.0 for mask in range(16)]
 
 
 def repeated(plan: dict[str, Any], seeds: int = 400) -> tuple[np.ndarray, np.ndarray]:
     """Mean estimate over many seeds, and its standard error."""
-    found = np.array([sampled(table(MISLED), 4, seed, permutations=6, **plan).values for seed in range(seeds)])
+    found = np.array(
+        [sampled(table(MISLED), 4, seed, permutations=6, **plan).values for seed in range(seeds)]
+    )
     return found.mean(0), found.std(0, ddof=1) / math.sqrt(seeds)
 
 
@@ -191,7 +215,9 @@ def test_without_truncation_the_estimate_is_unbiased(antithetic: bool) -> None:
 def test_truncation_is_biased() -> None:
     true = np.array(solved(table(MISLED), 4))
     for rule in ("zero", "literal"):
-        mean, error = repeated({"truncation": rule, "epsilon": 0.01, "antithetic": False, "at_once": 6})
+        mean, error = repeated(
+            {"truncation": rule, "epsilon": 0.01, "antithetic": False, "at_once": 6}
+        )
         assert np.abs(mean - true).max() > 8 * error.max()
 
 
@@ -202,8 +228,12 @@ def test_truncation_to_zero_over_all_orders_by_hand() -> None:
     assert zero.values == pytest.approx([(1 - 1) / 2, (0 + 2) / 2])
 
 
-def algorithm_1(orders: Sequence[Order], v: Sequence[float], n: int, ε: float) -> tuple[list[float], int]:
-    """ProMed's Algorithm 1, line by line, on `orders` instead of random ones; at k = 1 it does not stop."""
+def algorithm_1(
+    orders: Sequence[Order], v: Sequence[float], n: int, ε: float
+) -> tuple[list[float], int]:
+    """ProMed's Algorithm 1, line by line, on `orders` instead of random ones; at k = 1 it does not
+    stop.
+    """
     φ = [0.0] * n
     for k, π in enumerate(orders, 1):
         before, v_prev, S = list(φ), v[0], 0
@@ -218,11 +248,20 @@ def algorithm_1(orders: Sequence[Order], v: Sequence[float], n: int, ε: float) 
     return φ, len(orders)
 
 
-@given(st.integers(1, 4).flatmap(tables), st.integers(1, 8), st.sampled_from([0.0, 0.01, 0.5, 2.0]), st.integers(0, 99))
-def test_the_literal_rule_is_algorithm_1_as_printed(values: list[float], K: int, ε: float, seed: int) -> None:
+@given(
+    st.integers(1, 4).flatmap(tables),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.01, 0.5, 2.0]),
+    st.integers(0, 99),
+)
+def test_the_literal_rule_is_algorithm_1_as_printed(
+    values: list[float], K: int, ε: float, seed: int
+) -> None:
     n, asked = len(values).bit_length() - 1, list[Order]()
     worth = game(lambda s: values[sum(1 << f for f in s)], asked)
-    found = sampled(worth, n, seed, permutations=K, epsilon=ε, antithetic=False, truncation="literal")
+    found = sampled(
+        worth, n, seed, permutations=K, epsilon=ε, antithetic=False, truncation="literal"
+    )
     drawn = [coalition for coalition in asked if len(coalition) == n]
     φ, k = algorithm_1(drawn, values, n, ε)
     assert found.values == pytest.approx(φ, abs=1e-9)
@@ -232,22 +271,31 @@ def test_the_literal_rule_is_algorithm_1_as_printed(values: list[float], K: int,
 def test_the_literal_rule_on_exclusive_or() -> None:
     """v = 0, 1, 1, 0: v(∅) = v(F) cuts nothing off, since the first set that is tested is S_1."""
     xor = [0.0, 1.0, 1.0, 0.0]
-    seen = {sampled(table(xor), 2, seed, permutations=3, antithetic=False, truncation="literal").values for seed in range(40)}
-    # Each of three orders gives its first fact 1 and the other one −1; the running means are thirds of the sums.
+    seen = {
+        sampled(table(xor), 2, seed, permutations=3, antithetic=False, truncation="literal").values
+        for seed in range(40)
+    }
+    # Each of three orders gives its first fact 1 and the other one −1; the running means are thirds
+    # of the sums.
     wanted = {(x, -x) for x in (-1.0, -1 / 3, 1 / 3, 1.0)}
     assert len(seen) == len(wanted)
     for one, other in zip(sorted(seen), sorted(wanted), strict=True):
         assert one == pytest.approx(other)
     assert sampled(table(xor), 2, permutations=3).values == (0.0, 0.0) == solved(table(xor), 2)
     detour = [0.0, 1.0, 0.0, 0.0]  # S_1 = {1} is worth v(F): behind it nothing is looked at
-    assert sampled(table(detour), 2, permutations=2, truncation="zero", epsilon=0.1).values == pytest.approx([0.5, -0.5])
+    assert sampled(
+        table(detour), 2, permutations=2, truncation="zero", epsilon=0.1
+    ).values == pytest.approx([0.5, -0.5])
 
 
 def test_antithetic_orders_pay_on_evidence() -> None:
     spread: dict[bool, float] = {}
     worth, n = posterior_game(0, 8)
     for antithetic in (True, False):
-        found = [sampled(worth, n, seed, permutations=4, epsilon=0, antithetic=antithetic).values for seed in range(150)]
+        found = [
+            sampled(worth, n, seed, permutations=4, epsilon=0, antithetic=antithetic).values
+            for seed in range(150)
+        ]
         spread[antithetic] = float(np.var(found, axis=0).sum())
     assert spread[False] > 2 * spread[True]
 
@@ -255,7 +303,10 @@ def test_antithetic_orders_pay_on_evidence() -> None:
 def test_standard_errors_are_as_large_as_the_scatter() -> None:
     worth, n = posterior_game(1, 8)
     for antithetic in (True, False):
-        found = [sampled(worth, n, seed, permutations=20, epsilon=0, antithetic=antithetic) for seed in range(80)]
+        found = [
+            sampled(worth, n, seed, permutations=20, epsilon=0, antithetic=antithetic)
+            for seed in range(80)
+        ]
         scatter = np.std([one.values for one in found], axis=0, ddof=1)
         told = np.sqrt(np.mean([np.square(one.errors) for one in found], axis=0))
         assert np.linalg.norm(told) == pytest.approx(np.linalg.norm(scatter), rel=0.25)
@@ -338,7 +389,9 @@ def test_a_model_s_values_are_those_of_separate_prompts(order: Any) -> None:
             shown = coalition if order == "permutation" else sorted(coalition)
             text = "".join(pieces(FACTS)[place] for place in shown)
             probe = Probe("x", "flu", PROBE.opening, ((text,),), PROBE.lead)
-            found += (await separate.score(probe)).totals  # one prompt, one piece: nothing is shared
+            found += (
+                await separate.score(probe)
+            ).totals  # one prompt, one piece: nothing is shared
         return found
 
     plan = Plan(permutations=6, epsilon=0)
@@ -361,10 +414,17 @@ def test_many_cases_share_forward_passes() -> None:
 
     async def all_of() -> None:
         games = [
-            answer_game(judge, Probe(str(i), "flu", (Message("user", f"case {i}"),)), pieces(FACTS), "permutation")
+            answer_game(
+                judge,
+                Probe(str(i), "flu", (Message("user", f"case {i}"),)),
+                pieces(FACTS),
+                "permutation",
+            )
             for i in range(8)
         ]
-        await asyncio.gather(*(estimate(one, 6, Plan(permutations=4, epsilon=0), [i]) for i, one in enumerate(games)))
+        await asyncio.gather(
+            *(estimate(one, 6, Plan(permutations=4, epsilon=0), [i]) for i, one in enumerate(games))
+        )
 
     asyncio.run(all_of())
     assert judge.work.asked == 8 * (4 * 6 + 1)
@@ -385,7 +445,10 @@ def test_a_broken_model_names_the_case() -> None:
 
 
 def test_facts_that_name_the_answer_are_found() -> None:
-    facts = [Fact(text, text, text) for text in ("Tested for flu, twice.", "Fluent in French.", "流感病史。")]
+    facts = [
+        Fact(text, text, text)
+        for text in ("Tested for flu, twice.", "Fluent in French.", "流感病史。")
+    ]
     assert giveaways(facts, "Flu") == [facts[0]]
     assert giveaways(facts, "流感") == [facts[2]]
     assert giveaways(facts, "") == giveaways(facts, "?") == []
@@ -394,7 +457,10 @@ def test_facts_that_name_the_answer_are_found() -> None:
 # -------------------------------------------------------------------------------------------------- from facts to questions
 
 
-@given(st.lists(st.sets(st.sampled_from("abcdef")), min_size=1, max_size=6), st.lists(st.floats(0, 1), min_size=4, max_size=4))
+@given(
+    st.lists(st.sets(st.sampled_from("abcdef")), min_size=1, max_size=6),
+    st.lists(st.floats(0, 1), min_size=4, max_size=4),
+)
 def test_gains_telescope_over_any_history(understood: list[set[str]], phi: list[float]) -> None:
     weights = dict(zip("abcd", phi, strict=True))
     found = gains(understood, weights)
@@ -404,7 +470,9 @@ def test_gains_telescope_over_any_history(understood: list[set[str]], phi: list[
 
 def test_lost_facts_count_negative_and_repeats_nothing() -> None:
     weights = {"a": 0.7, "b": 0.3}
-    assert gains([{"x"}, {"a"}, {"a"}, {"b", "x"}, set(), {"a", "b"}], weights) == pytest.approx((0.7, 0, -0.4, -0.3, 1.0))
+    assert gains([{"x"}, {"a"}, {"a"}, {"b", "x"}, set(), {"a", "b"}], weights) == pytest.approx(
+        (0.7, 0, -0.4, -0.3, 1.0)
+    )
     assert gains([{"a"}, {"a"}], weights) == (0.0,), "known from the start"
     plain = dict(zip("ab", uniform(2), strict=True))
     assert gains([set(), {"a"}, {"a", "b"}], plain) == (0.5, 0.5)
@@ -414,7 +482,12 @@ def test_lost_facts_count_negative_and_repeats_nothing() -> None:
 
 def test_in_the_clinic_understanding_is_what_was_revealed() -> None:
     environment = Consultation(SOURCE.items, SOURCE.diagnoses)
-    told = Script("<examine>crackles</examine>", "<examine>crackles</examine>", "<ask>sputum</ask>", "<diagnose>Flu</diagnose>")
+    told = Script(
+        "<examine>crackles</examine>",
+        "<examine>crackles</examine>",
+        "<ask>sputum</ask>",
+        "<diagnose>Flu</diagnose>",
+    )
     episode = play(told, environment, CASES[1])
     ids = [fact.id for fact in CASES[1].truth.facts]
     understood = revealed(episode)
@@ -449,13 +522,19 @@ def test_rankings_are_expectations_over_ties(scores: list[int], data: Any, k: in
     relevant = data.draw(st.sets(st.integers(0, len(scores) - 1)))
     rng = np.random.default_rng(0)
     found = []
-    for shuffled in permutations(range(len(scores))) if len(scores) < 5 else (rng.permutation(len(scores)) for _ in range(800)):
+    for shuffled in (
+        permutations(range(len(scores)))
+        if len(scores) < 5
+        else (rng.permutation(len(scores)) for _ in range(800))
+    ):
         top = sorted(shuffled, key=lambda place: -scores[place])[:k]
         found.append(len(relevant & set(map(int, top))))
     tolerance = 1e-9 if len(scores) < 5 else 0.2
     assert precision(scores, relevant, k) == pytest.approx(np.mean(found) / k, abs=tolerance)
     if relevant:
-        assert hits(scores, relevant, k) == pytest.approx(np.mean(found) / min(k, len(relevant)), abs=tolerance)
+        assert hits(scores, relevant, k) == pytest.approx(
+            np.mean(found) / min(k, len(relevant)), abs=tolerance
+        )
     else:
         assert hits(scores, relevant, k) is None
 

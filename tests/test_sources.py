@@ -31,7 +31,7 @@ def numbered(count: int) -> list[Case]:
     return [Case(str(i), f"Patient {i}.", Truth("Flu" if i % 3 else "Croup")) for i in range(count)]
 
 
-# the opener --------------------------------------------------------------------------------------------------------------
+# the opener ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,16 @@ def test_a_spec_that_opens_nothing(spec: str, problem: str) -> None:
 
 
 def test_a_look_at_questions_speaks_of_answers() -> None:
-    asked = [Case(str(i), "A man.", Truth(f"drug {i}"), question="Which drug?", options=(f"drug {i}", "none")) for i in range(3)]
+    asked = [
+        Case(
+            str(i),
+            "A man.",
+            Truth(f"drug {i}"),
+            question="Which drug?",
+            options=(f"drug {i}", "none"),
+        )
+        for i in range(3)
+    ]
     text = "\n".join(line.plain for line in lines(FixedSource("set", (), tuple(asked)), 0))
     assert "options in each case" in text
     assert "Answers of 3 sampled cases: all different" in text
@@ -73,7 +82,9 @@ def test_a_path_alone_gets_its_scheme(tmp_path: Path) -> None:
 
 def test_a_mistyped_path_gets_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "cases.jsonl").write_text("{}")
-    with pytest.raises(UserError, match=r"no file or folder .*case\.jsonl'\. Did you mean '.*cases\.jsonl'"):
+    with pytest.raises(
+        UserError, match=r"no file or folder .*case\.jsonl'\. Did you mean '.*cases\.jsonl'"
+    ):
         open_source(f"jsonl:{tmp_path / 'case.jsonl'}")
 
 
@@ -83,7 +94,7 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert existing("~/f") == tmp_path / "f"
 
 
-# what every source keeps --------------------------------------------------------------------------------------------------
+# what every source keeps --------------------------------------------------------------------------
 
 
 def _ddxplus(folder: Path) -> str:
@@ -108,7 +119,9 @@ LAYOUTS: dict[str, Callable[[Path], str]] = {
     "mediq": _mediq,
     "jsonl": _jsonl,
 }
-for module in sorted(Path(__file__).parent.glob("*_layouts.py")):  # one file per family of sources, found by its name
+for module in sorted(
+    Path(__file__).parent.glob("*_layouts.py")
+):  # one file per family of sources, found by its name
     LAYOUTS |= import_module(module.stem).LAYOUTS
 
 
@@ -193,7 +206,7 @@ def test_a_source_of_files_refuses_what_is_not_there(spec: str, tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
-# lazy reading ------------------------------------------------------------------------------------------------------------
+# lazy reading -------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 20), st.slices(20), st.integers(-25, 25))
@@ -230,7 +243,9 @@ def test_one_in_five_is_held_out(split: int) -> None:
 
 
 def test_held_out_is_the_same_everywhere() -> None:
-    """A frozen answer: a change of the hash would move cases between the splits of published results."""
+    """A frozen answer: a change of the hash would move cases between the splits of published
+    results.
+    """
     assert [i for i in range(12) if held_out(0, str(i))] == [5, 7]
 
 
@@ -242,7 +257,7 @@ def test_a_file_that_vanished_is_no_empty_case(tmp_path: Path) -> None:
         source.test[0]
 
 
-# families ----------------------------------------------------------------------------------------------------------------
+# families -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -264,7 +279,7 @@ def test_icd_chapters(code: str, family: str) -> None:
     assert chapter(code) == family
 
 
-# the look ----------------------------------------------------------------------------------------------------------------
+# the look -----------------------------------------------------------------------------------------
 
 
 def shown(source: Source, n: int = 2) -> str:
@@ -274,9 +289,20 @@ def shown(source: Source, n: int = 2) -> str:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf", "Mn"]), min_size=1, max_size=30))
+@given(
+    st.text(
+        st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf", "Mn"]),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_hostile_text_is_shown_as_it_is(text: str) -> None:
-    case = Case("x", text, Truth("[bold]Flu[/nothing]", facts=(Fact("f", "", text, weight=3),)), options=(text,))
+    case = Case(
+        "x",
+        text,
+        Truth("[bold]Flu[/nothing]", facts=(Fact("f", "", text, weight=3),)),
+        options=(text,),
+    )
     source = FixedSource("[red]", [case], [case], notes=[text])
     plain = "\n".join(line.plain for line in lines(source, 1))
     assert plain.count(text) >= 4
@@ -312,8 +338,13 @@ def test_the_look_at_a_source_that_only_tests() -> None:
 
 def test_the_look_uses_labels_where_there_are_some(tmp_path: Path) -> None:
     write_release(tmp_path)
-    finer = [["E_1", *(f"E_{k}" for k in (2, 7, 8, 9) if number >> k & 1)] for number in range(1024)]
-    write_csv(tmp_path / "p.csv", [patient("Croup" if i % 4 else "Flu", e) for i in range(4) for e in finer])
+    finer = [
+        ["E_1", *(f"E_{k}" for k in (2, 7, 8, 9) if number >> k & 1)] for number in range(1024)
+    ]
+    write_csv(
+        tmp_path / "p.csv",
+        [patient("Croup" if i % 4 else "Flu", e) for i in range(4) for e in finer],
+    )
     text = "\n".join(line.plain for line in lines(open_source(f"ddxplus:{tmp_path}"), 1))
     assert "of training cases, 2 different" in text
     assert "75.0%" in text

@@ -22,7 +22,9 @@ values = st.lists(st.none() | st.floats(-100, 100), min_size=1, max_size=30)
 def test_unclustered_interval_is_scipys() -> None:
     data = np.random.default_rng(1).exponential(size=80)
     ours = interval(data.tolist(), range(80), seed=1, resamples=20_000)
-    theirs = bootstrap((data,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(2))
+    theirs = bootstrap(
+        (data,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(2)
+    )
     assert ours.mean == pytest.approx(data.mean())
     assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=0.01)
     assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.01)
@@ -33,8 +35,14 @@ def test_draws_are_those_of_full_enumeration() -> None:
     """Three cases of unequal size: all 27 resamples give the exact quantiles."""
     clusters = ["a", "a", "b", "c", "c", "c"]
     data = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
-    by_case = {name: [value for value, cluster in zip(data, clusters, strict=True) if cluster == name] for name in "abc"}
-    means = [np.mean([value for name in draw for value in by_case[name]]) for draw in product("abc", repeat=3)]
+    by_case = {
+        name: [value for value, cluster in zip(data, clusters, strict=True) if cluster == name]
+        for name in "abc"
+    }
+    means = [
+        np.mean([value for name in draw for value in by_case[name]])
+        for draw in product("abc", repeat=3)
+    ]
     low, high = np.quantile(means, [0.025, 0.975], method="inverted_cdf")
     ours = interval(data, clusters, resamples=20_000)
     assert ours.mean == pytest.approx(0.5)
@@ -42,7 +50,9 @@ def test_draws_are_those_of_full_enumeration() -> None:
 
 
 def test_repeating_a_case_adds_no_certainty() -> None:
-    """Eight identical episodes of each case: the same interval as one, where an unclustered one would shrink by √8."""
+    """Eight identical episodes of each case: the same interval as one, where an unclustered one
+    would shrink by √8.
+    """
     data = np.random.default_rng(3).integers(0, 2, 60).astype(float)
     once = interval(data.tolist(), range(60), seed=5)
     often = interval(np.repeat(data, 8).tolist(), np.repeat(np.arange(60), 8).tolist(), seed=5)
@@ -52,7 +62,9 @@ def test_repeating_a_case_adds_no_certainty() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 def test_intervals_cover_the_truth(spread: float) -> None:
-    """400 samples of 60 cases × 4 episodes whose cases differ by `spread`: about 95 % of intervals hold the true mean."""
+    """400 samples of 60 cases × 4 episodes whose cases differ by `spread`: about 95 % of intervals
+    hold the true mean.
+    """
     rng, hits = np.random.default_rng(7), 0
     clusters = np.repeat(np.arange(60), 4).tolist()
     for seed in range(400):
@@ -66,11 +78,17 @@ def test_intervals_cover_the_truth(spread: float) -> None:
 @settings(deadline=None, max_examples=50)
 def test_missing_values_are_left_out_and_counted(data: list[float | None], seed: int) -> None:
     clusters = [number // 2 for number in range(len(data))]
-    kept = [(value, cluster) for value, cluster in zip(data, clusters, strict=True) if value is not None]
+    kept = [
+        (value, cluster) for value, cluster in zip(data, clusters, strict=True) if value is not None
+    ]
     full = interval(data, clusters, seed=seed, resamples=50)
     assert (full.n, full.missing) == (len(kept), len(data) - len(kept))
-    without = interval([value for value, _ in kept], [cluster for _, cluster in kept], seed=seed, resamples=50)
-    np.testing.assert_equal((full.mean, full.low, full.high), (without.mean, without.low, without.high))
+    without = interval(
+        [value for value, _ in kept], [cluster for _, cluster in kept], seed=seed, resamples=50
+    )
+    np.testing.assert_equal(
+        (full.mean, full.low, full.high), (without.mean, without.low, without.high)
+    )
     if math.isnan(full.low):  # one case, or equal values: they do not tell how they spread
         assert math.isnan(full.high)
         assert math.isnan(full.sd)
@@ -84,7 +102,13 @@ def test_nothing_and_one_case_claim_nothing() -> None:
     nothing = interval([None, None], ["a", "b"])
     assert math.isnan(nothing.mean)
     assert nothing.as_json() == {"mean": None, "low": None, "high": None, "n": 0, "missing": 2}
-    assert interval([1.0, 0.0], ["a", "a"]).as_json() == {"mean": 0.5, "low": None, "high": None, "n": 2, "missing": 0}
+    assert interval([1.0, 0.0], ["a", "a"]).as_json() == {
+        "mean": 0.5,
+        "low": None,
+        "high": None,
+        "n": 2,
+        "missing": 0,
+    }
     assert macro([], [], []).n == 0
 
 
@@ -94,7 +118,9 @@ def test_nothing_and_one_case_claim_nothing() -> None:
 def test_macro_is_sklearns_balanced_accuracy(rows: list[tuple[bool, int]]) -> None:
     truth = [label for _, label in rows]
     answer = [label if right else label + 10 for right, label in rows]
-    ours = macro([float(right) for right, _ in rows], range(len(rows)), truth, bounds=SHARE, resamples=20)
+    ours = macro(
+        [float(right) for right, _ in rows], range(len(rows)), truth, bounds=SHARE, resamples=20
+    )
     assert ours.mean == pytest.approx(balanced_accuracy_score(truth, answer))
     assert 0 <= ours.low <= ours.high <= 1
 
@@ -107,14 +133,20 @@ def test_macro_interval_by_brute_force() -> None:
     answers = np.where(right == 1, truth, truth + 10)
     members = [np.flatnonzero(truth == k) for k in range(3)]
     rows = [np.concatenate([rng.choice(own, len(own)) for own in members]) for _ in range(4000)]
-    draws = [recall_score(truth[row], answers[row], labels=[0, 1, 2], average="macro") for row in rows]
-    assert (ours.low, ours.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.012)
+    draws = [
+        recall_score(truth[row], answers[row], labels=[0, 1, 2], average="macro") for row in rows
+    ]
+    assert (ours.low, ours.high) == pytest.approx(
+        tuple(np.quantile(draws, [0.025, 0.975])), abs=0.012
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=60))
 def test_the_interval_of_a_macro_mean_holds_the_mean(rows: list[tuple[bool, int]]) -> None:
     """Also where most classes have a single case."""
-    found = macro([float(right) for right, _ in rows], range(len(rows)), [k for _, k in rows], resamples=200)
+    found = macro(
+        [float(right) for right, _ in rows], range(len(rows)), [k for _, k in rows], resamples=200
+    )
     assert math.isnan(found.low) or found.low - 1e-9 <= found.mean <= found.high + 1e-9
 
 
@@ -126,19 +158,27 @@ def test_a_case_of_two_classes_is_refused() -> None:
 def test_paired_differences_use_the_common_cases() -> None:
     estimate = paired([1, 1, 0, 1], ["a", "a", "b", "c"], [0, 1, 1, None], ["a", "b", "d", "e"])
     assert estimate.mean == pytest.approx((1 - 0 + 0 - 1) / 2)
-    assert (estimate.n, estimate.missing) == (2, 2)  # e is undefined for one and absent for the other: no case at all
+    assert (estimate.n, estimate.missing) == (
+        2,
+        2,
+    )  # e is undefined for one and absent for the other: no case at all
 
 
 def test_pairing_is_sharper_than_two_intervals() -> None:
     rng = np.random.default_rng(2)
     hard = rng.normal(size=200)
-    first, second = hard + 0.2 + rng.normal(scale=0.1, size=200), hard + rng.normal(scale=0.1, size=200)
+    first, second = (
+        hard + 0.2 + rng.normal(scale=0.1, size=200),
+        hard + rng.normal(scale=0.1, size=200),
+    )
     estimate = paired(first.tolist(), range(200), second.tolist(), range(200))
     assert estimate.low > 0.15
     assert estimate.half < 0.2 * interval(first.tolist(), range(200)).half
 
 
-def test_same_seed_same_interval_and_memory_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_seed_same_interval_and_memory_chunks_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = np.random.default_rng(0).normal(size=50).tolist()
     first = interval(data, range(50), seed=9, resamples=100)
     assert first == interval(data, range(50), seed=9, resamples=100)
@@ -176,7 +216,9 @@ def test_ten_wrong_of_ten_are_no_certainty() -> None:
     assert (found.mean, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(0.2775, abs=1e-4)  # z² / (n + z²)
     assert math.isnan(found.sd)
-    assert macro([0.0] * 10, range(10), [0] * 5 + [1] * 5, bounds=SHARE).high == pytest.approx(found.high)
+    assert macro([0.0] * 10, range(10), [0] * 5 + [1] * 5, bounds=SHARE).high == pytest.approx(
+        found.high
+    )
 
 
 def test_where_ten_cases_differ_the_bootstrap_stays() -> None:
@@ -188,7 +230,9 @@ def test_where_ten_cases_differ_the_bootstrap_stays() -> None:
 
 def test_a_case_counts_once_however_many_episodes_it_has() -> None:
     once = interval([0.0] * 9 + [1.0], range(10), bounds=SHARE)
-    often = interval(np.repeat([0.0] * 9 + [1.0], 8).tolist(), np.repeat(np.arange(10), 8).tolist(), bounds=SHARE)
+    often = interval(
+        np.repeat([0.0] * 9 + [1.0], 8).tolist(), np.repeat(np.arange(10), 8).tolist(), bounds=SHARE
+    )
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
@@ -212,19 +256,32 @@ def covered(low: np.ndarray, high: np.ndarray, truth: float, chances: np.ndarray
     return float(chances[(low <= truth + 1e-12) & (truth - 1e-12 <= high)].sum())
 
 
-@pytest.mark.parametrize(("n", "least"), [(1, 0.79), (2, 0.82), (5, 0.83), (10, 0.85), (20, 0.90), (40, 0.90)])
+@pytest.mark.parametrize(
+    ("n", "least"), [(1, 0.79), (2, 0.82), (5, 0.83), (10, 0.85), (20, 0.90), (40, 0.90)]
+)
 def test_intervals_of_shares_cover_the_truth_in_small_samples(n: int, least: float) -> None:
-    """Every outcome of n verdicts, weighted by its chance under 199 true shares from 0.005 to 0.995."""
+    """Every outcome of n verdicts, weighted by its chance under 199 true shares from 0.005 to
+    0.995.
+    """
     found = [interval([1.0] * k + [0.0] * (n - k), range(n), bounds=SHARE) for k in range(n + 1)]
     low, high = np.array([(each.low, each.high) for each in found]).T
-    cover = [covered(low, high, p, binom.pmf(np.arange(n + 1), n, p)) for p in np.linspace(0.005, 0.995, 199)]
+    cover = [
+        covered(low, high, p, binom.pmf(np.arange(n + 1), n, p))
+        for p in np.linspace(0.005, 0.995, 199)
+    ]
     assert 0.945 <= np.mean(cover) <= 0.97
     assert min(cover) >= least
 
 
-@pytest.mark.parametrize(("n", "least", "wrongly_clear"), [(5, 0.86, 0.14), (10, 0.90, 0.08), (20, 0.92, 0.06)])
-def test_intervals_of_differences_cover_the_truth_in_small_samples(n: int, least: float, wrongly_clear: float) -> None:
-    """Every table of two verdicts on n cases, weighted by its chance under shares of discordant pairs up to 0.6."""
+@pytest.mark.parametrize(
+    ("n", "least", "wrongly_clear"), [(5, 0.86, 0.14), (10, 0.90, 0.08), (20, 0.92, 0.06)]
+)
+def test_intervals_of_differences_cover_the_truth_in_small_samples(
+    n: int, least: float, wrongly_clear: float
+) -> None:
+    """Every table of two verdicts on n cases, weighted by its chance under shares of discordant
+    pairs up to 0.6.
+    """
     tables = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
     limits = []
     for a, b in tables:
@@ -238,7 +295,9 @@ def test_intervals_of_differences_cover_the_truth_in_small_samples(n: int, least
         for v in np.linspace(0.01, 0.6, 8):
             if u + v < 0.99:
                 ways = gammaln(n + 1) - gammaln(a + 1) - gammaln(b + 1) - gammaln(n - a - b + 1)
-                chances = np.exp(ways + a * np.log(u) + b * np.log(v) + (n - a - b) * np.log(1 - u - v))
+                chances = np.exp(
+                    ways + a * np.log(u) + b * np.log(v) + (n - a - b) * np.log(1 - u - v)
+                )
                 cover.append(covered(low, high, u - v, chances))
                 clear += [1 - cover[-1]] if u == v else []
     assert np.mean(cover) >= 0.935
@@ -247,10 +306,15 @@ def test_intervals_of_differences_cover_the_truth_in_small_samples(n: int, least
 
 
 def test_no_discordant_case_is_no_certainty() -> None:
-    """Two doctors who agree on all of ten cases: z² / (n + z²) either way, as by Tango's (1998) score interval."""
+    """Two doctors who agree on all of ten cases: z² / (n + z²) either way, as by Tango's (1998)
+    score interval.
+    """
     verdicts = [1.0, 0.0] * 5
     found = paired(verdicts, range(10), verdicts, range(10), bounds=SHARE)
-    assert (found.low, found.high) == (pytest.approx(-0.2775, abs=1e-4), pytest.approx(0.2775, abs=1e-4))
+    assert (found.low, found.high) == (
+        pytest.approx(-0.2775, abs=1e-4),
+        pytest.approx(0.2775, abs=1e-4),
+    )
     four = paired([1.0] * 4 + [0.0] * 396, range(400), [0.0] * 400, range(400), bounds=SHARE)
     assert four.low < 0 < four.mean  # McNemar's exact p is 0.125
     eight = paired([1.0] * 8 + [0.0] * 392, range(400), [0.0] * 400, range(400), bounds=SHARE)
@@ -263,7 +327,9 @@ def test_a_difference_turned_round_is_its_negative(gaps: list[float]) -> None:
     ours, theirs = ([float(sign * gap > 0) for gap in gaps] for sign in (1, -1))
     one = paired(ours, range(len(gaps)), theirs, range(len(gaps)), bounds=SHARE)
     other = paired(theirs, range(len(gaps)), ours, range(len(gaps)), bounds=SHARE)
-    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low), abs=0.12)
+    assert (one.mean, one.low, one.high) == pytest.approx(
+        (-other.mean, -other.high, -other.low), abs=0.12
+    )
     assert -1 <= one.low <= one.mean <= one.high <= 1
 
 

@@ -1,4 +1,6 @@
-"""Prompt-based strategies, against a real endpoint on loopback and with the tiny policy, in both environments."""
+"""Prompt-based strategies, against a real endpoint on loopback and with the tiny policy, in both
+environments.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,23 @@ from workup.settings import PolicySettings
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, 5)
 ASKING = Questioning(WORLD, max_turns=5)
-TINY = LocalPolicy(*build(SOURCE, (*WORLD.phrases, *ASKING.phrases), TinySettings(width=16, layers=1, heads=1), 0))
-CHINESE = replace(
-    CASES[0], id="zh", presentation="患者发热三天。", question="最可能的诊断是什么？", options=("流感", "肺炎", "胰腺炎")
+TINY = LocalPolicy(
+    *build(SOURCE, (*WORLD.phrases, *ASKING.phrases), TinySettings(width=16, layers=1, heads=1), 0)
 )
-LISTED = replace(CASES[1], id="listed", question="What is it?", options=("Flu", "Pneumonia", "Pancreatitis"))
+CHINESE = replace(
+    CASES[0],
+    id="zh",
+    presentation="患者发热三天。",
+    question="最可能的诊断是什么？",
+    options=("流感", "肺炎", "胰腺炎"),
+)
+LISTED = replace(
+    CASES[1], id="listed", question="What is it?", options=("Flu", "Pneumonia", "Pancreatitis")
+)
 ALL = strategies.names()
-SMALL: dict[str, dict[str, int]] = {name: {"width": 3, "iterations": 1} for name in ("mcts-bt", "mcts-mv")}
+SMALL: dict[str, dict[str, int]] = {
+    name: {"width": 3, "iterations": 1} for name in ("mcts-bt", "mcts-mv")
+}
 
 Body = dict[str, Any]
 Answer = Callable[[Body], "str | Response"]
@@ -74,35 +86,59 @@ def play(
 ) -> tuple[Episode, Server]:
     """One episode of the strategy `name` over an endpoint that answers `answer`."""
     with serving(answer) as server:
-        episode = asyncio.run(_play(name, server, Job(case, 5), environment, more.pop("temperature", 1.0), more))
+        episode = asyncio.run(
+            _play(name, server, Job(case, 5), environment, more.pop("temperature", 1.0), more)
+        )
     return episode, server
 
 
-async def _play(name: str, server: Server, job: Job, environment: Environment, temperature: float, plan: Body) -> Episode:
+async def _play(
+    name: str, server: Server, job: Job, environment: Environment, temperature: float, plan: Body
+) -> Episode:
     model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=12, seed=True))
     strategy = strategies.load(name)
     opened = strategy.open(Seat(ModelDoctor(model), model), environment, strategy.Settings(**plan))
     how = Play(temperature, 200)
-    return await (opened.play(job, how) if isinstance(opened, Searcher) else rollout(job, environment, opened, how))
+    return await (
+        opened.play(job, how)
+        if isinstance(opened, Searcher)
+        else rollout(job, environment, opened, how)
+    )
 
 
 def doctor(body: Body) -> str:
-    """Plays by the rules in either environment, does as it is told, and answers every question of a strategy."""
+    """Plays by the rules in either environment, does as it is told, and answers every question of a
+    strategy.
+    """
     said = system(body)
     draw = random.Random(json.dumps(body["messages"], sort_keys=True) + str(body.get("seed", "")))
     if said.startswith((mediq.TASK, trees.TASK)):
         return rated(draw.randint(1, 5))
     if said.startswith(uot.WEIGH[:40]):
         names = ("Flu", "Pneumonia", "Pancreatitis")
-        return json.dumps({"candidates": [{"name": name, "weight": draw.randint(1, 9)} for name in names]})
+        return json.dumps(
+            {"candidates": [{"name": name, "weight": draw.randint(1, 9)} for name in names]}
+        )
     if said.startswith(uot.PROPOSE[:40]):
         questions = [f"Is there sign number {draw.randrange(10**6)}?" for _ in range(2)]
-        return json.dumps({"questions": [{"question": q, "yes": [draw.randint(0, 100) for _ in range(3)]} for q in questions]})
+        return json.dumps(
+            {
+                "questions": [
+                    {"question": q, "yes": [draw.randint(0, 100) for _ in range(3)]}
+                    for q in questions
+                ]
+            }
+        )
     told = body["messages"][-1]["content"]
     concluding = ANSWER.english in told or turns_of(body) >= 2 or draw.random() < 0.2
-    name, item = draw.choice(("Flu", "Pneumonia", "Pancreatitis")), draw.choice(("fever", "cough", "hobby"))
+    name, item = (
+        draw.choice(("Flu", "Pneumonia", "Pancreatitis")),
+        draw.choice(("fever", "cough", "hobby")),
+    )
     if "`question: `" in said:
-        return f"answer: it fits. [answer: {name}]" if concluding else f"question: Do you have {item}?"
+        return (
+            f"answer: it fits. [answer: {name}]" if concluding else f"question: Do you have {item}?"
+        )
     return f"<diagnose>{name}</diagnose>" if concluding else f"<ask>{item}</ask>"
 
 
@@ -122,7 +158,9 @@ def test_every_strategy_is_whole_and_found_without_a_registry() -> None:
 
 @pytest.mark.parametrize("environment", [WORLD, ASKING], ids=["consultation", "questioning"])
 @pytest.mark.parametrize("name", ALL)
-def test_every_strategy_plays_in_every_environment_and_again_the_same(name: str, environment: Environment) -> None:
+def test_every_strategy_plays_in_every_environment_and_again_the_same(
+    name: str, environment: Environment
+) -> None:
     plan = SMALL.get(name, {})
     first, _ = play(name, doctor, environment=environment, **plan)
     assert first.ending is Ending.DIAGNOSED, first.reason
@@ -138,7 +176,9 @@ def test_faults_change_nothing(name: str) -> None:
     def shaky(body: Body) -> str | Response:
         with lock:
             if draw.random() < 0.2:
-                return Response("oops", status=(500, 503)[next(count) % 2], headers={"Retry-After": "0"})
+                return Response(
+                    "oops", status=(500, 503)[next(count) % 2], headers={"Retry-After": "0"}
+                )
         return doctor(body)
 
     plan = SMALL.get(name, {})
@@ -154,7 +194,10 @@ def test_vanilla_adds_nothing() -> None:
     assert [body["messages"][:2] for body in server.asked] == [shown] * len(episode.turns)
     with serving(doctor) as other:
         model = Endpoint(EndpointSettings(base_url=other.url, model="m", seed=True))
-        assert asyncio.run(rollout(Job(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200))) == episode
+        assert (
+            asyncio.run(rollout(Job(CASES[0], 5), WORLD, ModelDoctor(model), Play(1.0, 200)))
+            == episode
+        )
 
 
 @pytest.mark.parametrize("environment", [WORLD, ASKING], ids=["consultation", "questioning"])
@@ -185,7 +228,9 @@ def test_direct_begins_the_answer_of_a_policy_that_cannot_be_told(environment: E
     assert not episode.discovered
 
 
-@pytest.mark.parametrize(("case", "rule"), [(CASES[0], cot.RULE.english), (CHINESE, cot.RULE.chinese)])
+@pytest.mark.parametrize(
+    ("case", "rule"), [(CASES[0], cot.RULE.english), (CHINESE, cot.RULE.chinese)]
+)
 def test_cot_is_told_in_the_language_of_the_case(case: Case, rule: str) -> None:
     def thinks(body: Body) -> str:
         return "<think>fever, so <b>flu</b></think> <diagnose>Flu</diagnose>"
@@ -206,7 +251,9 @@ def test_mediq_asks_until_it_is_sure(threshold: int, questions: int) -> None:
         told = body["messages"][-1]["content"]
         assert (ANSWER.english in told) != (ASK.english in told)
         return (
-            "<diagnose>Flu</diagnose>" if ANSWER.english in told else f"<ask>{('fever', 'cough', 'hobby')[turns_of(body)]}</ask>"
+            "<diagnose>Flu</diagnose>"
+            if ANSWER.english in told
+            else f"<ask>{('fever', 'cough', 'hobby')[turns_of(body)]}</ask>"
         )
 
     episode, server = play("mediq", growing, threshold=threshold)
@@ -254,13 +301,21 @@ def test_without_a_usable_answer_the_episode_fails_with_its_reason(name: str) ->
         lambda rows: any(w for w, _ in rows)
     )
 )
-def test_expected_reduction_is_the_mutual_information_of_the_joint_table(rows: list[tuple[int, int]]) -> None:
+def test_expected_reduction_is_the_mutual_information_of_the_joint_table(
+    rows: list[tuple[int, int]],
+) -> None:
     """I(D; A) = Σ P(d, a) log [P(d, a) / (P(d) P(a))], by enumeration of the table."""
     total = sum(weight for weight, _ in rows)
     prior, yes = [weight / total for weight, _ in rows], [chance / 10 for _, chance in rows]
-    joint = {(d, a): p * (q if a else 1 - q) for d, (p, q) in enumerate(zip(prior, yes, strict=True)) for a in (0, 1)}
+    joint = {
+        (d, a): p * (q if a else 1 - q)
+        for d, (p, q) in enumerate(zip(prior, yes, strict=True))
+        for a in (0, 1)
+    }
     answers = [sum(joint[d, a] for d in range(len(rows))) for a in (0, 1)]
-    information = sum(p * math.log2(p / (prior[d] * answers[a])) for (d, a), p in joint.items() if p > 0)
+    information = sum(
+        p * math.log2(p / (prior[d] * answers[a])) for (d, a), p in joint.items() if p > 0
+    )
     assert uot.expected_reduction(prior, yes) == pytest.approx(information, abs=1e-12)
 
 
@@ -271,22 +326,38 @@ def test_a_question_that_halves_the_candidates_is_worth_one_bit() -> None:
 
 
 def thinker(
-    weights: Sequence[float], questions: Sequence[tuple[str, Sequence[float]]], names: Sequence[str] = SOURCE.diagnoses
+    weights: Sequence[float],
+    questions: Sequence[tuple[str, Sequence[float]]],
+    names: Sequence[str] = SOURCE.diagnoses,
 ) -> Answer:
     def answer(body: Body) -> str:
         if system(body).startswith(uot.WEIGH[:40]):
-            return json.dumps({"candidates": [{"name": n, "weight": w} for n, w in zip(names, weights, strict=True)]})
+            return json.dumps(
+                {
+                    "candidates": [
+                        {"name": n, "weight": w} for n, w in zip(names, weights, strict=True)
+                    ]
+                }
+            )
         if system(body).startswith(uot.PROPOSE[:40]):
-            return json.dumps({"questions": [{"question": q, "yes": list(yes)} for q, yes in questions]})
+            return json.dumps(
+                {"questions": [{"question": q, "yes": list(yes)} for q, yes in questions]}
+            )
         return "<diagnose>Pneumonia</diagnose>"
 
     return answer
 
 
 def test_uot_asks_what_halves_the_candidates() -> None:
-    questions = [("hobby", (50, 50, 50)), ("fever", (90, 80, 30)), ("lipase", (0, 0, 100)), ("crackles", (0, 100, 0))]
+    questions = [
+        ("hobby", (50, 50, 50)),
+        ("fever", (90, 80, 30)),
+        ("lipase", (0, 0, 100)),
+        ("crackles", (0, 100, 0)),
+    ]
     episode, _ = play("uot", thinker((20, 50, 30), questions))
-    # 0.5 / 0.5 by crackles is the best split; the same question is no use again, and the endpoint knows no other.
+    # 0.5 / 0.5 by crackles is the best split; the same question is no use again, and the endpoint
+    # knows no other.
     assert episode.turns[0].completion.text == "<ask>crackles</ask>"
     assert (episode.ending, "has been asked already" in episode.reason) == (Ending.FAILED, True)
 
@@ -295,7 +366,9 @@ def test_uot_asks_what_halves_the_candidates() -> None:
     ((1, 98, 1), [("crackles", (0, 100, 0))]),
     ((30, 40, 30), [("hobby", (50, 50, 50)), ("cough", (40, 40, 40))]),
 ])  # fmt: skip
-def test_uot_answers_when_sure_or_when_nothing_is_worth_asking(weights: Sequence[float], questions: Any) -> None:
+def test_uot_answers_when_sure_or_when_nothing_is_worth_asking(
+    weights: Sequence[float], questions: Any
+) -> None:
     episode, server = play("uot", thinker(weights, questions))
     assert (episode.answer, episode.questions) == (("Pneumonia",), 0)
     assert ANSWER.english in server.asked[-1]["messages"][-1]["content"]
@@ -306,7 +379,11 @@ def test_uot_weighs_the_options_whatever_their_order_and_in_chinese_too() -> Non
     environment = Questioning(Consultation((), (), 5), max_turns=5)
 
     def answer(body: Body) -> str:
-        said = thinker((10, 45, 45), [("您咳嗽吗？", (10, 90, 90)), ("您的痰是铁锈色吗？", (0, 100, 0))], shuffled)(body)
+        said = thinker(
+            (10, 45, 45),
+            [("您咳嗽吗？", (10, 90, 90)), ("您的痰是铁锈色吗？", (0, 100, 0))],
+            shuffled,
+        )(body)
         return "回答：如此。[回答：B]" if said.startswith("<") else said
 
     episode, server = play("uot", answer, CHINESE, environment)
@@ -352,7 +429,11 @@ def test_sop_says_where_the_encounter_stands() -> None:
     assert told[4] == ANSWER.english
     assert all("quality: what it is like; region" in system(body) for body in server.asked)
     _, chinese = play("sop", lambda body: "<ask>发热</ask>", CHINESE)
-    assert chinese.asked[1]["messages"][-1]["content"].splitlines()[-1].startswith("第2个问题，最多4个")
+    assert (
+        chinese.asked[1]["messages"][-1]["content"]
+        .splitlines()[-1]
+        .startswith("第2个问题，最多4个")
+    )
     assert "既往史" in system(chinese.asked[0])
 
 
@@ -369,12 +450,16 @@ def test_progress_depends_on_the_past_alone() -> None:
 
 
 def tree_of(*found: tuple[str, float, int], case: Case = CASES[0]) -> Tree:
-    """Trajectories that ended with an answer ("" for none), their R, and how often their node was drawn."""
+    """Trajectories that ended with an answer ("" for none), their R, and how often their node was
+    drawn.
+    """
     tree = Tree(Job(case), (Message("user", "x"),))
     for text, worth, times in found:
         said = WORLD.write("diagnose", text) if text else "<ask>fever</ask>"
         episode, _ = play("vanilla", lambda body, said=said: said, case)  # type: ignore[misc]
-        tree.trajectories.append(Trajectory(episode, Score.at_end(episode, worth), Node(times=times)))
+        tree.trajectories.append(
+            Trajectory(episode, Score.at_end(episode, worth), Node(times=times))
+        )
     return tree
 
 
@@ -409,7 +494,10 @@ def test_mcts_shows_what_the_policy_is_surest_of() -> None:
     best, server = play("mcts-bt", sure_of_pneumonia, width=6, iterations=2)
     assert best.answer == ("Pneumonia",)
     assert server.most >= 4  # branches at the same time
-    assert play("mcts-mv", sure_of_pneumonia, width=6, iterations=0)[0] == play("vanilla", doctor, temperature=0.0)[0]
+    assert (
+        play("mcts-mv", sure_of_pneumonia, width=6, iterations=0)[0]
+        == play("vanilla", doctor, temperature=0.0)[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["mcts-bt", "mcts-mv"])
@@ -434,8 +522,15 @@ def test_mcts_plays_with_the_tiny_policy(name: str) -> None:
 def test_a_token_policys_estimate_is_how_probably_it_said_its_answer() -> None:
     episode, _ = play("vanilla", lambda body: "<diagnose>Flu</diagnose>")
     last = episode.turns[-1]
-    said = replace(last, completion=replace(last.completion, tokens=(1, 2), logprobs=(math.log(0.5), math.log(0.25))))
-    assert asyncio.run(trees.own_probability(replace(episode, turns=(said,)))).total == pytest.approx(2 * 0.125)
+    said = replace(
+        last,
+        completion=replace(
+            last.completion, tokens=(1, 2), logprobs=(math.log(0.5), math.log(0.25))
+        ),
+    )
+    assert asyncio.run(
+        trees.own_probability(replace(episode, turns=(said,)))
+    ).total == pytest.approx(2 * 0.125)
 
 
 @pytest.mark.parametrize("name", ["mediq", "uot"])
@@ -455,7 +550,11 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evaluate(server: Server, out: Path, **more: Any) -> Run:
     endpoint = {"base_url": server.url, "model": "m"}
-    given: Body = {"cases": "clinic:xs", "quiet": True, "evaluation": {"cases": 3, "anchors": False}}
+    given: Body = {
+        "cases": "clinic:xs",
+        "quiet": True,
+        "evaluation": {"cases": 3, "anchors": False},
+    }
     return api.evaluate("endpoint:doc", out=out, endpoints={"doc": endpoint}, **{**given, **more})
 
 
@@ -464,7 +563,9 @@ def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None
         run = evaluate(server, tmp_path / "run", strategy="mediq", plan={"threshold": 5})
         assert list(run.summary["doctors"]) == ["mediq (doc)"]
         assert run.settings["plan"] == {"threshold": 5}
-        searched = evaluate(server, tmp_path / "searched", strategy="mcts-mv", plan={"width": 2, "iterations": 1})
+        searched = evaluate(
+            server, tmp_path / "searched", strategy="mcts-mv", plan={"width": 2, "iterations": 1}
+        )
         assert searched.summary["doctors"]["mcts-mv (doc)"]["endings"] == {"diagnosed": 3}
 
 
@@ -474,7 +575,9 @@ def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None
     ({"strategy": "mediq", "plan": {"threshold": 6}}, "plan.threshold"),
     ({"plan": {"threshold": 3}}, "plan.threshold"),
 ])  # fmt: skip
-def test_what_a_user_gets_wrong_is_said_before_anything_is_written(more: Body, match: str, tmp_path: Path, cached: None) -> None:
+def test_what_a_user_gets_wrong_is_said_before_anything_is_written(
+    more: Body, match: str, tmp_path: Path, cached: None
+) -> None:
     with serving(doctor) as server, pytest.raises(UserError, match=match):
         evaluate(server, tmp_path / "run", **more)
     assert not (tmp_path / "run").exists()
@@ -482,27 +585,49 @@ def test_what_a_user_gets_wrong_is_said_before_anything_is_written(more: Body, m
 
 def test_an_anchor_has_no_strategy(tmp_path: Path, cached: None) -> None:
     with pytest.raises(UserError, match="'random doctor' is an anchor"):
-        api.evaluate("random doctor", cases="clinic:xs", out=tmp_path / "run", strategy="cot", quiet=True)
+        api.evaluate(
+            "random doctor", cases="clinic:xs", out=tmp_path / "run", strategy="cot", quiet=True
+        )
 
 
 def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: None) -> None:
-    """The tiny policy answers at once where it is made to, searches without a chat model, and is refused where one is needed."""
+    """The tiny policy answers at once where it is made to, searches without a chat model, and is
+    refused where one is needed.
+    """
     source = open_source("clinic:xs", split=0)
-    model, tokenizer = build(source, Consultation(source.items, source.diagnoses).phrases, TinySettings(width=16, layers=1), 0)
+    model, tokenizer = build(
+        source,
+        Consultation(source.items, source.diagnoses).phrases,
+        TinySettings(width=16, layers=1),
+        0,
+    )
     folder = tmp_path / "tiny"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
     def run(strategy: str, **plan: int) -> Run:
-        how: Body = {"evaluation": {"cases": 3, "anchors": False}, "max_tokens": 4, "quiet": True, "plan": plan}
-        return api.evaluate(folder, cases="clinic:xs", out=tmp_path / strategy, strategy=strategy, **how)
+        how: Body = {
+            "evaluation": {"cases": 3, "anchors": False},
+            "max_tokens": 4,
+            "quiet": True,
+            "plan": plan,
+        }
+        return api.evaluate(
+            folder, cases="clinic:xs", out=tmp_path / strategy, strategy=strategy, **how
+        )
 
-    begun = [record.episode.turns[0].completion.text for record in run("direct").episodes(phase="eval")]
+    begun = [
+        record.episode.turns[0].completion.text for record in run("direct").episodes(phase="eval")
+    ]
     assert len(begun) == 3
     assert all(text.startswith("<diagnose>") for text in begun)
     assert list(run("mcts-bt", width=2, iterations=1).summary["doctors"]) == ["mcts-bt (tiny)"]
-    searching = PolicySettings(policy=str(folder), cases="clinic:xs", strategy="mcts-bt", plan={"width": 5}, concurrency=64)
-    assert Evaluation.of(searching, "account").examination.concurrency == 12  # trees of five transcripts each
+    searching = PolicySettings(
+        policy=str(folder), cases="clinic:xs", strategy="mcts-bt", plan={"width": 5}, concurrency=64
+    )
+    assert (
+        Evaluation.of(searching, "account").examination.concurrency == 12
+    )  # trees of five transcripts each
     with pytest.raises(UserError, match="strategy 'uot' asks the policy questions of its own"):
         run("uot")
 
@@ -515,5 +640,7 @@ def test_a_local_chat_model_is_asked_by_the_same_weights() -> None:
     chat = _chat(LocalPolicy(TINY.model, chatty), "somewhere/qwen")
     assert chat is not None
     assert chat.name == "qwen"
-    reply = asyncio.run(chat.complete(Request("doctor", "1", (Message("user", "fever"),), max_tokens=3)))
+    reply = asyncio.run(
+        chat.complete(Request("doctor", "1", (Message("user", "fever"),), max_tokens=3))
+    )
     assert reply.completion_tokens == 3

@@ -31,12 +31,16 @@ class Verdict(BaseModel):
 Check = Callable[[Verdict], "str | None"]
 
 
-def asked(answers: list[str | Response], check: Check = lambda verdict: None) -> tuple[Any, list[dict[str, Any]]]:
+def asked(
+    answers: list[str | Response], check: Check = lambda verdict: None
+) -> tuple[Any, list[dict[str, Any]]]:
     """What `ask` made of these answers (the verdict or its error), and what the server was asked."""
     left = iter(answers)
     with serving(lambda body: next(left)) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-        request = Request("judge", "1", (Message("system", "Judge."), Message("user", "Flu or 流感?")))
+        request = Request(
+            "judge", "1", (Message("system", "Judge."), Message("user", "Flu or 流感?"))
+        )
         try:
             outcome: Any = asyncio.run(ask(model, request, Verdict, check))
         except RolloutError as error:
@@ -75,7 +79,10 @@ def test_a_wrong_answer_is_shown_with_the_reason_and_the_schema() -> None:
     assert "field same: " in second
     assert schema_of(Verdict) in first
     assert schema_of(Verdict) in second
-    assert all(body["response_format"]["json_schema"]["schema"] == json.loads(schema_of(Verdict)) for body in bodies)
+    assert all(
+        body["response_format"]["json_schema"]["schema"] == json.loads(schema_of(Verdict))
+        for body in bodies
+    )
 
 
 def test_what_the_check_finds_is_asked_again() -> None:
@@ -109,7 +116,13 @@ def test_any_text_is_an_answer_or_a_reason(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{" * 10_000_000, '{"a":' * 2_000_000, "</think>{" * 1_000_000, '{"same": true' + " " * LONGEST + "}"]
+    "text",
+    [
+        "{" * 10_000_000,
+        '{"a":' * 2_000_000,
+        "</think>{" * 1_000_000,
+        '{"same": true' + " " * LONGEST + "}",
+    ],
 )
 def test_long_nonsense_is_refused_soon(text: str) -> None:
     assert parse(text, Verdict)[0] is None

@@ -1,4 +1,6 @@
-"""Studies: their arithmetic against hand-made figures and other implementations; their commands against a real endpoint."""
+"""Studies: their arithmetic against hand-made figures and other implementations; their commands
+against a real endpoint.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- agreement ---
 
-# Four observers, twelve units (Krippendorff 2011, section E), with the values that the paper prints.
+# Four observers, twelve units (Krippendorff 2011, section E), with the values that the paper
+# prints.
 OBSERVED: tuple[tuple[int | None, ...], ...] = (
     (1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None),
     (1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3),
@@ -66,7 +69,9 @@ OBSERVED: tuple[tuple[int | None, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+@pytest.mark.parametrize(
+    ("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)]
+)
 def test_alpha_of_the_published_example(level: Any, alpha: float) -> None:
     units = list(zip(*OBSERVED, strict=True))
     found = krippendorff(units, range(12), level)
@@ -81,23 +86,37 @@ def by_definition(units: Sequence[Sequence[int | None]]) -> float:
     kept = [unit for unit in kept if len(unit) > 1]
     everyone = [mark for unit in kept for mark in unit]
     n = len(everyone)
-    within = sum(sum((a - b) ** 2 for a in unit for b in unit) / (len(unit) - 1) for unit in kept) / n if n else NOTHING
-    at_large = sum((a - b) ** 2 for a in everyone for b in everyone) / (n * (n - 1)) if n else NOTHING
+    within = (
+        sum(sum((a - b) ** 2 for a in unit for b in unit) / (len(unit) - 1) for unit in kept) / n
+        if n
+        else NOTHING
+    )
+    at_large = (
+        sum((a - b) ** 2 for a in everyone for b in everyone) / (n * (n - 1)) if n else NOTHING
+    )
     return 1 - within / at_large if at_large else NOTHING
 
 
-MARKS = st.lists(st.lists(st.one_of(st.none(), st.integers(1, 5)), min_size=3, max_size=3), min_size=1, max_size=8)
+MARKS = st.lists(
+    st.lists(st.one_of(st.none(), st.integers(1, 5)), min_size=3, max_size=3),
+    min_size=1,
+    max_size=8,
+)
 
 
 @given(MARKS)
 def test_alpha_is_what_its_definition_says(units: list[list[int | None]]) -> None:
-    assert krippendorff(units, range(len(units)), "interval").mean == pytest.approx(by_definition(units), nan_ok=True)
+    assert krippendorff(units, range(len(units)), "interval").mean == pytest.approx(
+        by_definition(units), nan_ok=True
+    )
 
 
 @given(MARKS)
 def test_alpha_agrees_with_the_package(units: list[list[int | None]]) -> None:
     ours = krippendorff(units, range(len(units)), "ordinal").mean
-    values = np.array([[np.nan if mark is None else mark for mark in unit] for unit in units], dtype=float).T
+    values = np.array(
+        [[np.nan if mark is None else mark for mark in unit] for unit in units], dtype=float
+    ).T
     if math.isnan(ours):
         return  # the package raises, or calls it 1, where nothing can be told from chance
     theirs = package.alpha(reliability_data=values, level_of_measurement="ordinal")
@@ -124,7 +143,18 @@ def test_figures_in_words() -> None:
 
 
 def outcome(case: str, correct: bool | None, asked: int) -> Outcome:
-    return Outcome(case, "Flu", "", 0, "failed" if correct is None else "diagnosed", correct, asked, None, {}, {})
+    return Outcome(
+        case,
+        "Flu",
+        "",
+        0,
+        "failed" if correct is None else "diagnosed",
+        correct,
+        asked,
+        None,
+        {},
+        {},
+    )
 
 
 def test_shares_are_compared_case_by_case() -> None:
@@ -136,9 +166,16 @@ def test_shares_are_compared_case_by_case() -> None:
     }
     found = information.compare("x", 0, played)
     a0, a1, b0, b1 = found.points
-    assert (a0.level["accuracy"].mean, a0.level["questions"].mean) == (pytest.approx(1 / 3), pytest.approx(19 / 3))
+    assert (a0.level["accuracy"].mean, a0.level["questions"].mean) == (
+        pytest.approx(1 / 3),
+        pytest.approx(19 / 3),
+    )
     # Case 2 failed there: the differences are over 1 and 3.
-    assert (a1.gain["accuracy"].mean, a1.gain["questions"].mean, a1.gain["accuracy"].n) == (0.5, -5.5, 2)
+    assert (a1.gain["accuracy"].mean, a1.gain["questions"].mean, a1.gain["accuracy"].n) == (
+        0.5,
+        -5.5,
+        2,
+    )
     assert (b0.lead["questions"].mean, b1.lead["accuracy"].mean) == (pytest.approx(-7 / 3), 0)
     assert found.notes() == ["a, 100% told: 1 episodes failed and are left out"]
 
@@ -172,7 +209,9 @@ class Everyone:
         if "You are a patient" in rules:
             return "patient", json.dumps({"answer": "It is so.", "facts": []})
         if "You check the answers" in rules:
-            return "checker", json.dumps({"reason": "", "relevant": True, "supported": True, "stated": []})
+            return "checker", json.dumps(
+                {"reason": "", "relevant": True, "supported": True, "stated": []}
+            )
         if "You rate the questions" in rules:
             if body["model"] == "broken":
                 return "judge", fault(400)
@@ -225,7 +264,9 @@ def refused(*words: object) -> str:
 
 
 def page_of(folder: Path, name: str) -> tuple[dict[str, Any], str]:
-    """The numbers and the page: one that opens offline, with a figure, and with no text of any case."""
+    """The numbers and the page: one that opens offline, with a figure, and with no text of any
+    case.
+    """
     text = (folder / f"{name}.html").read_text()
     assert "<svg" in text
     assert "mathdefault" not in text
@@ -235,14 +276,29 @@ def page_of(folder: Path, name: str) -> tuple[dict[str, Any], str]:
 
 
 def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    words = ("information", "endpoint:doc", "--cases", "clinic:xs", "-n", 4, "--shares", "0,1", "--out", "sweep")
+    words = (
+        "information",
+        "endpoint:doc",
+        "--cases",
+        "clinic:xs",
+        "-n",
+        4,
+        "--shares",
+        "0,1",
+        "--out",
+        "sweep",
+    )
     assert "By share of the facts told" in done(*words)
     found, _ = page_of(tmp_path / "sweep", "information")
     for point in found["points"]:
-        cases = [partial(CLINIC.test[k * len(CLINIC.test) // 4], point["share"], 0) for k in range(4)]
+        cases = [
+            partial(CLINIC.test[k * len(CLINIC.test) // 4], point["share"], 0) for k in range(4)
+        ]
         asked = [max(0, 4 - len(case.given)) for case in cases]
         assert point["questions"]["mean"] == np.mean(asked)
-        assert point["accuracy"]["mean"] == np.mean([case.truth.diagnosis == CLINIC.diagnoses[0] for case in cases])
+        assert point["accuracy"]["mean"] == np.mean(
+            [case.truth.diagnosis == CLINIC.diagnoses[0] for case in cases]
+        )
     assert found["points"][0]["questions"]["mean"] == 4
     assert found["points"][1]["change"]["questions"]["mean"] < 0
     # The same again goes on where it was, and asks nobody.
@@ -258,7 +314,10 @@ def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: 
     done(*words)
     assert len(everyone.seen) == asked_so_far
     assert page_of(tmp_path / "sweep", "information")[0] == found
-    assert (Run.open(arm).config["concurrency"], Run.open(arm).config["endpoints"]["doc"]["timeout"]) == (2, 99)
+    assert (
+        Run.open(arm).config["concurrency"],
+        Run.open(arm).config["endpoints"]["doc"]["timeout"],
+    ) == (2, 99)
     assert "other settings" in refused(*words, "max_turns=3")
 
 
@@ -267,7 +326,11 @@ def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
     level = {name: Estimate(0.62, 0.55, 0.69, 100) for name in information.METRICS}
     gain = {name: Estimate(0.07, 0.01, 0.13, 100) for name in information.METRICS}
     policies = ("clinic-s-trained-for-long", "gpt")
-    points = tuple(information.Point(policy, share, level, gain, gain) for policy in policies for share in (0.0, 0.5, 1.0))
+    points = tuple(
+        information.Point(policy, share, level, gain, gain)
+        for policy in policies
+        for share in (0.0, 0.5, 1.0)
+    )
     console = Console(file=StringIO(), width=width)
     information.Information("clinic:s", 0, points).show(console)
     assert isinstance(console.file, StringIO)
@@ -286,27 +349,55 @@ def test_the_tables_of_a_study_are_whole_at_any_width(width: int) -> None:
 
 
 def test_what_cannot_be_swept_is_said(server: Server) -> None:
-    assert "--shares" in refused("information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "1,0")
-    assert "--shares" in refused("information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "0,x")
+    assert "--shares" in refused(
+        "information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "1,0"
+    )
+    assert "--shares" in refused(
+        "information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "0,x"
+    )
     assert "name a policy" in refused("information", "max_turns=3", "--cases", "clinic:xs")
-    empty = refused("information", "endpoint:doc", "--cases", "clinic:xs", "environment=consultation")
+    empty = refused(
+        "information", "endpoint:doc", "--cases", "clinic:xs", "environment=consultation"
+    )
     assert "nothing is put to the doctor" in empty
 
 
-def test_the_patients_that_roles_are_played_for(server: Server, everyone: Everyone, tmp_path: Path) -> None:
+def test_the_patients_that_roles_are_played_for(
+    server: Server, everyone: Everyone, tmp_path: Path
+) -> None:
     words = ("simulators", "endpoint:doc", "--cases", "clinic:xs", "-n", 2, "--out", "who")
     assert "roles.patient" in refused(*words)
-    assert "no patient to replace" in refused(*words, "roles.patient=endpoint:pat", "environment=consultation")
+    assert "no patient to replace" in refused(
+        *words, "roles.patient=endpoint:pat", "environment=consultation"
+    )
     assert not everyone.seen
-    done(*words, "roles.patient=endpoint:pat", "roles.checker=endpoint:chk", "--patient", "endpoint:one")
+    done(
+        *words,
+        "roles.patient=endpoint:pat",
+        "roles.checker=endpoint:chk",
+        "--patient",
+        "endpoint:one",
+    )
     found, _ = page_of(tmp_path / "who", "simulators")
     names = [row["patient"] for row in found["rows"]]
     assert names == ["embedded", "default", "checked", "persona", "default, endpoint:one"]
-    # The patient knows nothing, and the checker passes it; every arm but the first asks a patient, one of them a checker.
-    arms = {name: Run.open(tmp_path / "who/runs" / f"doc-{name}") for name in ("embedded", "default", "checked", "persona")}
-    calls = {name: {row["role"]: row["calls"] for row in run.summary["calls"]} for name, run in arms.items()}
+    # The patient knows nothing, and the checker passes it; every arm but the first asks a patient,
+    # one of them a checker.
+    arms = {
+        name: Run.open(tmp_path / "who/runs" / f"doc-{name}")
+        for name in ("embedded", "default", "checked", "persona")
+    }
+    calls = {
+        name: {row["role"]: row["calls"] for row in run.summary["calls"]}
+        for name, run in arms.items()
+    }
     assert "patient" not in calls["embedded"]
-    assert calls["default"]["patient"] == calls["persona"]["patient"] == calls["checked"]["checker"] > 0
+    assert (
+        calls["default"]["patient"]
+        == calls["persona"]["patient"]
+        == calls["checked"]["checker"]
+        > 0
+    )
     assert "checker" not in calls["default"]
     assert any("The way you speak" in prompt for role, prompt in everyone.seen if role == "patient")
     assert found["models"] == {"patient": "endpoint:pat", "checker": "endpoint:chk"}
@@ -316,41 +407,125 @@ def test_the_patients_that_roles_are_played_for(server: Server, everyone: Everyo
 
 
 def test_the_quality_of_questions(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    sweep = ("information", "endpoint:doc", "random doctor", "--cases", "clinic:xs", "-n", 6, "--shares", "0", "--out", "s")
+    sweep = (
+        "information",
+        "endpoint:doc",
+        "random doctor",
+        "--cases",
+        "clinic:xs",
+        "-n",
+        6,
+        "--shares",
+        "0",
+        "--out",
+        "s",
+    )
     done(*sweep)
     runs = ("s/runs/doc-0", "s/runs/random-doctor-0")
-    output = done("questions", *runs, "--judge", "endpoint:one", "--judge", "endpoint:two", "-n", 5, "--out", "q")
+    output = done(
+        "questions",
+        *runs,
+        "--judge",
+        "endpoint:one",
+        "--judge",
+        "endpoint:two",
+        "-n",
+        5,
+        "--out",
+        "q",
+    )
     found, _ = page_of(tmp_path / "q", "questions")
     assert "Krippendorff" in output
     rated = found["rated"]
     assert [sum(each["run"] == Path(run).name for each in rated) for run in runs] == [5, 5]
     assert len({each["case"] for each in rated}) == 5
-    marks = [np.mean([each["marks"][judge][0] for judge in ("one", "two")]) for each in rated if each["run"] == "doc-0"]
+    marks = [
+        np.mean([each["marks"][judge][0] for judge in ("one", "two")])
+        for each in rated
+        if each["run"] == "doc-0"
+    ]
     assert found["levels"]["doc-0"]["helpfulness"]["mean"] == pytest.approx(np.mean(marks))
     units = [tuple(each["marks"][judge][0] for judge in ("one", "two")) for each in rated]
-    assert found["agreement"]["flow"]["mean"] == pytest.approx(krippendorff(units, range(len(units))).mean)
+    assert found["agreement"]["flow"]["mean"] == pytest.approx(
+        krippendorff(units, range(len(units))).mean
+    )
     prompts = [prompt for role, prompt in everyone.seen if role == "judge"]
     assert len(prompts) == 20
     # Blind: no run, no thoughts, no markup, and not in the order of the runs.
-    assert not [word for prompt in prompts for word in ("doc-0", "random", "secret", "question:", "<ask>") if word in prompt]
+    assert not [
+        word
+        for prompt in prompts
+        for word in ("doc-0", "random", "secret", "question:", "<ask>")
+        if word in prompt
+    ]
     assert not any("the doctor's answer" in prompt for prompt in prompts)
 
 
-def test_judges_may_be_told_the_verdict_and_one_that_fails_is_missing(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    done("information", "endpoint:doc", "--cases", "clinic:xs", "-n", 3, "--shares", "0", "--out", "s")
-    words = ("questions", "s/runs/doc-0", "--judge", "endpoint:one", "--judge", "endpoint:broken", "--outcome", "--out", "q")
+def test_judges_may_be_told_the_verdict_and_one_that_fails_is_missing(
+    server: Server, everyone: Everyone, tmp_path: Path
+) -> None:
+    done(
+        "information",
+        "endpoint:doc",
+        "--cases",
+        "clinic:xs",
+        "-n",
+        3,
+        "--shares",
+        "0",
+        "--out",
+        "s",
+    )
+    words = (
+        "questions",
+        "s/runs/doc-0",
+        "--judge",
+        "endpoint:one",
+        "--judge",
+        "endpoint:broken",
+        "--outcome",
+        "--out",
+        "q",
+    )
     output = done(*words)
     found = json.loads((tmp_path / "q/questions.json").read_text())
-    assert found["levels"]["doc-0"]["flow"] == {"mean": None, "low": None, "high": None, "n": 0, "missing": 3}
+    assert found["levels"]["doc-0"]["flow"] == {
+        "mean": None,
+        "low": None,
+        "high": None,
+        "n": 0,
+        "missing": 3,
+    }
     assert "no usable" in output or "3 ×" in output
     assert all("the doctor's answer" in prompt for role, prompt in everyone.seen if role == "judge")
     assert "no run folder" in refused("questions", "s", "--judge", "endpoint:one")
-    assert "endpoint gives no" in refused("questions", "s/runs/doc-0", "--judge", "endpoint:one", "--scorer", "endpoint:doc")
+    assert "endpoint gives no" in refused(
+        "questions", "s/runs/doc-0", "--judge", "endpoint:one", "--scorer", "endpoint:doc"
+    )
 
 
-def test_restricted_cases_stay_where_they_are(server: Server, everyone: Everyone, tmp_path: Path) -> None:
-    jsonl.write(POOL, tmp_path / "secret.jsonl", items=CLINIC.items, diagnoses=CLINIC.diagnoses, restricted=True)
-    words = ("information", "endpoint:doc", "--cases", "jsonl:secret.jsonl", "-n", 2, "--shares", "0", "--out", "s")
+def test_restricted_cases_stay_where_they_are(
+    server: Server, everyone: Everyone, tmp_path: Path
+) -> None:
+    jsonl.write(
+        POOL,
+        tmp_path / "secret.jsonl",
+        items=CLINIC.items,
+        diagnoses=CLINIC.diagnoses,
+        restricted=True,
+    )
+    words = (
+        "information",
+        "endpoint:doc",
+        "--cases",
+        "jsonl:secret.jsonl",
+        "-n",
+        2,
+        "--shares",
+        "0",
+        "--out",
+        "s",
+    )
     assert "trusted" in refused(*words)
     trust(tmp_path, "doc")
     done(*words)
@@ -371,7 +546,9 @@ def trust(folder: Path, name: str) -> None:
 
 
 class Additive:
-    """A `Scorer` under which every fact adds its worth, by text; `together` two that are worth something as a pair only."""
+    """A `Scorer` under which every fact adds its worth, by text; `together` two that are worth
+    something as a pair only.
+    """
 
     def __init__(self, worth: dict[str, float], together: tuple[str, str] = ("", "")) -> None:
         self.worth, self.together = worth, together
@@ -395,16 +572,26 @@ ENCOUNTER = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses))
 
 def test_all_of_the_gain_is_had_by_who_asks_for_everything() -> None:
     case = CASES[0]
-    asking = [f"question: {item.question}" for item in SOURCE.items if item.name in ("fever", "cough", "hobby")]
-    thorough = Record("a", play(Script(*asking, "answer: [answer: Flu]"), ENCOUNTER, case), correct=True)
+    asking = [
+        f"question: {item.question}"
+        for item in SOURCE.items
+        if item.name in ("fever", "cough", "hobby")
+    ]
+    thorough = Record(
+        "a", play(Script(*asking, "answer: [answer: Flu]"), ENCOUNTER, case), correct=True
+    )
     hasty = Record("a", play(Script("answer: [answer: Flu]"), ENCOUNTER, case), correct=True)
-    half = Record("a", play(Script(asking[0], "answer: [answer: Flu]"), ENCOUNTER, case), correct=True)
+    half = Record(
+        "a", play(Script(asking[0], "answer: [answer: Flu]"), ENCOUNTER, case), correct=True
+    )
     scorer = Additive({"Yes: fever.": math.log(2)})
 
     async def judged(records: dict[str, list[Record]]) -> questions.QuestionQuality:
         with serving(Everyone()) as server:
             judge = Endpoint(EndpointSettings(base_url=server.url, model="one"))
-            return await questions.study("x", records, {"one": judge}, questions.Reading(scorer=("s", scorer)))
+            return await questions.study(
+                "x", records, {"one": judge}, questions.Reading(scorer=("s", scorer))
+            )
 
     found = asyncio.run(judged({"thorough": [thorough], "half": [half], "hasty": [hasty]}))
     # φ = (ln 2, 0, 0): φ~ = (1/2, 1/4, 1/4).
@@ -416,7 +603,11 @@ def test_all_of_the_gain_is_had_by_who_asks_for_everything() -> None:
 
 
 OWN = tuple(f"Own {k}." for k in range(4))
-PATIENT = Case("p", "A patient is ill.", Truth("Flu", facts=tuple(Fact(f"f{k}", f"i{k}", text) for k, text in enumerate(OWN))))
+PATIENT = Case(
+    "p",
+    "A patient is ill.",
+    Truth("Flu", facts=tuple(Fact(f"f{k}", f"i{k}", text) for k, text in enumerate(OWN))),
+)
 
 
 def ranked(scorer: Additive) -> noise.Ranked:
@@ -434,7 +625,9 @@ def test_facts_that_help_stand_before_those_that_do_not() -> None:
     for ranking in noise.RANKINGS:
         assert [found.measured("hits", ranking, k) for k in noise.AT] == [1, 1, 1]
         assert [found.measured("precision", ranking, k) for k in noise.AT] == [1, 1, 0.4]
-        assert sorted(found.values[ranking], reverse=True) == pytest.approx([4, 3, 2, 1, 0, 0, 0, 0])
+        assert sorted(found.values[ranking], reverse=True) == pytest.approx(
+            [4, 3, 2, 1, 0, 0, 0, 0]
+        )
     # Four of eight are relevant.
     assert [found.measured("hits", noise.CHANCE, k) for k in noise.AT] == [0.5, 0.5, 1]
 
@@ -443,22 +636,35 @@ def test_facts_that_help_together_are_missed_one_by_one() -> None:
     found = ranked(Additive({}, together=(OWN[0], OWN[2])))
     assert sorted(found.values[noise.LEAVE_ONE_OUT], reverse=True) == [3, 3, 0, 0, 0, 0, 0, 0]
     assert not any(found.values[noise.ADD_ONE_IN])
-    # By symmetry each of the two has half: that is exact over antithetic pairs, in one of which each comes last.
-    assert sorted(found.values[noise.SHAPLEY], reverse=True) == pytest.approx([1.5, 1.5, 0, 0, 0, 0, 0, 0])
+    # By symmetry each of the two has half: that is exact over antithetic pairs, in one of which
+    # each comes last.
+    assert sorted(found.values[noise.SHAPLEY], reverse=True) == pytest.approx(
+        [1.5, 1.5, 0, 0, 0, 0, 0, 0]
+    )
     assert found.measured("hits", noise.SHAPLEY, 1) == 1
     assert found.measured("hits", noise.ADD_ONE_IN, 1) == 0.5
 
 
 def test_only_critical_facts_are_relevant_if_so_wished() -> None:
-    weighed = replace(PATIENT.truth, facts=tuple(replace(f, weight=k) for k, f in enumerate(PATIENT.truth.facts)))
+    weighed = replace(
+        PATIENT.truth, facts=tuple(replace(f, weight=k) for k, f in enumerate(PATIENT.truth.facts))
+    )
     game = likelihood.Likelihood(Additive({}), ENCOUNTER)
     patient = replace(PATIENT, truth=weighed)
     found = asyncio.run(
-        noise.rank(patient, noise.noise(patient, CASES, weighed.facts, noise.Injection()), game, noise.Injection(least=2))
+        noise.rank(
+            patient,
+            noise.noise(patient, CASES, weighed.facts, noise.Injection()),
+            game,
+            noise.Injection(least=2),
+        )
     )
     assert isinstance(found, noise.Ranked)
     assert len(found.relevant) == 2
-    assert asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], game, noise.Injection())) == "no facts of its own"
+    assert (
+        asyncio.run(noise.rank(case(9, "Flu"), [fact("x")], game, noise.Injection()))
+        == "no facts of its own"
+    )
 
 
 @given(st.integers(0, 99), st.integers(0, 20), st.floats(0.1, 3))
@@ -471,15 +677,23 @@ def test_noise_does_not_belong_to_the_case(index: int, seed: int, ratio: float) 
     assert len({f.text for f in added}) == len({f.id for f in added}) == len(added) > 0
     for each in added:
         assert each.item not in {f.item for f in (*own.given, *own.truth.facts)}
-        homes = {other.truth.diagnosis for other in POOL if each.text in {f.text for f in other.truth.facts}}
+        homes = {
+            other.truth.diagnosis
+            for other in POOL
+            if each.text in {f.text for f in other.truth.facts}
+        }
         assert homes - {own.truth.diagnosis}
 
 
 def test_trivia_speak_the_language_of_the_case() -> None:
     injection = noise.Injection(kind="trivia")
     chinese = replace(PATIENT, presentation="患者腹痛。")
-    assert {f.text for f in noise.noise(PATIENT, [], PATIENT.truth.facts, injection)} <= set(trivia.ENGLISH)
-    assert {f.text for f in noise.noise(chinese, [], PATIENT.truth.facts, injection)} <= set(trivia.CHINESE)
+    assert {f.text for f in noise.noise(PATIENT, [], PATIENT.truth.facts, injection)} <= set(
+        trivia.ENGLISH
+    )
+    assert {f.text for f in noise.noise(chinese, [], PATIENT.truth.facts, injection)} <= set(
+        trivia.CHINESE
+    )
     assert len(trivia.CHINESE) == len(trivia.ENGLISH)
 
 
@@ -515,7 +729,9 @@ def test_noise_by_the_policys_own_likelihood(tiny: Path, server: Server, tmp_pat
 def test_real_cases_in_free_text(tmp_path: Path) -> None:
     words = ("--cases", f"mediq:{MEDIQ}", "-n", 2, "--orders", 2, "--out", "m")
     source = open_source(f"mediq:{MEDIQ}", split=0)
-    model, tokenizer = build(source, (), TinySettings(width=16, layers=1, heads=2, context=4096), seed=0)
+    model, tokenizer = build(
+        source, (), TinySettings(width=16, layers=1, heads=2, context=4096), seed=0
+    )
     model.save_pretrained(tmp_path / "free")
     tokenizer.save_pretrained(tmp_path / "free")
     done("noise", "free", *words)
@@ -534,8 +750,12 @@ def timed(policy: str, case: str, epsilon: float, seconds: float) -> cost.Timed:
 
 def test_ratios_are_medians_over_the_same_cases() -> None:
     seconds = {0.1: (1, 2, 4), 0.01: (3, 4, 80)}
-    all_of = tuple(timed("m", str(k), e, s) for e, own in seconds.items() for k, s in enumerate(own))
-    found = cost.Cost("x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), 1)
+    all_of = tuple(
+        timed("m", str(k), e, s) for e, own in seconds.items() for k, s in enumerate(own)
+    )
+    found = cost.Cost(
+        "x", 0, "CPU", {"m": 1_500_000}, 8, (*all_of, timed("m", "other", 0.01, 1e9)), 1
+    )
     assert found.ratio(("m", cost.Condition(0.01)), ("m", cost.Condition(0.1))) == 3
     assert [condition.epsilon for condition in found.epsilons] == [0.1, 0.01]
     assert "1.50 M" in found.facts["Policies"]
@@ -555,9 +775,17 @@ def test_the_cost_of_the_tiny_family(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert {each["facts"] for each in own if each["asked_facts"]} == {2, 12}
         for name in {each["case"] for each in own}:
             # The same orders are drawn, so that a finer tolerance cannot stop earlier.
-            orders = [each["orders"] for each in own if each["case"] == name and each["asked_facts"] is None]
+            orders = [
+                each["orders"]
+                for each in own
+                if each["case"] == name and each["asked_facts"] is None
+            ]
             by_epsilon = [
-                next(e["orders"] for e in own if e["case"] == name and e["asked_facts"] is None and e["epsilon"] == epsilon)
+                next(
+                    e["orders"]
+                    for e in own
+                    if e["case"] == name and e["asked_facts"] is None and e["epsilon"] == epsilon
+                )
                 for epsilon in (0.1, 0.01, 0.001)
             ]
             assert sorted(by_epsilon) == by_epsilon

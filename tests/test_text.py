@@ -117,23 +117,70 @@ def test_neutral_text_cannot_act_and_stays_neutral(text: str) -> None:
 @pytest.mark.parametrize(
     "token",
     [
-        *("[gMASK]", "[sMASK]", "[MASK]", "[CLS]", "[SEP]", "[PAD]", "[UNK]", "[BOS]", "[EOS]", "[EOT]"),
-        *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "[SYSTEM_PROMPT]", "[/THINK]", "[TOOL_CALLS]", "[IMG_END]"),
-        *("<s>", "</s>", "<sop>", "<eop>", "<pad>", "<unk>", "<|im_end|>", "<｜begin▁of▁sentence｜>", "<|user|>"),
-        *("<start_of_turn>", "<end_of_turn>", "<bos>", "<seed:eos>", "<reserved_106>", "<think>", "<!-- x -->"),
+        *(
+            "[gMASK]",
+            "[sMASK]",
+            "[MASK]",
+            "[CLS]",
+            "[SEP]",
+            "[PAD]",
+            "[UNK]",
+            "[BOS]",
+            "[EOS]",
+            "[EOT]",
+        ),
+        *(
+            "[INST]",
+            "[/INST]",
+            "<<SYS>>",
+            "<</SYS>>",
+            "[SYSTEM_PROMPT]",
+            "[/THINK]",
+            "[TOOL_CALLS]",
+            "[IMG_END]",
+        ),
+        *(
+            "<s>",
+            "</s>",
+            "<sop>",
+            "<eop>",
+            "<pad>",
+            "<unk>",
+            "<|im_end|>",
+            "<｜begin▁of▁sentence｜>",
+            "<|user|>",
+        ),
+        *(
+            "<start_of_turn>",
+            "<end_of_turn>",
+            "<bos>",
+            "<seed:eos>",
+            "<reserved_106>",
+            "<think>",
+            "<!-- x -->",
+        ),
         *("[|user|]", "[|endofturn|]", "[UNUSED_TOKEN_145]", "[control_12]", "[start_header_id]"),
     ],
 )
 def test_no_control_token_of_any_family_survives(token: str) -> None:
     """Neither alone, nor beside another, nor where its pieces come to lie together."""
-    for text in (token, f"a{token}b", token * 3, f"[{token}]", f"<{token}>", f"[[gMASK]gMASK]{token}"):
+    for text in (
+        token,
+        f"a{token}b",
+        token * 3,
+        f"[{token}]",
+        f"<{token}>",
+        f"[[gMASK]gMASK]{token}",
+    ):
         safe = neutralise(text)
         assert token not in safe
         assert len(safe) == len(text)
         assert neutralise(safe) == safe
 
 
-@pytest.mark.parametrize("text", ["WBC < 5", "CRP <5 mg/l, age >60", "[REDACTED] and [5]", "Rh- and a->b", ""])
+@pytest.mark.parametrize(
+    "text", ["WBC < 5", "CRP <5 mg/l, age >60", "[REDACTED] and [5]", "Rh- and a->b", ""]
+)
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert neutralise(text) == text
 
@@ -192,12 +239,52 @@ def test_two_names_stay_two(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        *("not asthma", "no asthma", "!asthma", "! (asthma)", "~asthma", "not_asthma", "Not: asthma"),
-        *("It is not asthma", "it isn't asthma", "asthma is not it", "this does not have to be asthma"),
-        *("asthma was ruled out", "asthma (excluded)", "asthma is unlikely", "without asthma", "neither asthma"),
-        *("asthma?", "possible asthma", "Probably asthma", "suspected asthma", "r/o asthma", "rule out asthma"),
-        *("asthma or wrong", "asthma and/or COPD", "asthma vs. COPD", "asthma / COPD", "asthma; COPD"),
-        *("asthma\nCOPD", "either asthma", "不是哮喘", "疑似哮喘", "哮喘？", "哮喘或肺炎", "哮喘待排"),
+        *(
+            "not asthma",
+            "no asthma",
+            "!asthma",
+            "! (asthma)",
+            "~asthma",
+            "not_asthma",
+            "Not: asthma",
+        ),
+        *(
+            "It is not asthma",
+            "it isn't asthma",
+            "asthma is not it",
+            "this does not have to be asthma",
+        ),
+        *(
+            "asthma was ruled out",
+            "asthma (excluded)",
+            "asthma is unlikely",
+            "without asthma",
+            "neither asthma",
+        ),
+        *(
+            "asthma?",
+            "possible asthma",
+            "Probably asthma",
+            "suspected asthma",
+            "r/o asthma",
+            "rule out asthma",
+        ),
+        *(
+            "asthma or wrong",
+            "asthma and/or COPD",
+            "asthma vs. COPD",
+            "asthma / COPD",
+            "asthma; COPD",
+        ),
+        *(
+            "asthma\nCOPD",
+            "either asthma",
+            "不是哮喘",
+            "疑似哮喘",
+            "哮喘？",
+            "哮喘或肺炎",
+            "哮喘待排",
+        ),
     ],
 )
 def test_what_is_denied_doubted_or_one_of_several_is_not_asserted(answer: str) -> None:
@@ -208,11 +295,36 @@ def test_what_is_denied_doubted_or_one_of_several_is_not_asserted(answer: str) -
 @pytest.mark.parametrize(
     "answer",
     [
-        *("asthma", "Heart attack!", "non-Hodgkin lymphoma", "非霍奇金淋巴瘤", "无症状菌尿", "oral cancer"),
-        *("Fever, not elsewhere classified", "Asthma without status asthmaticus", "Norwegian scabies"),
-        *("graft versus host disease", "graft-versus-host disease", "HIV (initial infection)", "1/2 lesion"),
-        *("ataxia with or without seizures", "neoplasm of uncertain behavior", "fever of unknown origin"),
-        *("Aortic aneurysm and dissection", "leukemia with t(6;9)(p23;q34)", "\nasthma\n", "pneumonia, bacterial"),
+        *(
+            "asthma",
+            "Heart attack!",
+            "non-Hodgkin lymphoma",
+            "非霍奇金淋巴瘤",
+            "无症状菌尿",
+            "oral cancer",
+        ),
+        *(
+            "Fever, not elsewhere classified",
+            "Asthma without status asthmaticus",
+            "Norwegian scabies",
+        ),
+        *(
+            "graft versus host disease",
+            "graft-versus-host disease",
+            "HIV (initial infection)",
+            "1/2 lesion",
+        ),
+        *(
+            "ataxia with or without seizures",
+            "neoplasm of uncertain behavior",
+            "fever of unknown origin",
+        ),
+        *(
+            "Aortic aneurysm and dissection",
+            "leukemia with t(6;9)(p23;q34)",
+            "\nasthma\n",
+            "pneumonia, bacterial",
+        ),
     ],
 )
 def test_names_of_diseases_are_asserted(answer: str) -> None:
@@ -223,13 +335,34 @@ def test_names_of_diseases_are_asserted(answer: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        *("<ask>", "</ask>", "<think>", "</think>", "<", "<|", "<|a", "-", ".", "a ", "' ", "[", "𝔄", "́", "the "),
+        *(
+            "<ask>",
+            "</ask>",
+            "<think>",
+            "</think>",
+            "<",
+            "<|",
+            "<|a",
+            "-",
+            ".",
+            "a ",
+            "' ",
+            "[",
+            "𝔄",
+            "́",
+            "the ",
+        ),
         *("it is ", "excluded ", " \n", "? "),
     ],
 )
 def test_a_megabyte_of_anything_takes_under_a_second(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
-    for function in (lambda: blocks(text, TAGS), lambda: neutralise(text), lambda: normalise(text), lambda: asserts(text)):
+    for function in (
+        lambda: blocks(text, TAGS),
+        lambda: neutralise(text),
+        lambda: normalise(text),
+        lambda: asserts(text),
+    ):
         started = time.process_time()
         function()
         assert time.process_time() - started < 1.0

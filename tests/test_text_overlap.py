@@ -69,23 +69,37 @@ def test_bleu_is_nltks_where_nothing_is_smoothed(pair: tuple[str, str]) -> None:
     answer, reference = (split(text) for text in pair)
     if all(ngrams(answer, n) & ngrams(reference, n) for n in range(1, 5)):
         assert bleu(pair[0], [pair[1]]) == pytest.approx(nltk_sentence([reference], answer))
-        assert corpus_bleu([pair[0]], [pair[1]]) == pytest.approx(nltk_sentence([reference], answer))
+        assert corpus_bleu([pair[0]], [pair[1]]) == pytest.approx(
+            nltk_sentence([reference], answer)
+        )
     assert 0 <= bleu(pair[0], [pair[1]]) <= 1
 
 
 def test_corpus_bleu_adds_counts_before_it_divides() -> None:
-    answers = ["the patient has a fever and needs rest", "the patient needs a fever and rest and rest"]
-    references = ["the patient has a fever and needs a rest", "the patient has a fever and needs rest and rest"]
-    expected = nltk_corpus([[split(text)] for text in references], [split(text) for text in answers])
+    answers = [
+        "the patient has a fever and needs rest",
+        "the patient needs a fever and rest and rest",
+    ]
+    references = [
+        "the patient has a fever and needs a rest",
+        "the patient has a fever and needs rest and rest",
+    ]
+    expected = nltk_corpus(
+        [[split(text)] for text in references], [split(text) for text in answers]
+    )
     assert corpus_bleu(answers, references) == pytest.approx(expected)
-    assert corpus_bleu(answers, references) != pytest.approx(sum(map(lambda a, r: bleu(a, [r]), answers, references)) / 2)
+    assert corpus_bleu(answers, references) != pytest.approx(
+        sum(map(lambda a, r: bleu(a, [r]), answers, references)) / 2
+    )
 
 
 @given(st.one_of(ENGLISH, CHINESE))
 def test_a_text_is_wholly_like_itself(text: str) -> None:
     assert bleu(text, [text]) == pytest.approx(1)
     found = rouge(text, ["something else", text])
-    assert [found[name] for name in ("rouge1", "rouge2", "rougeL", "rouge1_recall")] == pytest.approx([1, 1, 1, 1])
+    assert [
+        found[name] for name in ("rouge1", "rouge2", "rougeL", "rouge1_recall")
+    ] == pytest.approx([1, 1, 1, 1])
 
 
 @pytest.mark.parametrize("answer", ["", "   ", "!!!", "完全不同"])
@@ -107,7 +121,9 @@ def test_long_answers_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("package", ["sacrebleu", "rouge_score"])
-def test_what_is_missing_is_told_with_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_told_with_its_extra(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Missing:
         def find_spec(self, name: str, *_: object) -> None:
             if name.partition(".")[0] == package:

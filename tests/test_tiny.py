@@ -1,4 +1,6 @@
-"""The tiny policy: its vocabulary against the texts it has to carry, its weights, and its life as a model folder."""
+"""The tiny policy: its vocabulary against the texts it has to carry, its weights, and its life as a
+model folder.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def ids(text: str) -> list[int]:
 
 
 def test_every_phrase_and_tag_is_one_token_wherever_it_stands() -> None:
-    for phrase in (*CLINIC.phrases, *WORLD.phrases, *(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/"))):
+    for phrase in (
+        *CLINIC.phrases,
+        *WORLD.phrases,
+        *(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/")),
+    ):
         assert len(ids(phrase)) == 1, phrase
         assert TOKENIZER.decode(ids(phrase)) == phrase
         assert ids(f"<ask>{phrase}</ask>")[1:-1] == ids(phrase)
@@ -41,7 +47,10 @@ def test_what_the_clinic_says_takes_no_more_tokens_than_phrases() -> None:
     known = {ids(phrase)[0] for phrase in (*CLINIC.phrases, *WORLD.phrases)}
     for case in (CLINIC.test[k] for k in range(20)):
         shown = WORLD.open(case)[1].content
-        replies = [WORLD.reply(case, WORLD.read(f"<ask>{item.name}</ask>")).messages[0].content for item in CLINIC.items]
+        replies = [
+            WORLD.reply(case, WORLD.read(f"<ask>{item.name}</ask>")).messages[0].content
+            for item in CLINIC.items
+        ]
         for text in (shown, *replies):
             strange = [TOKENIZER.decode([token]) for token in ids(text) if token not in known]
             assert not "".join(strange).strip(), (text, strange)
@@ -62,7 +71,9 @@ def test_what_a_policy_writes_comes_back(line: str) -> None:
     """The text that the environment reads is the text that was sampled: the same action either way."""
     decoded = TOKENIZER.decode(ids(line))
     assert WORLD.read(decoded).kind == WORLD.read(line).kind
-    assert [name.strip() for name in WORLD.read(decoded).content] == [name.strip() for name in WORLD.read(line).content]
+    assert [name.strip() for name in WORLD.read(decoded).content] == [
+        name.strip() for name in WORLD.read(line).content
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -75,13 +86,20 @@ def prose() -> Source:
     """Cases in free text: no phrases, no items, as a jsonl or mediQ file brings them."""
 
     def case(number: int) -> Case:
-        facts = tuple(Fact(f"f{k}", "", f"The patient reports symptom number {k} since day {number}.") for k in range(3))
+        facts = tuple(
+            Fact(f"f{k}", "", f"The patient reports symptom number {k} since day {number}.")
+            for k in range(3)
+        )
         return Case(
-            f"p{number}", f"A {30 + number}-year-old feels unwell after travel.", Truth(f"Illness {number % 3}", facts=facts)
+            f"p{number}",
+            f"A {30 + number}-year-old feels unwell after travel.",
+            Truth(f"Illness {number % 3}", facts=facts),
         )
 
     cases = tuple(case(number) for number in range(12))
-    return FixedSource("prose", cases, cases, (), tuple(sorted({case.truth.diagnosis for case in cases})))
+    return FixedSource(
+        "prose", cases, cases, (), tuple(sorted({case.truth.diagnosis for case in cases}))
+    )
 
 
 def test_free_text_is_learned_in_sub_words() -> None:
@@ -119,7 +137,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others() -> None
     assert torch.equal(torch.rand(1), drawn), "building draws nothing from the global generator"
     same = first.state_dict()
     assert all(torch.equal(value, same[name]) for name, value in again.state_dict().items())
-    assert not torch.equal(other.state_dict()["model.embed_tokens.weight"], same["model.embed_tokens.weight"])
+    assert not torch.equal(
+        other.state_dict()["model.embed_tokens.weight"], same["model.embed_tokens.weight"]
+    )
 
 
 def test_saved_and_loaded_it_is_the_same_policy(tmp_path: Path) -> None:
@@ -131,9 +151,13 @@ def test_saved_and_loaded_it_is_the_same_policy(tmp_path: Path) -> None:
     here, there = LocalPolicy(model, tokenizer), LocalPolicy(loaded, reader)
     prompt = here.render(messages)
     assert there.render(messages) == prompt
-    assert there.render((Message("user", WORLD.phrases[0]),), prompt) == here.render((Message("user", WORLD.phrases[0]),), prompt)
+    assert there.render((Message("user", WORLD.phrases[0]),), prompt) == here.render(
+        (Message("user", WORLD.phrases[0]),), prompt
+    )
     with torch.no_grad():
-        assert torch.equal(model(torch.tensor([prompt])).logits, loaded(torch.tensor([prompt])).logits)
+        assert torch.equal(
+            model(torch.tensor([prompt])).logits, loaded(torch.tensor([prompt])).logits
+        )
 
 
 def test_the_template_leaves_instructions_out_and_adds_nothing() -> None:
@@ -145,7 +169,11 @@ def test_the_template_leaves_instructions_out_and_adds_nothing() -> None:
 @pytest.mark.parametrize(("width", "layers", "heads"), [(8, 1, 1), (48, 3, 3), (64, 2, 4)])
 def test_sizes(width: int, layers: int, heads: int) -> None:
     model, _ = build(SOURCE, (), TinySettings(width=width, layers=layers, heads=heads), 0)
-    assert (model.config.hidden_size, model.config.num_hidden_layers, model.config.num_attention_heads) == (width, layers, heads)
+    assert (
+        model.config.hidden_size,
+        model.config.num_hidden_layers,
+        model.config.num_attention_heads,
+    ) == (width, layers, heads)
     assert torch.isfinite(model(torch.tensor([[1, 2, 3]])).logits).all()
 
 
@@ -156,11 +184,16 @@ def test_a_warm_start_is_kept_by_recipe(tmp_path: Path, monkeypatch: pytest.Monk
     assert not first.found
     first.save(model, tokenizer)
     assert first.found
-    second, third = Store(tmp_path / "b" / "warm-start", "recipe"), Store(tmp_path / "c" / "warm-start", "other recipe")
+    second, third = (
+        Store(tmp_path / "b" / "warm-start", "recipe"),
+        Store(tmp_path / "c" / "warm-start", "other recipe"),
+    )
     assert (second.found, third.found) == (True, False)
     blank, _ = build(SOURCE, (), SMALL, 2)
     second.load_into(blank)
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in blank.state_dict().items())
+    assert all(
+        torch.equal(value, model.state_dict()[name]) for name, value in blank.state_dict().items()
+    )
     second.adopt()
     assert (tmp_path / "b" / "warm-start" / "model.safetensors").exists()
     first.save(blank, tokenizer)  # made once more by a run that was as fast: nobody is disturbed

@@ -1,4 +1,6 @@
-"""The main job end to end on the smallest clinic: methods, variants, adapters, processes, and warm starts kept for later."""
+"""The main job end to end on the smallest clinic: methods, variants, adapters, processes, and warm
+starts kept for later.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,17 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 
 
 def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
-    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(value, theirs[name]) for name, value in ours.items()
+    )
 
 
 def figures(run: Run, stage: str = "grpo") -> list[dict[str, Any]]:
-    return [without(line, "seconds", "tokens_per_second") for line in run.metrics() if line["stage"] == stage]
+    return [
+        without(line, "seconds", "tokens_per_second")
+        for line in run.metrics()
+        if line["stage"] == stage
+    ]
 
 
 def test_craft_leaves_a_whole_run(craft: Run) -> None:
@@ -53,7 +61,9 @@ def test_craft_leaves_a_whole_run(craft: Run) -> None:
     assert list(craft.summary["doctors"]) == ["untrained", "warm start", "trained"]
     assert len(craft.episodes(phase="train")) == 4 * 16
     assert len(craft.episodes(phase="eval")) == 3 * 10
-    assert not same(weights(craft), dict(load_file(craft.checkpoints / "warm-start" / "model.safetensors")))
+    assert not same(
+        weights(craft), dict(load_file(craft.checkpoints / "warm-start" / "model.safetensors"))
+    )
     for line in figures(craft):
         trained = list(craft.episodes(phase="train", step=line["step"]))
         assert line["reward"] == pytest.approx(sum(r.score.total for r in trained if r.score) / 16)
@@ -62,7 +72,9 @@ def test_craft_leaves_a_whole_run(craft: Run) -> None:
 
 
 def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
-    """Thirty steps are enough that the tiny policy mostly speaks in actions; an untrained one never does."""
+    """Thirty steps are enough that the tiny policy mostly speaks in actions; an untrained one never
+    does.
+    """
     endings = craft.summary["doctors"]["warm start"]["endings"]
     assert endings.get("out of tokens", 0) < 5
 
@@ -77,7 +89,9 @@ def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
 ) -> None:
     run = api.train(method, out=tmp_path / "run", **{**TINY, **more})
     assert list(dict.fromkeys(line["stage"] for line in run.metrics())) == ["warm start", *stages]
-    asked = [line for line in run.metrics() if line["stage"] == "grpo" and line.get("scoring_seconds")]
+    asked = [
+        line for line in run.metrics() if line["stage"] == "grpo" and line.get("scoring_seconds")
+    ]
     assert asked
     assert all(line["scoring_seconds"] < line["seconds"] for line in asked)
     assert "Scoring for the reward" in run.report.read_text()
@@ -89,7 +103,9 @@ def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
 
 
 def doc_hit_has_one_meaning(run: Run) -> None:
-    """In training and evaluation alike it is the share of all episodes, those that searched nothing included."""
+    """In training and evaluation alike it is the share of all episodes, those that searched nothing
+    included.
+    """
     for line in figures(run):
         played = list(run.episodes(phase="train", step=line["step"]))
         assert line["doc_hit"] == pytest.approx(sum(map(hit, played)) / len(played))
@@ -100,7 +116,9 @@ def doc_hit_has_one_meaning(run: Run) -> None:
 
 
 def hit(record: Record) -> bool:
-    shown = [message.content for turn in record.episode.turns for message in turn.observation.messages]
+    shown = [
+        message.content for turn in record.episode.turns for message in turn.observation.messages
+    ]
     name = record.episode.case.truth.diagnosis.lower()
     return any(name in text.lower() for text in shown if text.startswith("<evidence>"))
 
@@ -110,7 +128,10 @@ def test_outcome_shares_the_warm_start_and_ends_elsewhere(craft: Run, tmp_path: 
     ours, theirs = (run_.checkpoints / "warm-start" / "model.safetensors" for run_ in (run, craft))
     assert ours.read_bytes() == theirs.read_bytes()
     assert figures(run, "warm start") == [], "taken from the cache"
-    assert run.summary["doctors"]["warm start"]["accuracy"] == craft.summary["doctors"]["warm start"]["accuracy"]
+    assert (
+        run.summary["doctors"]["warm start"]["accuracy"]
+        == craft.summary["doctors"]["warm start"]["accuracy"]
+    )
     assert not same(weights(run), weights(craft))
 
 
@@ -196,7 +217,9 @@ def test_a_kept_warm_start_that_does_not_fit_is_made_anew(
 
 
 def test_the_base_model_is_a_row_of_its_own(craft: Run, tmp_path: Path) -> None:
-    """Random weights know no grammar: no diagnosis is right, and the warm start that follows is another policy."""
+    """Random weights know no grammar: no diagnosis is right, and the warm start that follows is
+    another policy.
+    """
     base, warm = (craft.summary["doctors"][doctor] for doctor in ("untrained", "warm start"))
     assert base["episodes"] == warm["episodes"] == 10
     assert (base["accuracy"]["mean"], base["endings"]) == (0.0, {"out of tokens": 10})
@@ -210,9 +233,14 @@ def test_runs_are_compared_with_what_they_began_with(craft: Run, tmp_path: Path)
     """One row where all began with the same, a row for each run where they did not."""
     small = {**TINY, "evaluation": {"cases": 10, "anchors": False}, "steps": 1}
     changes: dict[str, dict[str, Any]] = {"twin": {}, "other": {"seed": 1}}
-    twin, other = (api.train("craft", out=tmp_path / name, **small, **change) for name, change in changes.items())
+    twin, other = (
+        api.train("craft", out=tmp_path / name, **small, **change)
+        for name, change in changes.items()
+    )
     assert rows_of([craft, twin]) == ["untrained", "warm start", craft.name, "twin"]
-    began = [f"{run.name}: {doctor}" for doctor in ("untrained", "warm start") for run in (craft, other)]
+    began = [
+        f"{run.name}: {doctor}" for doctor in ("untrained", "warm start") for run in (craft, other)
+    ]
     assert rows_of([craft, other]) == [*began, craft.name, "other"]
 
 
@@ -221,7 +249,11 @@ def rows_of(runs: list[Run]) -> list[str]:
     console = Console(record=True, width=140)
     compare(runs, None, console)
     table = console.export_text().partition(" each")[0]
-    return [cells[0].strip() for line in table.splitlines()[2:] if len(cells := re.split(r"\s{2,}", line.strip())) > 2]
+    return [
+        cells[0].strip()
+        for line in table.splitlines()[2:]
+        if len(cells := re.split(r"\s{2,}", line.strip())) > 2
+    ]
 
 
 def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
@@ -231,10 +263,19 @@ def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
     rewards: dict[str, float] = {}
     ended = []
     # Enough episodes that some find evidence of different weight and are right.
-    small = {**TINY, "steps": 1, "batch": 32, "group": 8, "evaluation": {"cases": 1, "anchors": False}}
+    small = {
+        **TINY,
+        "steps": 1,
+        "batch": 32,
+        "group": 8,
+        "evaluation": {"cases": 1, "anchors": False},
+    }
     for variant, normalise in [*product(variants, normalisations[:1]), ("crit", normalisations[1])]:
         run = api.train(
-            "craft", out=tmp_path / f"{variant}-{normalise}", reward={"variant": variant, "normalise": normalise}, **small
+            "craft",
+            out=tmp_path / f"{variant}-{normalise}",
+            reward={"variant": variant, "normalise": normalise},
+            **small,
         )
         (line,) = figures(run)
         rewards.setdefault(variant, line["reward"])
@@ -245,7 +286,15 @@ def test_variants_and_normalisations_are_chosen_by_key(tmp_path: Path) -> None:
 
 
 def test_adapters_on_the_policy_of_another_run(craft: Run, tmp_path: Path) -> None:
-    words = {**TINY, "tiny": {}, "policy": str(craft.path), "lora": {"r": 4}, "steps": 2, "save_every": 1, "beta": 0.05}
+    words = {
+        **TINY,
+        "tiny": {},
+        "policy": str(craft.path),
+        "lora": {"r": 4},
+        "steps": 2,
+        "save_every": 1,
+        "beta": 0.05,
+    }
     run = api.train("craft", out=tmp_path / "run", warm_start=False, **words)
     assert list(run.summary["doctors"]) == ["untrained", "trained"]
     assert run.summary["steps"] == 2
@@ -256,17 +305,39 @@ def test_adapters_on_the_policy_of_another_run(craft: Run, tmp_path: Path) -> No
     assert changed
     assert "model.embed_tokens.weight" not in changed
     # What it starts from is what the other run ended with, on the same cases with the same draws.
-    assert run.summary["doctors"]["untrained"]["accuracy"] == craft.summary["doctors"]["trained"]["accuracy"]
-    assert run.summary["doctors"]["untrained"]["endings"] == craft.summary["doctors"]["trained"]["endings"]
-    again = api.evaluate(
-        run.path, cases="clinic:xs", out=tmp_path / "again", max_tokens=8, quiet=True, **{"evaluation": TINY["evaluation"]}
+    assert (
+        run.summary["doctors"]["untrained"]["accuracy"]
+        == craft.summary["doctors"]["trained"]["accuracy"]
     )
-    assert again.summary["doctors"]["run"]["endings"] == run.summary["doctors"]["trained"]["endings"]
+    assert (
+        run.summary["doctors"]["untrained"]["endings"]
+        == craft.summary["doctors"]["trained"]["endings"]
+    )
+    again = api.evaluate(
+        run.path,
+        cases="clinic:xs",
+        out=tmp_path / "again",
+        max_tokens=8,
+        quiet=True,
+        **{"evaluation": TINY["evaluation"]},
+    )
+    assert (
+        again.summary["doctors"]["run"]["endings"] == run.summary["doctors"]["trained"]["endings"]
+    )
 
 
 def test_a_loaded_policy_gets_no_warm_start_unless_told(craft: Run, tmp_path: Path) -> None:
-    small = {**TINY, "policy": str(craft.path), "steps": 0, "sft": {"steps": 2}, "evaluation": {"cases": 2, "anchors": False}}
-    assert list(api.train("craft", out=tmp_path / "a", **small).summary["doctors"]) == ["untrained", "trained"]
+    small = {
+        **TINY,
+        "policy": str(craft.path),
+        "steps": 0,
+        "sft": {"steps": 2},
+        "evaluation": {"cases": 2, "anchors": False},
+    }
+    assert list(api.train("craft", out=tmp_path / "a", **small).summary["doctors"]) == [
+        "untrained",
+        "trained",
+    ]
     told = api.train("craft", out=tmp_path / "b", warm_start=True, **small)
     assert len(figures(told, "warm start")) == 2
 
@@ -290,7 +361,8 @@ def test_settings_of_a_run_make_the_same_settings_again(craft: Run) -> None:
     assert read.model_dump(mode="json") == craft.settings
 
 
-# `accelerate launch --cpu --num_processes 2` would start one process only; without a GPU --multi_gpu makes two on the CPU.
+# `accelerate launch --cpu --num_processes 2` would start one process only; without a GPU
+# --multi_gpu makes two on the CPU.
 LAUNCHERS = {
     "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
                    "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
@@ -303,7 +375,17 @@ LAUNCHERS = {
 def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None:
     """Every group is played once, by one of them, and only the main process writes."""
     launch = [sys.executable, "-m", *LAUNCHERS[launcher]]
-    words = ["train", "craft", "--cases", "clinic:xs", *SMALL, "steps=3", "evaluation.anchors=false", "--out", "run"]
+    words = [
+        "train",
+        "craft",
+        "--cases",
+        "clinic:xs",
+        *SMALL,
+        "steps=3",
+        "evaluation.anchors=false",
+        "--out",
+        "run",
+    ]
     env = {**environment(tmp_path / "cache"), "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(
         [*launch, str(SCRIPT), *words],
@@ -322,8 +404,15 @@ def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None
     assert len({record.key for record in trained}) == len(trained) == 3 * 16
     groups = {(record.step, record.episode.case.id) for record in trained}
     assert len(groups) == 3 * 4
-    ranks = {place: {r.sample % 2 for r in trained if (r.step, r.episode.case.id) == place} for place in groups}
-    assert sorted(map(tuple, ranks.values())) == [(0,)] * 6 + [(1,)] * 6, "half of the groups each, and none is split"
-    assert [len(run.episodes(phase="eval", doctor=doctor)) for doctor in run.summary["doctors"]] == [10, 10, 10]
+    ranks = {
+        place: {r.sample % 2 for r in trained if (r.step, r.episode.case.id) == place}
+        for place in groups
+    }
+    assert sorted(map(tuple, ranks.values())) == [(0,)] * 6 + [(1,)] * 6, (
+        "half of the groups each, and none is split"
+    )
+    assert [
+        len(run.episodes(phase="eval", doctor=doctor)) for doctor in run.summary["doctors"]
+    ] == [10, 10, 10]
     assert (run.path / "policy" / "model.safetensors").exists()
     assert [line["episodes"] for line in steps_of(run.path, "grpo")] == [16] * 3

@@ -25,7 +25,9 @@ from workup.models.structured import ask
 from workup.ports import Request
 
 if not (find_spec("fastapi") and find_spec("uvicorn")):
-    pytest.skip("`transformers serve` needs pip install 'transformers[serving]'", allow_module_level=True)
+    pytest.skip(
+        "`transformers serve` needs pip install 'transformers[serving]'", allow_module_level=True
+    )
 
 ANSWER = '{"same": true}'
 PROMPTS = ("Is influenza the same as flu?", "流感和流行性感冒是同一种病吗?", "Anything else?")
@@ -49,9 +51,15 @@ def tiny_chat_model(folder: Path) -> None:
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     raw = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(alphabet)}, merges=[]))
-    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    raw.pre_tokenizer, raw.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     tokenizer: Any = PreTrainedTokenizerFast(
-        tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|pad|>", additional_special_tokens=["<|im_start|>"]
+        tokenizer_object=raw,
+        eos_token="<|im_end|>",
+        pad_token="<|pad|>",
+        additional_special_tokens=["<|im_start|>"],
     )
     tokenizer.chat_template = TEMPLATE
     torch.manual_seed(0)
@@ -81,7 +89,9 @@ def teach(model: Any, tokenizer: Any) -> None:
     told = tokenizer(ANSWER + "<|im_end|>", return_tensors="pt").input_ids
     for step in range(90):
         messages = [{"role": "user", "content": PROMPTS[step % 3]}]
-        asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        asked = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
         ids = torch.cat([asked["input_ids"], told], dim=1)
         labels = ids.clone()
         labels[:, : -told.shape[1]] = -100
@@ -104,12 +114,26 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointSetting
     tiny_chat_model(folder)
     port = free_port()
     program = shutil.which("transformers", path=str(Path(sys.executable).parent)) or "transformers"
-    command = [program, "serve", str(folder), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    command = [
+        program,
+        "serve",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--device",
+        "cpu",
+    ]
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=offline, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+    with subprocess.Popen(
+        command, env=offline, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as server:
         try:
             until(lambda: healthy(port), server)
-            yield EndpointSettings(base_url=f"http://127.0.0.1:{port}/v1", model=str(folder), retries=1, concurrency=4)
+            yield EndpointSettings(
+                base_url=f"http://127.0.0.1:{port}/v1", model=str(folder), retries=1, concurrency=4
+            )
         finally:
             server.terminate()
             server.communicate(timeout=HANG)
@@ -139,7 +163,9 @@ def test_an_answer_of_a_shape(served: EndpointSettings) -> None:
 def test_a_short_limit_truncates_and_then_no_shape_comes_out(served: EndpointSettings) -> None:
     reply = asyncio.run(Endpoint(served).complete(request(PROMPTS[1], max_tokens=5)))
     assert (reply.text, reply.truncated) == (ANSWER[:5], True)
-    with pytest.raises(RolloutError, match=r"no usable answer from .* after 3 attempts: it was cut off at 5 tokens"):
+    with pytest.raises(
+        RolloutError, match=r"no usable answer from .* after 3 attempts: it was cut off at 5 tokens"
+    ):
         asyncio.run(ask(Endpoint(served), request(PROMPTS[1], max_tokens=5), Verdict))
 
 
@@ -155,7 +181,8 @@ from workup.episode import Message
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.ports import Request
 
-model = Endpoint(EndpointSettings(base_url=sys.argv[1], model=sys.argv[2], concurrency=2, requests_per_minute=60_000))
+model = Endpoint(EndpointSettings(base_url=sys.argv[1], model=sys.argv[2], concurrency=2, \
+requests_per_minute=60_000))
 
 def request(text):
     return Request("judge", "1", (Message("user", text),), max_tokens=4)
@@ -170,8 +197,14 @@ gc.collect()
 """
 
 
-def test_it_works_in_one_event_loop_after_another_and_leaves_nothing_behind(served: EndpointSettings) -> None:
+def test_it_works_in_one_event_loop_after_another_and_leaves_nothing_behind(
+    served: EndpointSettings,
+) -> None:
     command = [sys.executable, "-W", "always", "-c", LOOPS, served.base_url, served.model]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
     assert (done.returncode, done.stdout) == (0, "")
-    assert not [line for line in done.stderr.splitlines() if "Event loop" in line or "Resource" in line or "never" in line]
+    assert not [
+        line
+        for line in done.stderr.splitlines()
+        if "Event loop" in line or "Resource" in line or "never" in line
+    ]

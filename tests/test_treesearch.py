@@ -1,4 +1,6 @@
-"""Tree search beside an independent one written with strings and dictionaries, in the hand-made world."""
+"""Tree search beside an independent one written with strings and dictionaries, in the hand-made
+world.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,30 @@ from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
 
 TURNS = 4
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, TURNS)
-MOVES = (*(f"<ask>{item.name}</ask>" for item in ITEMS[:3]), "<diagnose>Flu</diagnose>", "<diagnose>Pneumonia</diagnose>")
+MOVES = (
+    *(f"<ask>{item.name}</ask>" for item in ITEMS[:3]),
+    "<diagnose>Flu</diagnose>",
+    "<diagnose>Pneumonia</diagnose>",
+)
 
 
 class Gambler:
-    """Draws one of `moves` by key and past; greedy is always the first. `fails` tells which (past, key) give up."""
+    """Draws one of `moves` by key and past; greedy is always the first.
+
+    `fails` tells which (past, key) give up.
+    """
 
     def __init__(
-        self, moves: Sequence[str] = MOVES, fails: Callable[[Sequence[str], int], bool] = lambda past, key: False
+        self,
+        moves: Sequence[str] = MOVES,
+        fails: Callable[[Sequence[str], int], bool] = lambda past, key: False,
     ) -> None:
         self.moves, self.fails = moves, fails
         self.present = self.most = self.calls = 0
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         self.calls += 1
         self.present += 1
         self.most = max(self.most, self.present)
@@ -50,7 +63,9 @@ class Gambler:
         return Act((), Completion(self.moves[self.choose(said, sampling)]))
 
     def choose(self, said: Sequence[str], sampling: Sampling) -> int:
-        return seed_key("draw", *said, sampling.key) % len(self.moves) if sampling.temperature else 0
+        return (
+            seed_key("draw", *said, sampling.key) % len(self.moves) if sampling.temperature else 0
+        )
 
 
 def worth(texts: Sequence[str]) -> float:
@@ -66,7 +81,12 @@ async def value(episode: Episode) -> Score:
     return Score.at_end(episode, worth(texts(episode)))
 
 
-def grow(doctor: object, search: Search, key: int = 0, measure: Callable[[Episode], Awaitable[Score]] = value) -> Tree:
+def grow(
+    doctor: object,
+    search: Search,
+    key: int = 0,
+    measure: Callable[[Episode], Awaitable[Score]] = value,
+) -> Tree:
     return asyncio.run(TreeSearch(WORLD, doctor, measure, search).grow(Job(CASES[0], key)))  # type: ignore[arg-type]
 
 
@@ -84,7 +104,9 @@ def statistics(tree: Tree) -> dict[tuple[str, ...], tuple[int, float, int]]:
 
 
 class Reference:
-    """Algorithm 2 with our decisions, written again: no nodes, only dictionaries keyed by the path of texts."""
+    """Algorithm 2 with our decisions, written again: no nodes, only dictionaries keyed by the path
+    of texts.
+    """
 
     def __init__(self, doctor: Gambler, search: Search, key: int) -> None:
         self.doctor, self.search, self.key = doctor, search, key
@@ -97,7 +119,9 @@ class Reference:
         self.place: dict[tuple[str, ...], tuple[int, ...]] = {(): ()}
 
     def move(self, path: tuple[str, ...], key: int, temperature: float = 1.0) -> str:
-        return self.doctor.moves[self.doctor.choose(path, Sampling(key=key, temperature=temperature))]
+        return self.doctor.moves[
+            self.doctor.choose(path, Sampling(key=key, temperature=temperature))
+        ]
 
     def over(self, path: tuple[str, ...]) -> bool:
         return bool(path) and (path[-1].startswith("<diagnose>") or len(path) >= TURNS)
@@ -134,20 +158,30 @@ class Reference:
             while not fresh and not self.closed(()):
                 fresh = self.expand(self.select())
             for child in fresh:
-                self.back(child, self.play(child, seed_key(self.key, "simulate", self.place[child])))
+                self.back(
+                    child, self.play(child, seed_key(self.key, "simulate", self.place[child]))
+                )
 
     def select(self) -> tuple[str, ...]:
         node: tuple[str, ...] = ()
         while self.drawn[node] == self.search.width:
             children = [child for child in self.order[node] if not self.closed(child)]
             bonus = {c: math.sqrt(math.log(self.visits[node]) / self.visits[c]) for c in children}
-            node = max(children, key=lambda c: self.sums[c] / self.visits[c] + self.search.exploration * bonus[c])
+            node = max(
+                children,
+                key=lambda c: self.sums[c] / self.visits[c] + self.search.exploration * bonus[c],
+            )
         return node
 
     def expand(self, node: tuple[str, ...]) -> list[tuple[str, ...]]:
         fresh = []
-        for _ in range(min(self.search.expand or self.search.width, self.search.width - self.drawn[node])):
-            child = (*node, self.move(node, seed_key(self.key, "draw", self.place[node], self.drawn[node])))
+        for _ in range(
+            min(self.search.expand or self.search.width, self.search.width - self.drawn[node])
+        ):
+            child = (
+                *node,
+                self.move(node, seed_key(self.key, "draw", self.place[node], self.drawn[node])),
+            )
             self.drawn[node] += 1
             if child in self.order[node]:
                 self.times[child] += 1
@@ -169,7 +203,9 @@ SEARCHES = st.builds(
 
 @settings(max_examples=150)
 @given(SEARCHES, st.integers(0, 2**63), st.integers(1, len(MOVES)))
-def test_the_statistics_are_those_of_an_independent_search(search: Search, key: int, moves: int) -> None:
+def test_the_statistics_are_those_of_an_independent_search(
+    search: Search, key: int, moves: int
+) -> None:
     doctor = Gambler(MOVES[-moves:])
     tree, reference = grow(doctor, search, key), Reference(doctor, search, key)
     reference.run()
@@ -191,12 +227,22 @@ def test_what_holds_of_every_tree(search: Search, key: int) -> None:
     for node in tree.root.walk():
         assert node.drawn <= search.width
         assert len(node.place) <= min(search.depth, TURNS)
-        assert len({child.turn.completion.text for child in node.children if child.turn}) == len(node.children)
+        assert len({child.turn.completion.text for child in node.children if child.turn}) == len(
+            node.children
+        )
         # Each node is visited by its own simulation and by those below it.
         assert node.visits == (len(node.place) > 0) + sum(child.visits for child in node.children)
-        own = [t.score.total for t in tree.trajectories if t.node.place[: len(node.place)] == node.place]
+        own = [
+            t.score.total
+            for t in tree.trajectories
+            if t.node.place[: len(node.place)] == node.place
+        ]
         assert node.total == pytest.approx(sum(own))
-    assert tree.root.visits == len(tree.trajectories) <= 1 + search.iterations * (search.expand or search.width)
+    assert (
+        tree.root.visits
+        == len(tree.trajectories)
+        <= 1 + search.iterations * (search.expand or search.width)
+    )
     assert tree.calls == doctor.calls
     assert not tree.failures
     greedy = asyncio.run(rollout(Job(CASES[0], key), WORLD, Gambler(), Play(temperature=0.0)))
@@ -209,7 +255,9 @@ def test_with_enough_iterations_it_finds_the_best_leaf() -> None:
     moves = MOVES[1:4]
     leaves: list[tuple[str, ...]] = [()]
     for _ in range(TURNS):
-        grown = [(*leaf, move) for leaf in leaves if not leaf or leaf[-1] != moves[-1] for move in moves]
+        grown = [
+            (*leaf, move) for leaf in leaves if not leaf or leaf[-1] != moves[-1] for move in moves
+        ]
         leaves = grown + [leaf for leaf in leaves if leaf and leaf[-1] == moves[-1]]
     tree = grow(Gambler(moves), Search(width=40, iterations=200))
     assert {tuple(texts(t.episode)) for t in tree.trajectories} == set(leaves)
@@ -221,17 +269,23 @@ def test_with_enough_iterations_it_finds_the_best_leaf() -> None:
 
 def test_uct_leads_the_search_to_where_the_reward_is() -> None:
     async def fever(episode: Episode) -> Score:
-        return Score.at_end(episode, float(texts(episode)[0] == MOVES[0] and "Flu" in episode.answer))
+        return Score.at_end(
+            episode, float(texts(episode)[0] == MOVES[0] and "Flu" in episode.answer)
+        )
 
     spent = Counter(
         trajectory.episode.turns[0].completion.text
-        for trajectory in grow(Gambler(), Search(width=12, iterations=12, exploration=0.5), 3, fever).trajectories
+        for trajectory in grow(
+            Gambler(), Search(width=12, iterations=12, exploration=0.5), 3, fever
+        ).trajectories
     )
     assert spent[MOVES[0]] > 0.5 * sum(spent.values())
 
 
 def test_the_papers_own_numbers_search_deeper_than_its_text() -> None:
-    """One child per iteration never leaves the first level with width 8 and 5 iterations; `width` per iteration do."""
+    """One child per iteration never leaves the first level with width 8 and 5 iterations; `width`
+    per iteration do.
+    """
     many = tuple(f"<ask>thing {number}</ask>" for number in range(10_000))  # no two draws are alike
     literal, ours = grow(Gambler(many), Search(expand=1)), grow(Gambler(many), Search())
     assert literal.depth == 1
@@ -252,7 +306,12 @@ def test_the_best_trajectory_is_the_best_of_those_that_fit() -> None:
 
 
 def test_thoughts_and_spelling_do_not_make_another_action() -> None:
-    moves = ("<ask>fever</ask>", "<think>why not</think><ask>Fever </ask>", "no action", "No action at all")
+    moves = (
+        "<ask>fever</ask>",
+        "<think>why not</think><ask>Fever </ask>",
+        "no action",
+        "No action at all",
+    )
     tree = grow(Gambler(moves), Search(width=20, iterations=1, depth=1))
     assert len(tree.root.children) == 3
     assert sum(child.times for child in tree.root.children) == 20
@@ -280,7 +339,9 @@ def test_a_branch_that_fails_does_not_fail_the_tree(key: int, one_in: int) -> No
 def test_a_doctor_that_always_fails_leaves_an_empty_tree_with_reasons() -> None:
     tree = grow(Gambler(fails=lambda past, key: True), Search())
     assert (tree.trajectories, tree.best(), tree.root.visits) == ([], None, 0)
-    assert tree.failures == ["it gave up"] * 8  # once greedily, seven more draws, and nothing is left to draw
+    assert (
+        tree.failures == ["it gave up"] * 8
+    )  # once greedily, seven more draws, and nothing is left to draw
 
 
 def test_a_value_that_fails_fails_its_branch_and_one_that_is_no_number_is_an_error() -> None:
@@ -330,7 +391,9 @@ def test_trees_grow_side_by_side_and_are_what_they_are_alone() -> None:
     for job, tree in zip(jobs, together, strict=True):
         alone = asyncio.run(TreeSearch(WORLD, Gambler(), value).grow(job))
         assert statistics(alone) == statistics(tree)
-        assert [texts(t.episode) for t in alone.trajectories] == [texts(t.episode) for t in tree.trajectories]
+        assert [texts(t.episode) for t in alone.trajectories] == [
+            texts(t.episode) for t in tree.trajectories
+        ]
     few = Gambler()
     asyncio.run(TreeSearch(WORLD, few, value).grow_all(jobs, concurrency=2))
     assert few.most <= 2 * 8

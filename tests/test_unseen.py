@@ -76,7 +76,9 @@ def endpoint(server: Server) -> dict[str, Any]:
     return {"endpoints": {"doc": {"base_url": server.url, "model": "m"}}}
 
 
-def made(name: str, cases: str, weights: Path | None = None, *, split: int | None = 0, **more: Any) -> str:
+def made(
+    name: str, cases: str, weights: Path | None = None, *, split: int | None = 0, **more: Any
+) -> str:
     """A run folder as training leaves it, its policy being `weights`."""
     known = {"method": "outcome", "cases": cases, "policy": "tiny", "seed": 5, "reward": {}}
     config = {"account": "it", "trained_before": [], "split": split, **known, **more}
@@ -159,7 +161,9 @@ def test_the_log_names_the_cases_that_nobody_named(capsys: pytest.CaptureFixture
     assert "the default" not in capsys.readouterr().out
 
 
-def test_a_run_is_evaluated_on_its_own_cases_where_none_are_named(weights: Path, call: Call) -> None:
+def test_a_run_is_evaluated_on_its_own_cases_where_none_are_named(
+    weights: Path, call: Call
+) -> None:
     cases = own(40)
     held_out = ids(open_source(cases, split=2).test)
     made("runs/1", cases, weights, split=2)
@@ -169,19 +173,31 @@ def test_a_run_is_evaluated_on_its_own_cases_where_none_are_named(weights: Path,
         assert status == 0, err
         assert re.search(r"cases +none were named: jsonl:\S*own\.jsonl is taken", out)
         assert played(Run.open(f"looked-{number}")) == held_out
-    assert played(api.evaluate("runs/1", out="python", quiet=True, max_turns=3, max_tokens=8)) == held_out
+    assert (
+        played(api.evaluate("runs/1", out="python", quiet=True, max_turns=3, max_tokens=8))
+        == held_out
+    )
     status, out, _ = call("evaluate", "runs/1", "--cases", "clinic:xs", *few, "evaluation.cases=2")
-    assert (status, "none were named" in out, "2 of 100,000 test cases of clinic:xs" in out) == (0, False, True)
+    assert (status, "none were named" in out, "2 of 100,000 test cases of clinic:xs" in out) == (
+        0,
+        False,
+        True,
+    )
 
 
-def test_cases_that_nobody_named_and_no_run_knows(weights: Path, call: Call, server: Server) -> None:
+def test_cases_that_nobody_named_and_no_run_knows(
+    weights: Path, call: Call, server: Server
+) -> None:
     made("one", own(40), weights)
     made("two", "clinic:xs", weights)
     made("half", "clinic:xs")
     shutil.copytree(weights, "model")
     looked, _ = said("two", "clinic:xs", evaluation={"cases": 2})
     for words, what in (
-        (("one", "conclude=two"), r"one on jsonl:\S*own.jsonl and two on clinic:xs were trained on different cases"),
+        (
+            ("one", "conclude=two"),
+            r"one on jsonl:\S*own.jsonl and two on clinic:xs were trained on different cases",
+        ),
         (("random doctor",), r"--cases is missing: SCHEME:REST.*unlike random doctor"),
         (("model",), r"--cases is missing"),
         (("endpoint:doc", "conclude=bayes"), r"--cases is missing.*unlike endpoint:doc"),

@@ -14,7 +14,8 @@ from workup.training import loop as training
 
 
 def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
-    """Trains and returns the finished run; `values` are the settings of `workup train` (`steps=200`, `reward={"alpha": 2}`).
+    """Trains and returns the finished run; `values` are the settings of `workup train`
+    (`steps=200`, `reward={"alpha": 2}`).
 
     Raises UserError for what the caller can mend, in the command line's words.
     """
@@ -31,9 +32,11 @@ def evaluate(
     quiet: bool = False,
     **values: Any,
 ) -> Run:
-    """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup evaluate`.
+    """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup
+    evaluate`.
 
-    Without `cases` a run is evaluated on those that it was trained on, of which it plays the test side.
+    Without `cases` a run is evaluated on those that it was trained on, of which it plays the test
+    side.
     """
     from workup.evaluation import loop as evaluation
 
@@ -61,11 +64,13 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
     with Run.open(run) as opened:
         config = opened.config
     trains = "method" in config
-    last = "reward" if trains else "conclude"  # what is written last is missing where a file was cut off
+    last = (
+        "reward" if trains else "conclude"
+    )  # what is written last is missing where a file was cut off
     if missing := [key for key in ("cases", "policy", last) if key not in config]:
         raise UserError(
-            f"{run / 'config.yaml'}: {', '.join(missing)} is missing, so the file has been cut off; "
-            f"restore it, or start anew and name another folder with --out"
+            f"{run / 'config.yaml'}: {', '.join(missing)} is missing, so the file has been cut "
+            "off; restore it, or start anew and name another folder with --out"
         )
     how = training.resume if trains else evaluation.resume
     return how(run, view, changes)

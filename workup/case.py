@@ -25,9 +25,10 @@ class Kind(StrEnum):
 class Fact:
     """One atomic finding of one patient, stated without interpretation (CRAFT φ).
 
-    `id` is unique within the case; `item` names what one asks for to learn it (several facts may share an item: "where
-    is the pain?"); `text` is the finding as a sentence; `weight` is its criticality ψ ∈ {0, 1, 2, 3} (0 irrelevant, 1
-    supportive, 2 significant, 3 pathognomonic), or None where nobody has scored it.
+    `id` is unique within the case; `item` names what one asks for to learn it (several facts may
+    share an item: "where is the pain?"); `text` is the finding as a sentence; `weight` is its
+    criticality ψ ∈ {0, 1, 2, 3} (0 irrelevant, 1 supportive, 2 significant, 3 pathognomonic), or
+    None where nobody has scored it.
     """
 
     id: str
@@ -41,8 +42,9 @@ class Fact:
 class Item:
     """Something a doctor can ask for: a question, an examination, a test.
 
-    `name` is its canonical name and `question` its natural wording; `normal` is the answer when the record holds nothing
-    for it; `parent` is the item that must be positive before this one means anything ("where is the pain?").
+    `name` is its canonical name and `question` its natural wording; `normal` is the answer when the
+    record holds nothing for it; `parent` is the item that must be positive before this one means
+    anything ("where is the pain?").
     """
 
     name: str
@@ -74,8 +76,8 @@ class Truth:
 class Case:
     """One patient. Only `presentation`, `question`, `options` and `given` may reach a prompt.
 
-    `given` are the facts that the presentation already states; they are not in `truth.facts`, so that nobody is paid for
-    finding them. `category` is the disease family, for tables only.
+    `given` are the facts that the presentation already states; they are not in `truth.facts`, so
+    that nobody is paid for finding them. `category` is the disease family, for tables only.
     """
 
     id: str
@@ -100,7 +102,9 @@ def evidence_of(facts: Iterable[Fact]) -> Evidence:
 
 
 class Knowledge(Protocol):
-    """A generative model of the cases, where one exists: the oracle that anchors and criticality are computed from."""
+    """A generative model of the cases, where one exists: the oracle that anchors and criticality
+    are computed from.
+    """
 
     @property
     def diagnoses(self) -> Sequence[str]:
@@ -112,14 +116,17 @@ class Knowledge(Protocol):
         ...
 
     def gains(self, evidence: Evidence, items: Sequence[str]) -> Sequence[float]:
-        """Expected information gain about the diagnosis in nats (≥ 0) of asking each of `items` next."""
+        """Expected information gain about the diagnosis in nats (≥ 0) of asking each of `items`
+        next.
+        """
         ...
 
 
 class Source(Protocol):
     """Where cases come from: `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
 
-    Both sequences are lazy: a case is made or parsed when it is indexed, so a million cost no more memory than a hundred.
+    Both sequences are lazy: a case is made or parsed when it is indexed, so a million cost no more
+    memory than a hundred.
     """
 
     @property
@@ -145,7 +152,9 @@ class Source(Protocol):
 
     @property
     def phrases(self) -> Sequence[str]:
-        """Every fixed phrase that prompts and answers are made of, for the tiny policy's vocabulary; empty for free text."""
+        """Every fixed phrase that prompts and answers are made of, for the tiny policy's
+        vocabulary; empty for free text.
+        """
         ...
 
     @property
@@ -158,7 +167,9 @@ class Source(Protocol):
 
     @property
     def restricted(self) -> bool:
-        """Whether a data-use agreement forbids passing the text on: only trusted endpoints may see it."""
+        """Whether a data-use agreement forbids passing the text on: only trusted endpoints may see
+        it.
+        """
         ...
 
     @property

@@ -1,6 +1,7 @@
 """What happened: turns make an episode, episodes of one case a group, groups a batch.
 
-Everything is frozen and a transcript only ever grows. Token ids are kept exactly as they were sampled.
+Everything is frozen and a transcript only ever grows. Token ids are kept exactly as they were
+sampled.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the doctor said: the text, and for a token policy exactly the ids it sampled with their log-probabilities.
+    """What the doctor said: the text, and for a token policy exactly the ids it sampled with their
+    log-probabilities.
 
-    `tokens` and `logprobs` have the same length; both are empty for doctors that are no token policies (endpoints, people,
-    anchors). `truncated` tells that the token limit cut it off.
+    `tokens` and `logprobs` have the same length; both are empty for doctors that are no token
+    policies (endpoints, people, anchors). `truncated` tells that the token limit cut it off.
     """
 
     text: str
@@ -47,8 +49,8 @@ class Completion:
 class Action:
     """What the doctor did: the ONE parse of its text, read by the environment and by rewards alike.
 
-    `kind` is a tag of the environment's grammar ("ask", "diagnose", …) or "malformed"; `content` its items in order;
-    `errors` counts violations of the grammar.
+    `kind` is a tag of the environment's grammar ("ask", "diagnose", …) or "malformed"; `content`
+    its items in order; `errors` counts violations of the grammar.
     """
 
     kind: str
@@ -58,9 +60,11 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The environment's reply: what the doctor reads, which facts (by id) it revealed, and whether the episode is over.
+    """The environment's reply: what the doctor reads, which facts (by id) it revealed, and whether
+    the episode is over.
 
-    `item` is the canonical name of what was asked for, or "" where the environment knows no such item.
+    `item` is the canonical name of what was asked for, or "" where the environment knows no such
+    item.
     """
 
     messages: tuple[Message, ...] = ()
@@ -71,7 +75,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange. `prompt_tokens` are the ids appended since the last completion (the environment's, never trained on)."""
+    """One exchange.
+
+    `prompt_tokens` are the ids appended since the last completion (the environment's, never trained
+    on).
+    """
 
     prompt_tokens: tuple[int, ...]
     completion: Completion
@@ -112,7 +120,10 @@ Batch = tuple[Group, ...]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One number per turn; their sum is the episode's return. `parts` names every component for reader and report."""
+    """One number per turn; their sum is the episode's return.
+
+    `parts` names every component for reader and report.
+    """
 
     turns: tuple[float, ...]
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -134,8 +145,9 @@ Scores = Sequence[Sequence[Score]]  # aligned with Batch: scores[group][episode]
 class Sample:
     """The waist: everything above is ours, everything below is the engine's.
 
-    All five tuples have one entry per token of the whole transcript. `mask` is True for tokens the policy produced;
-    `advantages` and `logprobs` (of the sampling policy, natural log) are 0 elsewhere; `turn_ids` counts turns from 0.
+    All five tuples have one entry per token of the whole transcript. `mask` is True for tokens the
+    policy produced; `advantages` and `logprobs` (of the sampling policy, natural log) are 0
+    elsewhere; `turn_ids` counts turns from 0.
     """
 
     tokens: tuple[int, ...]

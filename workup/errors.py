@@ -47,12 +47,16 @@ class CaseError(UserError):
 
 
 def printable(text: str) -> str:
-    """`text` with halves of characters (lone surrogates) written as escapes: no file or terminal takes them."""
+    """`text` with halves of characters (lone surrogates) written as escapes: no file or terminal
+    takes them.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RolloutError(WorkupError):
-    """One episode could not be finished (a judge, patient or endpoint gave up); the reason is the message."""
+    """One episode could not be finished (a judge, patient or endpoint gave up); the reason is the
+    message.
+    """
 
 
 class BudgetError(UserError):
@@ -66,5 +70,9 @@ def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> Us
     """
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}."
+    hint = (
+        f"Did you mean '{near[0]}'?"
+        if near
+        else f"Known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}."
+    )
     return UserError(f"no {kind} '{name}'. {hint}{f' ({more})' if more else ''}")

@@ -28,4 +28,6 @@ def wanted(module: str) -> Any:
         package = module.partition(".")[0]
         if error.name != package:
             raise
-        raise UserError(f"{package} is not installed; type: pip install 'workup[{EXTRAS[package]}]'") from error
+        raise UserError(
+            f"{package} is not installed; type: pip install 'workup[{EXTRAS[package]}]'"
+        ) from error

@@ -1,7 +1,8 @@
 """Mappings in YAML files, read as they are written: nothing in them is looked up, run or filled in.
 
 OmegaConf would put a variable of the environment, a file or another value in the place of `${…}`. A
-file can come from anywhere, and what it says is sent to endpoints, kept and shown; so `${…}` is refused.
+file can come from anywhere, and what it says is sent to endpoints, kept and shown; so `${…}` is
+refused.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ MOST = 100_000
 def load(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; {} for an empty one.
 
-    Raises UserError, in one line that quotes nothing of the file, for one that is missing, too large,
-    no YAML or no mapping, and for a value with `${…}` in it, which is named by its key.
+    Raises UserError, in one line that quotes nothing of the file, for one that is missing, too
+    large, no YAML or no mapping, and for a value with `${…}` in it, which is named by its key.
     """
     try:
         with file.open("rb") as read:
@@ -60,7 +61,9 @@ def _check(whole: yaml.Node | None, file: Path) -> None:
             _refuse_filled(node.value, where, file)
 
 
-def _nodes(node: yaml.Node | None, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+def _nodes(
+    node: yaml.Node | None, where: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
     """Every value in `node` with the keys that lead to it, that of an alias wherever it stands."""
     inner: list[tuple[str, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
@@ -81,7 +84,8 @@ def refuse_filled(values: Mapping[str, Any], place: object) -> None:
 def _refuse_filled(value: object, where: tuple[str, ...], place: object) -> None:
     if isinstance(value, str) and "${" in value:
         raise UserError(
-            f"{place}, field '{'.'.join(where)}': ${{…}} is not filled in here; write the value, and for a key api_key_env: NAME"
+            f"{place}, field '{'.'.join(where)}': ${{…}} is not filled in here; write the value, "
+            "and for a key api_key_env: NAME"
         )
 
 

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workup.case import Case, Evidence, Source
-from workup.episode import Action, Batch, Completion, Episode, Message, Observation, Sample, Score, Scores, Turn
+from workup.episode import (
+    Action,
+    Batch,
+    Completion,
+    Episode,
+    Message,
+    Observation,
+    Sample,
+    Score,
+    Scores,
+    Turn,
+)
 from workup.errors import UserError, WorkupError
 
 
@@ -15,8 +26,9 @@ from workup.errors import UserError, WorkupError
 class Sampling:
     """How to draw one completion.
 
-    `stop` strings end it (and stay part of it); `key` makes the draw reproducible whatever else shares the batch: the same
-    key, prompt and weights give the same tokens. `temperature` 0 is greedy.
+    `stop` strings end it (and stay part of it); `key` makes the draw reproducible whatever else
+    shares the batch: the same key, prompt and weights give the same tokens. `temperature` 0 is
+    greedy.
     """
 
     stop: tuple[str, ...] = ()
@@ -37,23 +49,32 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a doctor did in one turn, with the prompt ids it read (none for doctors that are no token policies)."""
+    """What a doctor did in one turn, with the prompt ids it read (none for doctors that are no
+    token policies).
+    """
 
     prompt_tokens: tuple[int, ...]
     completion: Completion
 
 
 class Doctor(Protocol):
-    """Whoever sits in the doctor's chair: a token policy, an endpoint, an anchor, a person at the keyboard.
+    """Whoever sits in the doctor's chair: a token policy, an endpoint, an anchor, a person at the
+    keyboard.
 
-    `opening` and the past turns' observations are all it may see, besides `case.given`, which the opening states anyway.
+    `opening` and the past turns' observations are all it may see, besides `case.given`, which the
+    opening states anyway.
     """
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act: ...
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act: ...
 
 
 class Environment(Protocol):
-    """The other side of an encounter. Stateless: the past comes in as an argument, so any turn can be replayed."""
+    """The other side of an encounter.
+
+    Stateless: the past comes in as an argument, so any turn can be replayed.
+    """
 
     @property
     def max_turns(self) -> int: ...
@@ -100,21 +121,26 @@ class Environment(Protocol):
 
     @property
     def roles(self) -> Sequence[str]:
-        """The supporting roles that a language model can play here: "simulator", "patient", "checker"."""
+        """The supporting roles that a language model can play here: "simulator", "patient",
+        "checker".
+        """
         ...
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """This environment with `models` (by role, each of `roles`) in place of its built-in exact ones."""
+        """This environment with `models` (by role, each of `roles`) in place of its built-in exact
+        ones.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model in a supporting role is asked; equal requests to the same model may share one answer.
+    """What a model in a supporting role is asked; equal requests to the same model may share one
+    answer.
 
-    `role` ("judge", "patient", …) is for the ledger; `version` names the prompt that made the messages, so that an edited
-    prompt is a new request. `schema` is a JSON Schema as JSON text, or "" for free text. `sample` tells apart several draws
-    of the same request.
+    `role` ("judge", "patient", …) is for the ledger; `version` names the prompt that made the
+    messages, so that an edited prompt is a new request. `schema` is a JSON Schema as JSON text, or
+    "" for free text. `sample` tells apart several draws of the same request.
     """
 
     role: str
@@ -128,7 +154,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it answered, and what that took: tokens read and written, and whether it came from a cache at no cost."""
+    """What it answered, and what that took: tokens read and written, and whether it came from a
+    cache at no cost.
+    """
 
     text: str
     prompt_tokens: int = 0
@@ -145,25 +173,30 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What tells it from every other model: part of each cache key and of each record's provenance; holds no secret."""
+        """What tells it from every other model: part of each cache key and of each record's
+        provenance; holds no secret.
+        """
         ...
 
     async def complete(self, request: Request) -> Reply: ...
 
 
-# What a model reads after the opening, piece by piece: texts, or token ids exactly as they were sampled.
+# What a model reads after the opening, piece by piece: texts, or token ids exactly as they were
+# sampled.
 Piece = str | tuple[int, ...]
 Context = tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How probable is `answer` after each of `contexts`? Contexts that begin alike are computed together.
+    """How probable is `answer` after each of `contexts`? Contexts that begin alike are computed
+    together.
 
-    `opening` ends with a user message, which the pieces of a context go on with; then it is the model's turn, which begins
-    with `lead` (given, not scored: "<diagnose>") and goes on with `answer` (scored). Every piece is tokenised by itself, so
-    that equal pieces are equal tokens. Without an opening a context is the whole transcript, up to the model's turn.
-    `case` is the case's id, for messages.
+    `opening` ends with a user message, which the pieces of a context go on with; then it is the
+    model's turn, which begins with `lead` (given, not scored: "<diagnose>") and goes on with
+    `answer` (scored). Every piece is tokenised by itself, so that equal pieces are equal tokens.
+    Without an opening a context is the whole transcript, up to the model's turn. `case` is the
+    case's id, for messages.
     """
 
     case: str
@@ -175,7 +208,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """log P(answer | context) in nats for each context of a probe, and how many tokens the answer has."""
+    """log P(answer | context) in nats for each context of a probe, and how many tokens the answer
+    has.
+    """
 
     totals: tuple[float, ...]
     tokens: int
@@ -187,9 +222,11 @@ class Logprobs:
 
 
 class Scorer(Protocol):
-    """Log-probabilities of answers: under a frozen reference, or under the live policy where a paper says so.
+    """Log-probabilities of answers: under a frozen reference, or under the live policy where a
+    paper says so.
 
-    Raises RolloutError for what does not fit the model's context, WorkupError for a value that is not finite.
+    Raises RolloutError for what does not fit the model's context, WorkupError for a value that is
+    not finite.
     """
 
     @property
@@ -205,14 +242,19 @@ class Scorer(Protocol):
 
 
 class Judge(Protocol):
-    """Decides whether a diagnosis names the truth. Raises RolloutError when it cannot decide; never guesses 0."""
+    """Decides whether a diagnosis names the truth.
+
+    Raises RolloutError when it cannot decide; never guesses 0.
+    """
 
     async def same(self, answer: str, case: Case) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document, as a search found it; scores of one search fall with the rank and compare with no other's."""
+    """A piece of a document, as a search found it; scores of one search fall with the rank and
+    compare with no other's.
+    """
 
     id: str
     text: str
@@ -231,7 +273,8 @@ class Retriever(Protocol):
 
 # Scorers that a stage may ask for: the policy as it was when the stage began, and as it is now.
 REFERENCE, LIVE = "reference", "policy"
-# The role in which a reward asks the doctor itself, as it is now: to write down what it understands.
+# The role in which a reward asks the doctor itself, as it is now: to write down what it
+# understands.
 DOCTOR = "doctor"
 
 Gather = Callable[[Sequence[float]], Sequence[float]]
@@ -246,8 +289,8 @@ def alone(values: Sequence[float]) -> Sequence[float]:
 class Instruments:
     """What a reward or an environment may reach for.
 
-    `gather` concatenates a list of numbers over all processes of a distributed run, in rank order: statistics over "the
-    batch" must go through it.
+    `gather` concatenates a list of numbers over all processes of a distributed run, in rank order:
+    statistics over "the batch" must go through it.
     """
 
     judge: Judge
@@ -278,9 +321,10 @@ Credit = Callable[[Batch, Scores, Gather], Sequence[Sequence[Sequence[float]]]]
 class Demonstration:
     """A transcript to imitate, as text: the opening, then (completion, observation) pairs.
 
-    Each of `probes` is (how many exchanges come before it, how the completion there begins, how it goes on): it branches off
-    the transcript, sees the same past, nothing after sees it, and only how it goes on is imitated. `imitate` False keeps the
-    exchanges as context and trains on the probes alone.
+    Each of `probes` is (how many exchanges come before it, how the completion there begins, how it
+    goes on): it branches off the transcript, sees the same past, nothing after sees it, and only
+    how it goes on is imitated. `imitate` False keeps the exchanges as context and trains on the
+    probes alone.
     """
 
     opening: tuple[Message, ...]
@@ -291,11 +335,14 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Imitate:
-    """A supervised stage: `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
+    """A supervised stage:
 
-    With a `size` the stage's data are that many demonstrations, one per training case at most (0: each), and every policy
-    learns them (settings `tuning`). Without one it is a warm start: settings `sft` say how long it takes, and by default only
-    policies that know nothing go through it.
+    `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
+
+    With a `size` the stage's data are that many demonstrations, one per training case at most (0:
+    each), and every policy learns them (settings `tuning`). Without one it is a warm start:
+    settings `sft` say how long it takes, and by default only policies that know nothing go through
+    it.
     """
 
     name: str
@@ -318,10 +365,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search of one case came to: its scored episodes in the order they were played, the greedy one first.
+    """What a search of one case came to: its scored episodes in the order they were played, the
+    greedy one first.
 
-    `depth` counts the actions on the way to the deepest node of its tree (0: it grew none), `calls` how often the doctor was
-    asked to act; `failures` are the reasons of episodes that failed.
+    `depth` counts the actions on the way to the deepest node of its tree (0: it grew none), `calls`
+    how often the doctor was asked to act; `failures` are the reasons of episodes that failed.
     """
 
     scored: tuple[tuple[Episode, Score], ...]
@@ -336,7 +384,9 @@ Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Foun
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is kept of a case's trials: those to follow, and those to prefer them to, the k-th to the k-th."""
+    """What is kept of a case's trials: those to follow, and those to prefer them to, the k-th to
+    the k-th.
+    """
 
     chosen: tuple[Trial, ...] = ()
     rejected: tuple[Trial, ...] = ()
@@ -344,10 +394,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Explore:
-    """A stage that changes nothing: `search` plays training cases with the policy as it is, `choose` says what is kept.
+    """A stage that changes nothing:
 
-    At most `cases` training cases are searched, each once; 0 is all of them. The reward is asked about one episode at a time
-    and in no order, so that it must not rest on statistics of a batch. Later stages name this one to read what was kept.
+    `search` plays training cases with the policy as it is, `choose` says what is kept.
+
+    At most `cases` training cases are searched, each once; 0 is all of them. The reward is asked
+    about one episode at a time and in no order, so that it must not rest on statistics of a batch.
+    Later stages name this one to read what was kept.
     """
 
     name: str
@@ -360,7 +413,9 @@ class Explore:
 
 @dataclass(frozen=True)
 class Rehearse:
-    """A supervised stage on the episodes that the Explore stage `of` chose: the sampled ids themselves (settings `tuning`)."""
+    """A supervised stage on the episodes that the Explore stage `of` chose: the sampled ids
+    themselves (settings `tuning`).
+    """
 
     name: str
     of: str
@@ -368,7 +423,9 @@ class Rehearse:
 
 @dataclass(frozen=True)
 class Prefer:
-    """Direct preference optimisation on the pairs that the Explore stage `of` kept (settings `dpo`)."""
+    """Direct preference optimisation on the pairs that the Explore stage `of` kept (settings
+    `dpo`).
+    """
 
     name: str
     of: str
@@ -376,10 +433,11 @@ class Prefer:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """A reinforcement stage: how an episode is scored, how scores become advantages, and which `scorers` the reward asks.
+    """A reinforcement stage: how an episode is scored, how scores become advantages, and which
+    `scorers` the reward asks.
 
-    `fits` raises UserError for a case that the reward cannot score. A run asks it about its first training
-    cases before it writes anything.
+    `fits` raises UserError for a case that the reward cannot score. A run asks it about its first
+    training cases before it writes anything.
     """
 
     name: str
@@ -393,7 +451,10 @@ Stage = Imitate | Explore | Rehearse | Prefer | Reinforce
 
 
 class Method(Protocol):
-    """One paper: its settings (a pydantic model class), its environment, its stages. The folder's name is its id."""
+    """One paper: its settings (a pydantic model class), its environment, its stages.
+
+    The folder's name is its id.
+    """
 
     paper: str
     summary: str
@@ -405,11 +466,16 @@ class Method(Protocol):
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to
-Collect = Callable[[Policy, int], Awaitable[Sequence[Sample]]]  # (live policy, step) → this process's samples
+Collect = Callable[
+    [Policy, int], Awaitable[Sequence[Sample]]
+]  # (live policy, step) → this process's samples
 
 
 class Engine(Protocol):
-    """Updates a policy. The engine calls us for samples; whose loop it is, is the adapter's business."""
+    """Updates a policy.
+
+    The engine calls us for samples; whose loop it is, is the adapter's business.
+    """
 
     def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None:
         """The warm start."""

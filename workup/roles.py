@@ -1,4 +1,6 @@
-"""Who plays the supporting roles of a run: judge, patient, record simulator, by name, each opened once."""
+"""Who plays the supporting roles of a run: judge, patient, record simulator, by name, each opened
+once.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,21 @@ from workup.settings import SupportSettings
 
 EXACT = "exact"
 CLOSED = (
-    "The record simulator answered what these cases leave normal: they come from a model of their own, to which the anchors and "
-    "the criticality of findings belong, and the simulator's results do not."
+    "The record simulator answered what these cases leave normal: they come from a model of "
+    "their own, to which the anchors and the criticality of findings belong, and the simulator's "
+    "results do not."
 )
 
 
 class Staff:
-    """The supporting roles as the settings assign them; "exact", and a role that nobody was assigned, is the built-in one.
+    """The supporting roles as the settings assign them; "exact", and a role that nobody was
+    assigned, is the built-in one.
 
     `account` names the run in the ledger; `measures` are those that evaluations take, and
     `measuring` the models that these ask, by role; `roles` is what the settings assign here: a role
-    that workup.yaml alone names is left out where it has no place. Raises UserError for a role of the
-    user's that is neither the judge's, nor one of `environment`'s or of the measures', and for models
-    that cannot be opened.
+    that workup.yaml alone names is left out where it has no place. Raises UserError for a role of
+    the user's that is neither the judge's, nor one of `environment`'s or of the measures', and for
+    models that cannot be opened.
     """
 
     def __init__(
@@ -48,7 +52,9 @@ class Staff:
         self._specs = {role: spec for role, spec in self.roles.items() if spec != EXACT}
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
-        models = {role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"}
+        models = {
+            role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"
+        }
         self.models = dict(models)  # by role, but for the judge
         self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
         self.environment = environment.staffed(models) if models else environment
@@ -56,7 +62,9 @@ class Staff:
         if "simulator" in models and source.knowledge is not None:
             self._warnings.append(CLOSED)
 
-    def _assigned(self, settings: SupportSettings, environment: Environment, measures: Sequence[str]) -> dict[str, str]:
+    def _assigned(
+        self, settings: SupportSettings, environment: Environment, measures: Sequence[str]
+    ) -> dict[str, str]:
         measuring, kind = sorted(extra.roles(measures)), type(environment).__name__.lower()
         known = ("judge", *measuring, *environment.roles)
         for role in settings.roles:
@@ -76,9 +84,16 @@ class Staff:
     def _judge(self) -> Judge:
         """Several names, separated by commas, make a panel that decides by majority."""
         specs = [spec.strip() for spec in self._specs.get("judge", "").split(",") if spec.strip()]
-        judges = {spec: ExactJudge() if spec == EXACT else DiagnosisJudge(self.desk.open(spec)) for spec in specs}
-        judge = DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
-        return OptionJudge(judge)  # an answer by letter is decided there, anything else by the judge
+        judges = {
+            spec: ExactJudge() if spec == EXACT else DiagnosisJudge(self.desk.open(spec))
+            for spec in specs
+        }
+        judge = (
+            DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
+        )
+        return OptionJudge(
+            judge
+        )  # an answer by letter is decided there, anything else by the judge
 
     def close(self) -> None:
         """Writes down what the ledger still holds in memory."""
@@ -91,7 +106,9 @@ class Staff:
 
     @property
     def spent(self) -> dict[str, float]:
-        """{"spent": the money that the run has cost so far}, for the live view; empty where no model has a price."""
+        """{"spent": the money that the run has cost so far}, for the live view; empty where no
+        model has a price.
+        """
         money = self.desk.spent
         return {} if money is None else {"spent": money}
 
@@ -99,7 +116,10 @@ class Staff:
     def notes(self) -> list[str]:
         """The same for a reader."""
         costs = [
-            f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers from the cache, cost {row['cost']:.4g}"
+            (
+                f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers "
+                f"from the cache, cost {row['cost']:.4g}"
+            )
             for row in self.calls
         ]
         return [*costs, *self.desk.notes, *self._warnings]

@@ -1,4 +1,6 @@
-"""A run's settings: pydantic models filled from defaults, a YAML file and `key=value` words, with nearest-name hints."""
+"""A run's settings: pydantic models filled from defaults, a YAML file and `key=value` words, with
+nearest-name hints.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ S = TypeVar("S", bound="SupportSettings")
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
-Strict = Annotated[bool, Field(description="a row of a file that is no case is an error, not left out")]
+Strict = Annotated[
+    bool, Field(description="a row of a file that is no case is an error, not left out")
+]
 
 
 class EvaluationSettings(BaseModel):
@@ -33,10 +37,19 @@ class EvaluationSettings(BaseModel):
     cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
     samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
     temperature: float = Field(1.0, ge=0, description="0 is greedy, which misreports tiny policies")
-    avoid_repeats: bool = Field(False, description="draw again when an action repeats an earlier one")
-    measures: list[str] = Field(default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL")
-    anchors: bool = Field(True, description="play the random, greedy and full-information doctors where the source has a model")
-    untrained: bool = Field(True, description="play the base model as well, where a warm start comes first")
+    avoid_repeats: bool = Field(
+        False, description="draw again when an action repeats an earlier one"
+    )
+    measures: list[str] = Field(
+        default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL"
+    )
+    anchors: bool = Field(
+        True,
+        description="play the random, greedy and full-information doctors where the source has a model",
+    )
+    untrained: bool = Field(
+        True, description="play the base model as well, where a warm start comes first"
+    )
     seen: bool = Field(False, description="also play cases that the policy was trained on")
 
 
@@ -46,12 +59,21 @@ class SupportSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roles: dict[str, str] = Field(
-        default_factory=dict, description="judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id"
+        default_factory=dict,
+        description="judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id",
     )
-    endpoints: dict[str, EndpointSettings] = Field(default_factory=dict, description="by name; usually from workup.yaml")
-    budget: float | None = Field(None, ge=0, description="money for all calls of this run, in the currency of the prices")
-    replay: bool = Field(False, description="answer from the cache alone; a call that is not in it fails")
-    max_failed: float = Field(0.2, ge=0, le=1, description="share of failed episodes that stops the run")
+    endpoints: dict[str, EndpointSettings] = Field(
+        default_factory=dict, description="by name; usually from workup.yaml"
+    )
+    budget: float | None = Field(
+        None, ge=0, description="money for all calls of this run, in the currency of the prices"
+    )
+    replay: bool = Field(
+        False, description="answer from the cache alone; a call that is not in it fails"
+    )
+    max_failed: float = Field(
+        0.2, ge=0, le=1, description="share of failed episodes that stops the run"
+    )
     _standing: frozenset[str] = PrivateAttr(frozenset())
 
     @property
@@ -63,7 +85,9 @@ class SupportSettings(BaseModel):
 class PolicySettings(SupportSettings):
     """What `workup evaluate` may be told."""
 
-    policy: str = Field(description="a run or model folder, a hub id, endpoint:NAME or the name of an anchor")
+    policy: str = Field(
+        description="a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+    )
     cases: str = Field(description="where the cases come from (`workup sources`)")
     strict: Strict = False
     seed: int = Field(0, description="everything drawn follows from it")
@@ -73,25 +97,47 @@ class PolicySettings(SupportSettings):
         description="which fifth of a file is held out; as trained, or a file is played whole",
     )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
-    environment: str | None = Field(None, description="consultation, questioning or library; as trained, or consultation")
-    share: float | None = Field(None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)")
-    persona: str | None = Field(None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)")
-    index: str | None = Field(None, description="library: an index folder, a server or clinic:SUBSET; a clinic's own by default")
-    max_turns: int | None = Field(None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10")
-    max_tokens: int | None = Field(None, ge=1, description="tokens per completion; as trained, or 256")
-    concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
+    environment: str | None = Field(
+        None, description="consultation, questioning or library; as trained, or consultation"
+    )
+    share: float | None = Field(
+        None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)"
+    )
+    persona: str | None = Field(
+        None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)"
+    )
+    index: str | None = Field(
+        None,
+        description="library: an index folder, a server or clinic:SUBSET; a clinic's own by default",
+    )
+    max_turns: int | None = Field(
+        None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10"
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="tokens per completion; as trained, or 256"
+    )
+    concurrency: int = Field(
+        256, ge=1, description="episodes in flight; bounds the local policy's KV cache"
+    )
     threads: int = Field(1, ge=1, description="torch threads")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
-    strategy: str | None = Field(None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)")
+    strategy: str | None = Field(
+        None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)"
+    )
     plan: dict[str, Any] = Field(default_factory=dict, description="the strategy's own settings")
     conclude: str | None = Field(
         None,
-        description="also let another policy, or 'bayes', diagnose from the transcripts (hybrid) and from whole records (oracle)",
+        description=(
+            "also let another policy, or 'bayes', diagnose from the transcripts (hybrid) and "
+            "from whole records (oracle)"
+        ),
     )
 
 
 class Settings(EngineSettings, SupportSettings):
-    """Everything that decides a training run; the resolved values stand in the run folder's config.yaml."""
+    """Everything that decides a training run; the resolved values stand in the run folder's
+    config.yaml.
+    """
 
     method: str = Field(description="what is trained and how (`workup methods`)")
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
@@ -100,14 +146,22 @@ class Settings(EngineSettings, SupportSettings):
     split: int = Field(0, ge=0, description="which fifth of the cases is held out, for every seed")
     policy: str = Field("tiny", description="'tiny', a model folder, a run folder or a hub id")
     dtype: Precision = Field("float32", description="weights of a loaded policy")
-    warm_start: bool | None = Field(None, description="imitate demonstrations first; by default the tiny policy only")
+    warm_start: bool | None = Field(
+        None, description="imitate demonstrations first; by default the tiny policy only"
+    )
     steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
     batch: int = Field(16, ge=1, description="cases per update, over all processes")
     group: int = Field(8, ge=1, description="episodes per case (GRPO's group size)")
     max_tokens: int = Field(256, ge=1, description="tokens per completion")
-    concurrency: int = Field(256, ge=1, description="episodes in flight; bounds the local policy's KV cache")
-    balance: float = Field(0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal")
-    threads: int = Field(1, ge=1, description="torch threads per process; more pays on free cores only")
+    concurrency: int = Field(
+        256, ge=1, description="episodes in flight; bounds the local policy's KV cache"
+    )
+    balance: float = Field(
+        0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal"
+    )
+    threads: int = Field(
+        1, ge=1, description="torch threads per process; more pays on free cores only"
+    )
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
@@ -116,8 +170,8 @@ class Settings(EngineSettings, SupportSettings):
 def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """Nested settings from a YAML file and `a.b=c` words, the words winning.
 
-    Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and for
-    a value that holds a key or `${…}`: nothing is filled in.
+    Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and
+    for a value that holds a key or `${…}`: nothing is filled in.
     """
     for word in words:
         if "=" not in word or word.startswith("="):
@@ -152,11 +206,21 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
     roles = {**found.roles, **given}
     own = dict(values.get("endpoints") or {})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
-    specs = [spec.strip() for several in named for spec in str(several).split(",")]  # a role may be several models
+    specs = [
+        spec.strip() for several in named for spec in str(several).split(",")
+    ]  # a role may be several models
     used = {spec.removeprefix(ENDPOINT) for spec in specs if spec.startswith(ENDPOINT)} - own.keys()
-    known = {name: found.endpoint(name).model_dump(mode="json") for name in sorted(used) if found.endpoints}
+    known = {
+        name: found.endpoint(name).model_dump(mode="json")
+        for name in sorted(used)
+        if found.endpoints
+    }
     endpoints = known | own
-    budget = {"budget": found.budget} if values.get("budget") is None and found.budget is not None else {}
+    budget = (
+        {"budget": found.budget}
+        if values.get("budget") is None and found.budget is not None
+        else {}
+    )
     built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
     built._standing = frozenset(found.roles) - frozenset(given)
     return built
@@ -196,14 +260,18 @@ def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return {
         **values,
         **{
-            key: merge(values[key], new) if isinstance(new, Mapping) and isinstance(values.get(key), Mapping) else new
+            key: merge(values[key], new)
+            if isinstance(new, Mapping) and isinstance(values.get(key), Mapping)
+            else new
             for key, new in changes.items()
         },
     }
 
 
 def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
-    """`values` as `model`; an unknown key gets its nearest neighbour, a bad value the reason, in one line (UserError)."""
+    """`values` as `model`; an unknown key gets its nearest neighbour, a bad value the reason, in
+    one line (UserError).
+    """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -233,4 +301,6 @@ def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> li
 def _model_of(annotation: Any) -> Any:
     """The pydantic model in an annotation such as `Lora | None`."""
     options = getattr(annotation, "__args__", (annotation,))
-    return next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
+    return next(
+        option for option in options if isinstance(option, type) and issubclass(option, BaseModel)
+    )

@@ -1,15 +1,15 @@
 """How sure a figure is: 95 % intervals by case.
 
 Several episodes of one case are not independent, so the unit is the case. The percentile bootstrap
-draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13; Davison
-& Hinkley 1997, §3.8).
+draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13;
+Davison & Hinkley 1997, §3.8).
 
 A bootstrap cannot know what no case has shown: where 10 of 10 answers are wrong, so are those of
 every draw, and its interval has no width. Where fewer than ten cases differ from all the others,
-which share one extreme value, a score interval takes its place: Wilson's (1927) for a share, and for
-a difference of two shares those of its positive and its negative part, combined by the square-and-add
-method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many episodes it has.
-Everything is deterministic by `seed`.
+which share one extreme value, a score interval takes its place: Wilson's (1927) for a share, and
+for a difference of two shares those of its positive and its negative part, combined by the
+square-and-add method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many
+episodes it has. Everything is deterministic by `seed`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Estimate:
     """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out.
 
     `sd` is the standard deviation of the mean over the bootstrap's draws. `mean` is NaN where no
-    value is left. `low`, `high` and `sd` are NaN where the values do not tell how they spread: there
-    is only one case, or all are equal. A share (see `interval`) has an interval there too.
+    value is left. `low`, `high` and `sd` are NaN where the values do not tell how they spread:
+    there is only one case, or all are equal. A share (see `interval`) has an interval there too.
     """
 
     mean: float
@@ -64,11 +64,18 @@ class Estimate:
         """{"mean", "low", "high", "n", "missing"}, with null for NaN, and "sd" where it is defined."""
         numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        return plain | {"n": self.n, "missing": self.missing} | ({} if math.isnan(self.sd) else {"sd": self.sd})
+        return (
+            plain
+            | {"n": self.n, "missing": self.missing}
+            | ({} if math.isnan(self.sd) else {"sd": self.sd})
+        )
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Estimate:
-        mean, low, high = (math.nan if value[name] is None else float(value[name]) for name in ("mean", "low", "high"))
+        mean, low, high = (
+            math.nan if value[name] is None else float(value[name])
+            for name in ("mean", "low", "high")
+        )
         return cls(mean, low, high, value["n"], value.get("missing", 0), value.get("sd", math.nan))
 
 
@@ -88,8 +95,12 @@ def interval(
     """
     kept, ids = _keep(values, clusters)
     sums, counts = _totals(kept, ids)
-    draws = (sums[index].sum(1) / counts[index].sum(1) for index in _draws(len(sums), seed, resamples))
-    found = _estimate(_ratio(sums.sum(), counts.sum()), draws, len(kept), len(values) - len(kept), len(sums))
+    draws = (
+        sums[index].sum(1) / counts[index].sum(1) for index in _draws(len(sums), seed, resamples)
+    )
+    found = _estimate(
+        _ratio(sums.sum(), counts.sum()), draws, len(kept), len(values) - len(kept), len(sums)
+    )
     return _told(found, _Cases(sums / counts, counts / counts.sum()), bounds)
 
 
@@ -102,12 +113,14 @@ def macro(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """The mean over classes of each class's mean value: macro-accuracy, if values are verdicts and classes diagnoses.
+    """The mean over classes of each class's mean value: macro-accuracy, if values are verdicts and
+    classes diagnoses.
 
-    Cases are drawn within their class, so that every draw has all classes. Drawn from all cases alike,
-    a class of one case would be missing from a third of the draws, and the interval could lie beside
-    the mean. What is known of a class by one case alone does not widen the interval: read it as
-    "given these cases of the rare classes". Raises WorkupError when a case belongs to two classes.
+    Cases are drawn within their class, so that every draw has all classes. Drawn from all cases
+    alike, a class of one case would be missing from a third of the draws, and the interval could
+    lie beside the mean. What is known of a class by one case alone does not widen the interval:
+    read it as "given these cases of the rare classes". Raises WorkupError when a case belongs to
+    two classes.
     """
     found, cases = _macro(values, clusters, classes, seed, resamples)
     return _told(found, cases, bounds)
@@ -126,7 +139,10 @@ def _macro(
     groups = _classes(values, ids, classes)
     everyone = np.arange(len(sums))[None, :]
     mean = float(_class_means(sums, counts, groups, everyone)[0]) if len(sums) else math.nan
-    draws = (_class_means(sums, counts, groups, index) for index in _draws_within(groups, seed, resamples))
+    draws = (
+        _class_means(sums, counts, groups, index)
+        for index in _draws_within(groups, seed, resamples)
+    )
     found = _estimate(mean, draws, len(kept), len(values) - len(kept), len(sums))
     sizes = np.bincount(groups, weights=counts) if len(sums) else counts
     return found, _Cases(sums / counts, counts / (sizes[groups] * max(1, len(sizes))))
@@ -162,10 +178,14 @@ def case_differences(
     others: Sequence[float | None],
     other_clusters: Sequence[Hashable],
 ) -> tuple[dict[Hashable, float], int]:
-    """Mean of `values` − mean of `others` for every case that both have, and how many cases only one of them has."""
+    """Mean of `values` − mean of `others` for every case that both have, and how many cases only
+    one of them has.
+    """
     ours, theirs = _case_means(values, clusters), _case_means(others, other_clusters)
     common = [case for case in ours if case in theirs]
-    return {case: ours[case] - theirs[case] for case in common}, len(set(ours) | set(theirs)) - len(common)
+    return {case: ours[case] - theirs[case] for case in common}, len(set(ours) | set(theirs)) - len(
+        common
+    )
 
 
 def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple[Floats, Ints]:
@@ -173,7 +193,11 @@ def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple
     if len(values) != len(clusters):
         raise WorkupError(f"{len(values)} values in {len(clusters)} clusters")
     numbers: dict[Hashable, int] = {}
-    pairs = [(value, cluster) for value, cluster in zip(values, clusters, strict=True) if value is not None]
+    pairs = [
+        (value, cluster)
+        for value, cluster in zip(values, clusters, strict=True)
+        if value is not None
+    ]
     ids = [numbers.setdefault(cluster, len(numbers)) for _, cluster in pairs]
     return np.array([value for value, _ in pairs], dtype=float), np.array(ids, dtype=np.int64)
 
@@ -199,20 +223,32 @@ def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Flo
     width = int(groups.max()) + 1
     cells = (groups[index] + width * np.arange(len(index))[:, None]).ravel()
     shape = (len(index), width)
-    total = np.bincount(cells, weights=sums[index].ravel(), minlength=len(index) * width).reshape(shape)
-    count = np.bincount(cells, weights=counts[index].ravel(), minlength=len(index) * width).reshape(shape)
-    means: Floats = np.nanmean(np.divide(total, count, out=np.full(shape, np.nan), where=count > 0), axis=1)
+    total = np.bincount(cells, weights=sums[index].ravel(), minlength=len(index) * width).reshape(
+        shape
+    )
+    count = np.bincount(cells, weights=counts[index].ravel(), minlength=len(index) * width).reshape(
+        shape
+    )
+    means: Floats = np.nanmean(
+        np.divide(total, count, out=np.full(shape, np.nan), where=count > 0), axis=1
+    )
     return means
 
 
-def _case_means(values: Sequence[float | None], clusters: Sequence[Hashable]) -> dict[Hashable, float]:
+def _case_means(
+    values: Sequence[float | None], clusters: Sequence[Hashable]
+) -> dict[Hashable, float]:
     sums, counts = _totals(*_keep(values, clusters))
-    names = dict.fromkeys(cluster for value, cluster in zip(values, clusters, strict=True) if value is not None)
+    names = dict.fromkeys(
+        cluster for value, cluster in zip(values, clusters, strict=True) if value is not None
+    )
     return dict(zip(names, (sums / counts).tolist(), strict=True))
 
 
 def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
-    """`resamples` rows of `count` cluster numbers drawn with replacement, in chunks that fit memory."""
+    """`resamples` rows of `count` cluster numbers drawn with replacement, in chunks that fit
+    memory.
+    """
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // max(1, count))
     for start in range(0, resamples, step):
@@ -220,7 +256,9 @@ def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
 
 
 def _draws_within(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
-    """As `_draws`, each place drawn from the clusters of its own group, so that every group keeps its size."""
+    """As `_draws`, each place drawn from the clusters of its own group, so that every group keeps
+    its size.
+    """
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)
     starts = np.cumsum(sizes) - sizes
@@ -235,7 +273,9 @@ def _ratio(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _estimate(mean: float, draws: Iterator[Floats], n: int, missing: int, clusters: int) -> Estimate:
+def _estimate(
+    mean: float, draws: Iterator[Floats], n: int, missing: int, clusters: int
+) -> Estimate:
     if clusters < 2:
         return Estimate(mean, math.nan, math.nan, n, missing)
     means = np.concatenate(list(draws))
@@ -264,8 +304,12 @@ class _Cases:
         return len(self.means) - alike if alike else len(self.means) + FEW
 
 
-def _told(found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False) -> Estimate:
-    """`found` by the bootstrap, or the score interval where too few cases show how the values spread."""
+def _told(
+    found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
+) -> Estimate:
+    """`found` by the bootstrap, or the score interval where too few cases show how the values
+    spread.
+    """
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
@@ -275,7 +319,9 @@ def _told(found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: 
     extremes = (-width, 0.0, width) if difference else bounds
     if not equal and min(map(cases.unlike, extremes)) >= FEW:
         return found
-    scaled = replace(cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width)
+    scaled = replace(
+        cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width
+    )
     low, high = (_score_of_gap if difference else _score)(scaled)
     first = 0.0 if difference else bounds[0]
     sd = math.nan if equal else found.sd
@@ -288,7 +334,9 @@ def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
 
 
 def _score(cases: _Cases) -> Bounds:
-    """Wilson's interval of a mean of values from 0 to 1: none varies more than a verdict of the same mean."""
+    """Wilson's interval of a mean of values from 0 to 1: none varies more than a verdict of the
+    same mean.
+    """
     return wilson(float(cases.weights @ cases.means), cases.number)
 
 
@@ -314,8 +362,12 @@ def _score_of_gap(cases: _Cases) -> Bounds:
 
 
 def wilson(share: float, n: float) -> Bounds:
-    """Wilson's score interval at LEVEL for a share of `n` > 0 trials; neither needs to be a whole number of them."""
+    """Wilson's score interval at LEVEL for a share of `n` > 0 trials; neither needs to be a whole
+    number of them.
+    """
     from statsmodels.stats.proportion import proportion_confint  # takes a second to load
 
     low, high = proportion_confint(share * n, n, alpha=1 - LEVEL, method="wilson")
-    return min(float(low), share), max(float(high), share)  # rounding must not push an end past the share
+    return min(float(low), share), max(
+        float(high), share
+    )  # rounding must not push an end past the share

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 THINK = "think"
-# Control tokens of chat templates: <|im_end|>, <|eot_id|>, and the full-width bars that some families use. Bounded: linear.
+# Control tokens of chat templates: <|im_end|>, <|eot_id|>, and the full-width bars that some
+# families use. Bounded: linear.
 _CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
 # What could be read as a tag or a control token by our grammar or by any chat template.
 _OPENER = re.compile(r"<(?=[/!|｜A-Za-z])")
-# Tokens in square brackets: of Mistral and Llama 2, GLM, Kimi, InternLM, EXAONE ([|user|]), and BERT's.
+# Tokens in square brackets: of Mistral and Llama 2, GLM, Kimi, InternLM, EXAONE ([|user|]), and
+# BERT's.
 _BRACKET = re.compile(
     r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|ARGS|CALL_ID|THINK"
     r"|MODEL_SETTINGS|PREFIX|MIDDLE|SUFFIX|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|control_\d{1,4}"
@@ -26,7 +28,8 @@ _BRACKET = re.compile(
 
 _APOSTROPHES = re.compile(r"['’ʼ`´]")
 _DASHES = re.compile(r"[‐‑‒–—−]")
-# A hyphen is a sign after a word that it ends ("Rh-") or before a digit ("-3"); between or beside words it is punctuation.
+# A hyphen is a sign after a word that it ends ("Rh-") or before a digit ("-3"); between or beside
+# words it is punctuation.
 _HYPHEN = re.compile(r"(?<=[^\W_])-(?=[^\W_])|(?<![^\W_])-(?!\d)")
 _POINT = re.compile(r"(?<!\d)\.|\.(?!\d)")
 _PUNCTUATION = re.compile(r"[^\w+\-<>%≤≥.]|_")
@@ -69,7 +72,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The complete blocks of a text in order, and how many tags or control tokens stood where none belongs."""
+    """The complete blocks of a text in order, and how many tags or control tokens stood where none
+    belongs.
+    """
 
     found: tuple[Block, ...]
     errors: int
@@ -83,16 +88,19 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 def blocks(text: str, tags: Sequence[str]) -> Blocks:
     """The blocks of `tags` (matched exactly, lower case as given) that follow an optional thought.
 
-    A thought is everything up to the first `</think>`; its opening tag may be missing, since some chat templates write it.
-    Tags inside it are not read, and are errors, as is each control token anywhere. No block
-    contains a tag: another opening tag abandons the open block and takes over from it, a closing tag of another name
-    abandons it too; each tag that is part of no block is one error. Linear in `len(text)`; never raises.
+    A thought is everything up to the first `</think>`; its opening tag may be missing, since some
+    chat templates write it. Tags inside it are not read, and are errors, as is each control token
+    anywhere. No block contains a tag: another opening tag abandons the open block and takes over
+    from it, a closing tag of another name abandons it too; each tag that is part of no block is one
+    error. Linear in `len(text)`; never raises.
     """
     pattern = _tags(tuple(tags))
     thought, closed, rest = text.partition(f"</{THINK}>")
     errors = sum(1 for _ in _CONTROL.finditer(text))
     if closed:
-        errors += sum(1 for _ in pattern.finditer(thought)) - thought.lstrip().startswith(f"<{THINK}>")
+        errors += sum(1 for _ in pattern.finditer(thought)) - thought.lstrip().startswith(
+            f"<{THINK}>"
+        )
     else:
         thought, rest = "", text
     found, strays = _scan(rest, pattern, len(thought) + len(closed))
@@ -123,11 +131,12 @@ def tagged(tag: str, content: str) -> str:
 
 
 def neutralise(text: str) -> str:
-    """`text` with everything that could be read as a tag or a chat template's control token made harmless.
+    """`text` with everything that could be read as a tag or a chat template's control token made
+    harmless.
 
-    For text that goes INTO a transcript: a record that contains `<diagnose>` or `<|im_end|>` must not act. Only the opening
-    bracket changes (`<` to `‹`, `[` to `［`), and only where it could open such a token, so `WBC < 5` and `<5` stay.
-    Idempotent.
+    For text that goes INTO a transcript: a record that contains `<diagnose>` or `<|im_end|>` must
+    not act. Only the opening bracket changes (`<` to `‹`, `[` to `［`), and only where it could open
+    such a token, so `WBC < 5` and `<5` stay. Idempotent.
     """
     if "<" in text:
         text = _OPENER.sub("‹", text)
@@ -140,11 +149,13 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def normalise(name: str) -> str:
-    """The normal form in which names are compared (C-MIG B.3, with the symbols and articles that carry meaning kept).
+    """The normal form in which names are compared (C-MIG B.3, with the symbols and articles that
+    carry meaning kept).
 
-    Lower case, compatibility forms folded (NFKC), punctuation dropped, white space folded. Signs stay: `+ - < > % ≤ ≥`, so
-    that "Rh-" is not "Rh+" and "stage <3" not "stage >3"; a hyphen within a word is punctuation, a decimal point is none.
-    Only a leading article is dropped: "Hepatitis A" is not "Hepatitis". Idempotent; empty for a name without content.
+    Lower case, compatibility forms folded (NFKC), punctuation dropped, white space folded. Signs
+    stay: `+ - < > % ≤ ≥`, so that "Rh-" is not "Rh+" and "stage <3" not "stage >3"; a hyphen within
+    a word is punctuation, a decimal point is none. Only a leading article is dropped: "Hepatitis A"
+    is not "Hepatitis". Idempotent; empty for a name without content.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).lower())
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text))
@@ -155,10 +166,10 @@ def normalise(name: str) -> str:
 def asserts(answer: str) -> bool:
     """Whether an answer says of one disease that it is the diagnosis.
 
-    It does not where it denies ("not X", "!X", "X was ruled out"), doubts ("possibly X", "X?") or offers
-    several ("X or Y", "X / Y", "X; Y"). English and some Chinese words are known; the rule reads words, not
-    sense: "non-X" and "X without Y" are names of diseases, and so are "X, not elsewhere classified" and
-    "X and Y". Linear in the length of the answer.
+    It does not where it denies ("not X", "!X", "X was ruled out"), doubts ("possibly X", "X?") or
+    offers several ("X or Y", "X / Y", "X; Y"). English and some Chinese words are known; the rule
+    reads words, not sense: "non-X" and "X without Y" are names of diseases, and so are "X, not
+    elsewhere classified" and "X and Y". Linear in the length of the answer.
 
     >>> [asserts(text) for text in ("asthma", "asthma?", "no asthma", "asthma or not")]
     [True, False, False, False]
@@ -169,7 +180,8 @@ def asserts(answer: str) -> bool:
 def same_name(one: str, other: str) -> bool:
     """Whether two names have the same normal form; two empty ones are no match.
 
-    The normal form has no "!" and no "?". So both have to be asserted, or neither: "asthma?" is not "asthma".
+    The normal form has no "!" and no "?". So both have to be asserted, or neither: "asthma?" is not
+    "asthma".
     """
     form = normalise(one)
     return bool(form) and form == normalise(other) and asserts(one) == asserts(other)

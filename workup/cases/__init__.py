@@ -1,8 +1,8 @@
 """Where cases come from.
 
-A source is one module (or folder) of this package or of `datasets` within that defines
-`open(rest, split, errors)` and returns a `FixedSource`; `errors` is told of every row that is no case. The first line of its
-docstring says what it reads, `EXAMPLE` how it is named.
+A source is one module (or folder) of this package or of `datasets` within that defines `open(rest,
+split, errors)` and returns a `FixedSource`; `errors` is told of every row that is no case. The
+first line of its docstring says what it reads, `EXAMPLE` how it is named.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def open_source(spec: str, *, split: int = 0, strict: bool = False) -> Source:
 
 
 def problems(spec: str, each: Callable[[CaseError], None]) -> int:
-    """Calls `each` with every problem of every row of a source, in order, and returns how many there are.
+    """Calls `each` with every problem of every row of a source, in order, and returns how many
+    there are.
 
     Raises UserError and CaseError as `open_source` does, but not for a source of bad rows alone.
     """

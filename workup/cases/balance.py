@@ -14,14 +14,18 @@ from workup.errors import UserError, unknown
 
 
 class Balanced(Sequence[Case]):
-    """As many draws as there are cases, with replacement: a class of n cases is drawn in proportion to n^(1 − power), a case
-    uniformly within its class. Draw i depends on (seed, i) only."""
+    """As many draws as there are cases, with replacement: a class of n cases is drawn in proportion
+    to n^(1 − power), a case uniformly within its class. Draw i depends on (seed, i) only."""
 
     def __init__(self, cases: Sequence[Case], labels: array[int], power: float, seed: int) -> None:
         self._cases, self._seed = cases, seed
         classes = np.frombuffer(labels, dtype=labels.typecode)
-        self._order = np.argsort(classes, kind="stable").astype(np.uint32)  # row numbers, class by class
-        _, self._starts, counts = np.unique(classes[self._order], return_index=True, return_counts=True)
+        self._order = np.argsort(classes, kind="stable").astype(
+            np.uint32
+        )  # row numbers, class by class
+        _, self._starts, counts = np.unique(
+            classes[self._order], return_index=True, return_counts=True
+        )
         self._counts = counts
         shares = counts ** (1.0 - power)
         self._cumulative = np.cumsum(shares / shares.sum())
@@ -44,20 +48,30 @@ class Balanced(Sequence[Case]):
 
     def _row(self, index: int) -> int:
         label, member = np.random.default_rng([self._seed, index]).random(2)
-        chosen = min(int(np.searchsorted(self._cumulative, label, side="right")), len(self._counts) - 1)
+        chosen = min(
+            int(np.searchsorted(self._cumulative, label, side="right")), len(self._counts) - 1
+        )
         return int(self._order[self._starts[chosen] + int(member * self._counts[chosen])])
 
 
 def balanced(cases: Sequence[Case], *, power: float = 0.5, seed: int = 0) -> Sequence[Case]:
-    """`cases` resampled towards equal classes: power 0 keeps their shares, 1 draws every class equally often.
+    """`cases` resampled towards equal classes: power 0 keeps their shares, 1 draws every class
+    equally often.
 
-    Raises UserError where the cases carry no labels (simulated ones are uniform anyway) or the power is outside [0, 1].
+    Raises UserError where the cases carry no labels (simulated ones are uniform anyway) or the
+    power is outside [0, 1].
     """
     labels = getattr(cases, "labels", None)
     if labels is None:
-        raise UserError("these cases cannot be balanced: their source does not say which diagnosis each one has.")
+        raise UserError(
+            "these cases cannot be balanced: their source does not say which diagnosis each one "
+            "has."
+        )
     if not 0 <= power <= 1:
-        raise UserError(f"the power of balancing must lie between 0 (as they are) and 1 (all equal), not {power}.")
+        raise UserError(
+            "the power of balancing must lie between 0 (as they are) and 1 (all equal), not "
+            f"{power}."
+        )
     return Balanced(cases, labels, power, seed)
 
 
@@ -68,28 +82,33 @@ READ = 100_000
 def uniform(cases: Sequence[Case], size: int, *, seed: int = 0) -> list[int]:
     """The places of `size` different cases, drawn uniformly over the diagnoses, in ascending order.
 
-    Every diagnosis gives equally many, or all that it has; the rest is shared among the others in the
-    same way. So of 1,003 patients with 49 conditions each condition gives 20 or 21, if it has them.
-    This is how C-MIG's paper can have sampled DDXPlus (8,998 to train on, 1,003 to validate with).
-    Raises UserError for more cases than there are, and where the diagnoses of more than 100,000
-    cases would have to be read.
+    Every diagnosis gives equally many, or all that it has; the rest is shared among the others in
+    the same way. So of 1,003 patients with 49 conditions each condition gives 20 or 21, if it has
+    them. This is how C-MIG's paper can have sampled DDXPlus (8,998 to train on, 1,003 to validate
+    with). Raises UserError for more cases than there are, and where the diagnoses of more than
+    100,000 cases would have to be read.
     """
     if size > len(cases):
         raise UserError(f"{size:,} cases cannot be drawn from {len(cases):,}.")
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(cases))
     classes = _classes(cases)[order]
-    turns = rng.permutation(classes.max(initial=0) + 1)  # who gives one more, where the last round is not whole
+    turns = rng.permutation(
+        classes.max(initial=0) + 1
+    )  # who gives one more, where the last round is not whole
     by_class = np.argsort(classes, kind="stable")
     starts = np.searchsorted(classes[by_class], classes[by_class])
-    rounds = np.empty(len(cases), dtype=np.int64)  # a case is drawn in the round of its place within its class
+    rounds = np.empty(
+        len(cases), dtype=np.int64
+    )  # a case is drawn in the round of its place within its class
     rounds[by_class] = np.arange(len(cases)) - starts
     drawn = np.lexsort((turns[classes], rounds))[:size]
     return sorted(int(place) for place in order[drawn])
 
 
 def taken(source: Source, side: str, size: int | None = None, seed: int = 0) -> Iterator[Case]:
-    """The cases of one side of a source, "test" or "train", or `size` of them as `uniform` draws them.
+    """The cases of one side of a source, "test" or "train", or `size` of them as `uniform` draws
+    them.
 
     Raises UserError at once: for another side, and as `uniform` does.
     """
@@ -109,7 +128,8 @@ def _classes(cases: Sequence[Case]) -> NDArray[np.int64]:
         return np.asarray(labels, dtype=np.int64)
     if len(cases) > READ:
         raise UserError(
-            f"the source does not say which diagnosis each of its {len(cases):,} cases has, and they are too many to look."
+            f"the source does not say which diagnosis each of its {len(cases):,} cases has, and "
+            "they are too many to look."
         )
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(case.truth.diagnosis, len(numbers)) for case in cases]

@@ -1,8 +1,8 @@
 """Large files read lazily: byte offsets instead of rows, one line at a time, with limits.
 
-Every reader of a line-based file (DDXPlus, mediQ, our own) goes through here, so that byte order marks, Windows line ends,
-bad UTF-8 and absurdly long lines mean the same thing everywhere. What cannot be read of one row is
-that row's error (see `workup.cases.rows`), and the next row follows.
+Every reader of a line-based file (DDXPlus, mediQ, our own) goes through here, so that byte order
+marks, Windows line ends, bad UTF-8 and absurdly long lines mean the same thing everywhere. What
+cannot be read of one row is that row's error (see `workup.cases.rows`), and the next row follows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ M = TypeVar("M", bound=BaseModel)
 ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
-_JSON = {list: "list", str: "text", int: "number", float: "number", bool: "truth value", type(None): "null"}
+_JSON = {
+    list: "list",
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "truth value",
+    type(None): "null",
+}
 BOM = b"\xef\xbb\xbf"
 # What a file begins with that is no text, and what to do with it.
 _NO_TEXT = {
@@ -46,7 +53,9 @@ _HELD_OUT_IN = 5  # one group in five is held out
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One non-blank line: where it starts (byte offset), its 1-based number, and its text without the line end."""
+    """One non-blank line: where it starts (byte offset), its 1-based number, and its text without
+    the line end.
+    """
 
     offset: int
     number: int
@@ -54,7 +63,10 @@ class Line:
 
 
 def existing(place: str) -> Path:
-    """The path that the user typed, `~` expanded. Raises UserError, with the nearest neighbour, if it does not exist."""
+    """The path that the user typed, `~` expanded.
+
+    Raises UserError, with the nearest neighbour, if it does not exist.
+    """
     if not place:
         raise UserError("a path is missing after the colon, as in 'ddxplus:FOLDER'.")
     try:
@@ -63,7 +75,10 @@ def existing(place: str) -> Path:
             return path
         folder = path.parent
         names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
-    except (OSError, RuntimeError) as error:  # RuntimeError: a home that does not exist, as in ~nobody
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # RuntimeError: a home that does not exist, as in ~nobody
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"'{place}' cannot be read ({reason}).") from error
     near = get_close_matches(path.name, names, n=1)
@@ -81,7 +96,9 @@ def scan(path: Path) -> Iterator[Line]:
 
 
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
-    """As `scan`, but a line that is not UTF-8 or too long comes as its error, and the next one follows."""
+    """As `scan`, but a line that is not UTF-8 or too long comes as its error, and the next one
+    follows.
+    """
     with reading(path) as file:
         offset, number = 0, 0
         while raw := file.readline(LINE_LIMIT + 1):
@@ -91,19 +108,26 @@ def lines_of(path: Path) -> Iterator[Line | CaseError]:
                     yield Line(offset, number, text)
             except CaseError as error:
                 yield error
-            while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):  # to the end of a line that is too long
+            while len(raw) > LINE_LIMIT and not raw.endswith(
+                b"\n"
+            ):  # to the end of a line that is too long
                 offset += len(raw)
                 raw = file.readline(LINE_LIMIT + 1)
             offset += len(raw)
 
 
 def line_at(path: Path, offset: int) -> str:
-    """The text of the line that starts at byte `offset`, as `scan` gave it. Raises CaseError if the file has gone."""
+    """The text of the line that starts at byte `offset`, as `scan` gave it.
+
+    Raises CaseError if the file has gone.
+    """
     return decoded(bytes_at(path, offset), path, None)
 
 
 def bytes_at(path: Path, offset: int, length: int = 0) -> bytes:
-    """The bytes at `offset` of a file that was read before, to the end of the line where `length` is 0. Raises CaseError."""
+    """The bytes at `offset` of a file that was read before, to the end of the line where `length`
+    is 0. Raises CaseError.
+    """
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -130,7 +154,9 @@ def reading(path: Path) -> Iterator[BinaryIO]:
             kind = "a folder" if S_ISDIR(mode) else "a pipe or a device; save it as a file"
             raise CaseError(f"is {kind}, and one file is needed.", file=path)
         with path.open("rb") as file:
-            if found := next((name for head, name in _NO_TEXT.items() if file.peek(4).startswith(head)), ""):
+            if found := next(
+                (name for head, name in _NO_TEXT.items() if file.peek(4).startswith(head)), ""
+            ):
                 raise CaseError(f"this is {found}.", file=path)
             yield file
     except OSError as error:
@@ -167,7 +193,9 @@ def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
         problem = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}."
         raise CaseError(problem, file=file, line=where) from error
     except (RecursionError, ValueError) as error:
-        raise CaseError(f"not JSON that can be read here: {error}.", file=file, line=line) from error
+        raise CaseError(
+            f"not JSON that can be read here: {error}.", file=file, line=line
+        ) from error
     if halved is not None:
         problem = "holds half of a character (a lone surrogate, \\ud800 to \\udfff)."
         raise CaseError(problem, file=file, line=line, field=halved or None)
@@ -175,10 +203,18 @@ def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
 
 
 def _halved(value: object, field: str = "") -> str | None:
-    """The first field below `value` whose name or text holds a lone surrogate, "" for `value` itself; else None."""
+    """The first field below `value` whose name or text holds a lone surrogate, "" for `value`
+    itself; else None.
+    """
     if isinstance(value, str):
         return field if any("\ud800" <= letter <= "\udfff" for letter in value) else None
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, below in inner:
         if _halved(str(name)) is not None:
             return field
@@ -191,7 +227,9 @@ def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
     """The JSON object in one line. Raises CaseError for anything else."""
     value = parse_json(text, file=file, line=line)
     if not isinstance(value, dict):
-        raise CaseError(f"each line is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=file, line=line)
+        raise CaseError(
+            f"each line is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=file, line=line
+        )
     return value
 
 
@@ -206,16 +244,25 @@ def read_object(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise CaseError(f"byte {error.start + 1} is not UTF-8.", file=path) from error
     if not isinstance(value, dict):
-        raise CaseError(f"the file is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=path)
+        raise CaseError(
+            f"the file is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=path
+        )
     return value
 
 
-def checked(model: type[M], value: object, *, file: Path, line: int | None = None, within: str = "") -> M:
-    """`value` as a pydantic model. Raises CaseError for the first field that does not fit; its `others` are the rest."""
+def checked(
+    model: type[M], value: object, *, file: Path, line: int | None = None, within: str = ""
+) -> M:
+    """`value` as a pydantic model.
+
+    Raises CaseError for the first field that does not fit; its `others` are the rest.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first, *others = (_invalid(detail, file, line, within) for detail in error.errors(include_url=False))
+        first, *others = (
+            _invalid(detail, file, line, within) for detail in error.errors(include_url=False)
+        )
         first.others = tuple(others)
         raise first from error
 
@@ -229,7 +276,10 @@ def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) ->
 
 
 def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
-    """Splits `PLACE#VIEW` of a source's spec; the view is "" where none is asked for. Raises UserError for others."""
+    """Splits `PLACE#VIEW` of a source's spec; the view is "" where none is asked for.
+
+    Raises UserError for others.
+    """
     place, _, view = rest.partition("#")
     if view and view not in views:
         raise unknown(f"view of {scheme}", view, views, more=f"as in '{scheme}:{place}#{views[0]}'")
@@ -249,9 +299,10 @@ def held_out(split: int, key: str) -> bool:
 class Lazy(Sequence[Case]):
     """Cases made when they are indexed, the last few kept.
 
-    `make(index)` must be a function of its index alone. `labels`, where given, has one small integer per case (its
-    diagnosis), so that classes can be counted without making a single case. `id_of(index)`, where
-    given, is the id of a case, so that a case can be looked for without making the others.
+    `make(index)` must be a function of its index alone. `labels`, where given, has one small
+    integer per case (its diagnosis), so that classes can be counted without making a single case.
+    `id_of(index)`, where given, is the id of a case, so that a case can be looked for without
+    making the others.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Records in words: free text cut into sentences, what a presentation states already, how a finding is obtained.
+"""Records in words: free text cut into sentences, what a presentation states already, how a finding
+is obtained.
 
 Shared by the loaders of clinical data sets. Everything is linear in the length of the text.
 """
@@ -12,17 +13,20 @@ from workup.case import Fact, Kind
 
 # words that carry no finding; a fact is stated by the presentation if all its other words are there
 _FILLERS = (
-    "a an the of and or to in on at by for with from past as is are was were be been being has have had he she it they his "
-    "her hers him their its who whom that this these those there one also ago patient symptom symptoms due because complain "
-    "complains complaint complaints complaining complained present presents presented presenting presentation report reports "
-    "reported state states stated come comes came brought experience experiences experienced experiencing notice noticed"
+    "a an the of and or to in on at by for with from past as is are was were be been being has "
+    "have had he she it they his her hers him their its who whom that this these those there one "
+    "also ago patient symptom symptoms due because complain complains complaint complaints "
+    "complaining complained present presents presented presenting presentation report reports "
+    "reported state states stated come comes came brought experience experiences experienced "
+    "experiencing notice noticed"
 )
 _EMPTY = frozenset(_FILLERS.split())
 _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 _MARK = re.compile(r"(?:[-*•#+]+|\d{1,2}[.)](?=\s))\s*")
 _HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z0-9\"“(\[_])")
-# a full stop behind an initial or one of these ends no sentence, nor does one behind the number of a list
+# a full stop behind an initial or one of these ends no sentence, nor does one behind the number of
+# a list
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[A-Z]|Dr|Mr|Mrs|Ms|St|vs|Vs|No|approx|e\.g|i\.e|cf)\.$")
 _NUMBERED = re.compile(r"\d{1,2}\.")
 
@@ -40,7 +44,10 @@ _PROCEDURE = re.compile(
     r"urodynamic\w*)(?![a-z])",
     re.I,
 )
-_EXAMINATION = re.compile(r"(?<![a-z])(?:vital signs?|physical exam\w*|on examination|auscultat\w+|palpat\w+)(?![a-z])", re.I)
+_EXAMINATION = re.compile(
+    r"(?<![a-z])(?:vital signs?|physical exam\w*|on examination|auscultat\w+|palpat\w+)(?![a-z])",
+    re.I,
+)
 _LABORATORY = re.compile(
     r"(?<![a-z])(?:blood (?:count|test|smear|gas)s?|laborator\w+|serum|plasma|urinalysis|cultures?|antibod\w+|antigen|"
     r"concentration|levels?|circulating|h?a?emoglobin|leu[ck]ocyt\w+|enzyme|pcr|staining|count)(?![a-z])",
@@ -49,8 +56,15 @@ _LABORATORY = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a free text, without list marks; a line break alone ends none, since notes are wrapped."""
-    return [part for paragraph in _paragraphs(text) for part in _split(paragraph) if any(map(str.isalnum, part))]
+    """The sentences of a free text, without list marks; a line break alone ends none, since notes
+    are wrapped.
+    """
+    return [
+        part
+        for paragraph in _paragraphs(text)
+        for part in _split(paragraph)
+        if any(map(str.isalnum, part))
+    ]
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -69,7 +83,9 @@ def _split(paragraph: str) -> Iterator[str]:
     start = 0
     for end in _END.finditer(paragraph):
         listed = _NUMBERED.fullmatch(paragraph, start, end.start())
-        if not listed and not _ABBREVIATED.search(paragraph, max(start, end.start() - 8), end.start()):
+        if not listed and not _ABBREVIATED.search(
+            paragraph, max(start, end.start() - 8), end.start()
+        ):
             yield paragraph[start : end.start()]
             start = end.end()
     yield paragraph[start:]
@@ -77,7 +93,11 @@ def _split(paragraph: str) -> Iterator[str]:
 
 def content(text: str) -> frozenset[str]:
     """The words that matter, without their commonest endings."""
-    words = (word for word in _WORD.findall(text.lower().replace("'s", "").replace("’s", "")) if word not in _EMPTY)
+    words = (
+        word
+        for word in _WORD.findall(text.lower().replace("'s", "").replace("’s", ""))
+        if word not in _EMPTY
+    )
     return frozenset(re.sub(r"(?<=...)(?:ing|ed|es|s)$", "", word) for word in words)
 
 
@@ -92,7 +112,9 @@ def parted(facts: Sequence[Fact], presentation: str) -> tuple[tuple[Fact, ...], 
 
 
 def kind_of(words: str, otherwise: Kind) -> Kind:
-    """How a finding is obtained, by the words that name or state it: imaging before procedures before the rest."""
+    """How a finding is obtained, by the words that name or state it: imaging before procedures
+    before the rest.
+    """
     patterns = {
         Kind.IMAGING: _IMAGING,
         Kind.PROCEDURE: _PROCEDURE,

@@ -1,7 +1,9 @@
-"""Workup's own case format: one case per line, as described by `case.schema.json`; see docs/cases.md.
+"""Workup's own case format: one case per line, as described by `case.schema.json`; see
+docs/cases.md.
 
-Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that can be asked and the
-closed list of diagnoses. Without it, the items are those that the facts name, and answers are open.
+Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that
+can be asked and the closed list of diagnoses. Without it, the items are those that the facts name,
+and answers are open.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from workup.errors import CaseError, UserError
 
 EXAMPLE = "jsonl:cases.jsonl"
 
-# For the JSON Schema, that a text is more than blanks is a pattern, whose message would not be for people.
+# For the JSON Schema, that a text is more than blanks is a pattern, whose message would not be for
+# people.
 _PATTERN: dict[str, JsonValue] = {"pattern": r"\S"}
 Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
@@ -70,7 +73,8 @@ class TruthLine(_Strict):
 
 
 class ProvenanceLine(_Strict):
-    """One step of preparation that the case went through: what was done, by which model, with which prompt, on which day.
+    """One step of preparation that the case went through: what was done, by which model, with which
+    prompt, on which day.
 
     `detail` is what the step found out besides, for example the grades of its draws.
     """
@@ -83,7 +87,9 @@ class ProvenanceLine(_Strict):
 
 
 class CaseLine(_Strict):
-    """One case. `given` are the findings that the presentation already states; ids are unique within the case.
+    """One case.
+
+    `given` are the findings that the presentation already states; ids are unique within the case.
 
     `restricted` text may be sent to trusted endpoints only.
     """
@@ -125,7 +131,10 @@ class _Sidecar(_Strict):
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of one line; `case.schema.json` is this."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Workup case"}
-    return {**head, **{key: value for key, value in CaseLine.model_json_schema().items() if key != "title"}}
+    return {
+        **head,
+        **{key: value for key, value in CaseLine.model_json_schema().items() if key != "title"},
+    }
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
@@ -134,7 +143,10 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     path = existing(place)
     if path.is_dir():
         raise UserError(f"{path} is a folder; jsonl takes one file.")
-    sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test lines
+    sides: tuple[array[int], array[int]] = (
+        array("Q"),
+        array("Q"),
+    )  # byte offsets of the training and the test lines
     seen = _Seen()
 
     def read(line: Line) -> CaseLine:
@@ -168,7 +180,9 @@ class _Seen:
                 self.texts[fact.text] = None
 
 
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen) -> FixedSource:
+def _source(
+    name: str, path: Path, sides: tuple[array[int], array[int]], seen: _Seen
+) -> FixedSource:
     sidecar = _read_sidecar(path)
     items = [_item(item) for item in sidecar.items] if sidecar else _named_items(seen)
     diagnoses = tuple(sidecar.diagnoses) if sidecar else ()
@@ -181,20 +195,28 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], seen: _
         items=tuple(items),
         diagnoses=diagnoses,
         phrases=_phrases(items, diagnoses, texts),
-        notes=() if sidecar else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
+        notes=()
+        if sidecar
+        else (f"No {sidecar_of(path).name}: items are those that facts name, answers are open.",),
         restricted=seen.restricted,
         undivided=True,
     )
 
 
-def _phrases(items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
+def _phrases(
+    items: Sequence[Item], diagnoses: Sequence[str], texts: Sequence[str]
+) -> tuple[str, ...]:
     wording = [phrase for item in items for phrase in (item.name, item.normal)]
     return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
 
 
 def _rows(path: Path, offsets: array[int]) -> Lazy:
     def make(i: int) -> Case:
-        return _case(checked(CaseLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path))
+        return _case(
+            checked(
+                CaseLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
+            )
+        )
 
     return Lazy(len(offsets), make)
 
@@ -212,17 +234,28 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
     names = {item.name for item in sidecar.items}
     if len(names) < len(sidecar.items):
         raise CaseError("two items have the same name.", file=beside, field="items")
-    if orphan := next((item for item in sidecar.items if item.parent is not None and item.parent not in names), None):
-        raise CaseError(f"the parent '{orphan.parent}' of '{orphan.name}' is no item.", file=beside, field="items")
+    if orphan := next(
+        (item for item in sidecar.items if item.parent is not None and item.parent not in names),
+        None,
+    ):
+        raise CaseError(
+            f"the parent '{orphan.parent}' of '{orphan.name}' is no item.",
+            file=beside,
+            field="items",
+        )
     return sidecar
 
 
 def _named_items(seen: _Seen) -> list[Item]:
-    return [Item(name, name, f"{name}: nothing abnormal.", kind) for name, kind in seen.items.items()]
+    return [
+        Item(name, name, f"{name}: nothing abnormal.", kind) for name, kind in seen.items.items()
+    ]
 
 
 def _item(item: ItemLine) -> Item:
-    return Item(item.name, item.question or item.name, item.normal, item.kind, item.parent, item.cost)
+    return Item(
+        item.name, item.question or item.name, item.normal, item.kind, item.parent, item.cost
+    )
 
 
 def _fact(fact: FactLine) -> Fact:
@@ -242,11 +275,16 @@ def _case(line: CaseLine) -> Case:
         extra=truth.extra,
     )
     given = tuple(map(_fact, line.given))
-    return Case(line.id, line.presentation, hidden, line.question, tuple(line.options), given, line.category)
+    return Case(
+        line.id, line.presentation, hidden, line.question, tuple(line.options), given, line.category
+    )
 
 
 def provenances(path: Path) -> dict[str, tuple[ProvenanceLine, ...]]:
-    """The provenance of every case that has any, by id; a line that is no case has none. Raises CaseError."""
+    """The provenance of every case that has any, by id; a line that is no case has none.
+
+    Raises CaseError.
+    """
     found: dict[str, tuple[ProvenanceLine, ...]] = {}
 
     def read(line: Line) -> CaseLine | None:
@@ -270,8 +308,8 @@ def write(
 ) -> int:
     """Writes cases, and the sidecar if there are items or diagnoses; returns how many cases.
 
-    Raises UserError for a path that cannot be written, and for a case that the format cannot hold: `truth.extra` that is no
-    JSON value, a line over the limit.
+    Raises UserError for a path that cannot be written, and for a case that the format cannot hold:
+    `truth.extra` that is no JSON value, a line over the limit.
     """
     count = 0
     try:
@@ -281,7 +319,9 @@ def write(
                 count += 1
         write_sidecar(path, items, diagnoses)
     except OSError as error:
-        raise UserError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from error
+        raise UserError(
+            f"{error.filename or path}: cannot be written ({error.strerror or error})"
+        ) from error
     return count
 
 
@@ -289,11 +329,18 @@ def write_sidecar(path: Path, items: Sequence[Item], diagnoses: Sequence[str]) -
     """Writes what holds for all cases of `path` beside it; nothing where there is nothing to say."""
     if items or diagnoses:
         sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
-        sidecar_of(path).write_text(json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        sidecar_of(path).write_text(
+            json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
 
 
-def line_of(case: Case, provenance: Sequence[ProvenanceLine] = (), *, restricted: bool = False) -> str:
-    """One line of the format, without its end. Raises UserError for a case that the format cannot hold."""
+def line_of(
+    case: Case, provenance: Sequence[ProvenanceLine] = (), *, restricted: bool = False
+) -> str:
+    """One line of the format, without its end.
+
+    Raises UserError for a case that the format cannot hold.
+    """
     extra, plain = case.truth.extra, asdict(replace(case, truth=replace(case.truth, extra=None)))
     line = _sparse(plain)
     if provenance:
@@ -305,12 +352,16 @@ def line_of(case: Case, provenance: Sequence[ProvenanceLine] = (), *, restricted
             line["truth"]["extra"] = json.loads(json.dumps(extra, allow_nan=False))
     except (TypeError, ValueError) as error:
         kind = type(extra).__name__
-        raise UserError(f"case '{case.id}' cannot be written: its truth.extra ({kind}) is no JSON value.") from error
+        raise UserError(
+            f"case '{case.id}' cannot be written: its truth.extra ({kind}) is no JSON value."
+        ) from error
     text = json.dumps(line, ensure_ascii=False)
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UserError(f"case {case.id!r} cannot be written: it holds half a character (a lone surrogate).") from error
+        raise UserError(
+            f"case {case.id!r} cannot be written: it holds half a character (a lone surrogate)."
+        ) from error
     if size >= LINE_LIMIT:
         raise UserError(f"case '{case.id}' is longer than a line of {LINE_LIMIT:,} bytes.")
     return text

@@ -1,15 +1,18 @@
-"""Exact inference in a table of P(answer | profile): posterior, information gain, likelihood ratio, criticality.
+"""Exact inference in a table of P(answer | profile): posterior, information gain, likelihood ratio,
+criticality.
 
-A profile is one row of the tables: a disease, or one variant of it. Given the profile, items answer independently of each
-other, apart from sub-questions; a disease with inner structure ("two of three criteria") is a mixture of several profiles,
-so that every quantity stays exact by summing over profiles.
+A profile is one row of the tables: a disease, or one variant of it. Given the profile, items answer
+independently of each other, apart from sub-questions; a disease with inner structure ("two of three
+criteria") is a mixture of several profiles, so that every quantity stays exact by summing over
+profiles.
 
-A sub-question has a `parent`. If the parent's answer is positive (anything but its normal answer), the sub-question is
-drawn from its own table; if it is normal, the sub-question's answer is its normal one with certainty. Items thus form
-trees, and evidence anywhere in a tree is weighed by one pass of sum-product over it: with the parent unknown, a positive
-sub-answer implies a positive parent, and a normal one mixes "parent normal" with "parent positive, but not this". A
-positive sub-answer below an ancestor known to be normal contradicts it and is ignored: nothing below a normal answer
-carries information.
+A sub-question has a `parent`. If the parent's answer is positive (anything but its normal answer),
+the sub-question is drawn from its own table; if it is normal, the sub-question's answer is its
+normal one with certainty. Items thus form trees, and evidence anywhere in a tree is weighed by one
+pass of sum-product over it: with the parent unknown, a positive sub-answer implies a positive
+parent, and a normal one mixes "parent normal" with "parent positive, but not this". A positive
+sub-answer below an ancestor known to be normal contradicts it and is ignored: nothing below a
+normal answer carries information.
 
 Arrays inside run answers × profiles, in natural logarithms where named `log`.
 """
@@ -62,10 +65,18 @@ class Categorical:
     parent: str | None = None
 
     def __post_init__(self) -> None:
-        if self.likelihood.ndim != 2 or self.likelihood.shape[1] != len(self.answers) or len(self.answers) < 2:
-            raise ValueError(f"'{self.item}': likelihood must be profiles × answers, with two answers or more")
+        if (
+            self.likelihood.ndim != 2
+            or self.likelihood.shape[1] != len(self.answers)
+            or len(self.answers) < 2
+        ):
+            raise ValueError(
+                f"'{self.item}': likelihood must be profiles × answers, with two answers or more"
+            )
         if (self.likelihood < 0).any() or not np.allclose(self.likelihood.sum(1), 1, atol=1e-6):
-            raise ValueError(f"'{self.item}': every profile's likelihood must be non-negative and sum to 1")
+            raise ValueError(
+                f"'{self.item}': every profile's likelihood must be non-negative and sum to 1"
+            )
         if len(self._row) != len(self.answers):
             raise ValueError(f"'{self.item}': an answer stands twice")
 
@@ -110,7 +121,8 @@ class Categorical:
 
 @dataclass(frozen=True, eq=False)
 class MultiLabel:
-    """An item whose answer is any subset of `features`, independent of each other given the profile; `()` is normal.
+    """An item whose answer is any subset of `features`, independent of each other given the
+    profile; `()` is normal.
 
     `probability` is profiles × features, within [0, 1]. Raises ValueError if it is not.
     """
@@ -121,8 +133,14 @@ class MultiLabel:
     parent: str | None = None
 
     def __post_init__(self) -> None:
-        if self.probability.ndim != 2 or self.probability.shape[1] != len(self.features) or not self.features:
-            raise ValueError(f"'{self.item}': probability must be profiles × features, with one feature or more")
+        if (
+            self.probability.ndim != 2
+            or self.probability.shape[1] != len(self.features)
+            or not self.features
+        ):
+            raise ValueError(
+                f"'{self.item}': probability must be profiles × features, with one feature or more"
+            )
         if (self.probability < 0).any() or (self.probability > 1).any():
             raise ValueError(f"'{self.item}': every probability must lie within [0, 1]")
         if len(set(self.features)) != len(self.features):
@@ -146,7 +164,11 @@ class MultiLabel:
         """All answers, the normal one first; empty where they are too many to list."""
         if len(self.features) > EXACT_FEATURES:
             return ()
-        return tuple(answer for size in range(len(self.features) + 1) for answer in combinations(self.features, size))
+        return tuple(
+            answer
+            for size in range(len(self.features) + 1)
+            for answer in combinations(self.features, size)
+        )
 
     @cached_property
     def _row(self) -> dict[frozenset[str], int]:
@@ -161,7 +183,9 @@ class MultiLabel:
 
     def log_likelihood(self, answer: Answer) -> Array:
         """log P(answer | profile, parent positive), one per profile."""
-        known = [self._column[feature] for feature in dict.fromkeys(answer) if feature in self._column]
+        known = [
+            self._column[feature] for feature in dict.fromkeys(answer) if feature in self._column
+        ]
         strange = len(set(answer)) - len(known)
         odds = np.log(self.chance[known]) - np.log1p(-self.chance[known])
         return np.asarray(self.log_normal + odds.sum(0) + strange * np.log(FLOOR))
@@ -177,12 +201,15 @@ class MultiLabel:
     def draw(self, profiles: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
         """One non-empty answer for each of `profiles`: draws × features."""
         chance = self.chance[:, profiles]
-        # P(any feature from this one on): while none is drawn yet, each must carry the condition that one will be
+        # P(any feature from this one on): while none is drawn yet, each must carry the condition
+        # that one will be
         rest = -np.expm1(np.cumsum(np.log1p(-chance[::-1]), axis=0)[::-1])
         drawn = np.zeros(chance.shape, dtype=np.bool_)
         found = np.zeros(len(profiles), dtype=np.bool_)
         for feature, uniform in enumerate(rng.random(chance.shape)):
-            drawn[feature] = uniform < np.where(found, chance[feature], chance[feature] / rest[feature])
+            drawn[feature] = uniform < np.where(
+                found, chance[feature], chance[feature] / rest[feature]
+            )
             found |= drawn[feature]
         return drawn.T
 
@@ -198,10 +225,11 @@ def _entropies(joint: Array) -> Array:
 class TabularKnowledge:
     """A `Knowledge` made of tables.
 
-    `prior` has one weight per profile (any positive scale); `profiles[k]` is the index in `diagnoses` of the disease that
-    profile k belongs to, one profile per disease in order if left out. Raises ValueError for tables that do not fit each
-    other. Methods raise KeyError, with the name, for a diagnosis that does not exist or an item that has no table; `known`
-    drops the latter from evidence.
+    `prior` has one weight per profile (any positive scale); `profiles[k]` is the index in
+    `diagnoses` of the disease that profile k belongs to, one profile per disease in order if left
+    out. Raises ValueError for tables that do not fit each other. Methods raise KeyError, with the
+    name, for a diagnosis that does not exist or an item that has no table; `known` drops the latter
+    from evidence.
     """
 
     def __init__(
@@ -214,7 +242,9 @@ class TabularKnowledge:
         weights = np.asarray(prior, dtype=np.float64)
         self._diagnoses = tuple(diagnoses)
         self._index = {name: index for index, name in enumerate(self._diagnoses)}
-        self._owner = np.asarray(range(len(self._diagnoses)) if profiles is None else profiles, dtype=np.int64)
+        self._owner = np.asarray(
+            range(len(self._diagnoses)) if profiles is None else profiles, dtype=np.int64
+        )
         self._tables = {table.item: table for table in tables}
         self._check(weights, tables)
         self._log_prior: Array = np.log(weights / weights.sum())
@@ -223,9 +253,16 @@ class TabularKnowledge:
         for table in tables:
             if table.parent is not None:
                 self._children[table.parent].append(table.item)
-        self._root = {table.item: (table.item, *self._ancestors(table.item))[-1] for table in tables}
-        # what each listed answer's probability is while its tree holds no evidence: answers × profiles
-        self._unasked = {table.item: self._predictive(table.item, table.outcomes, {}) for table in tables if table.outcomes}
+        self._root = {
+            table.item: (table.item, *self._ancestors(table.item))[-1] for table in tables
+        }
+        # what each listed answer's probability is while its tree holds no evidence: answers ×
+        # profiles
+        self._unasked = {
+            table.item: self._predictive(table.item, table.outcomes, {})
+            for table in tables
+            if table.outcomes
+        }
 
     def _check(self, weights: Array, tables: Sequence[Table]) -> None:
         if len(self._index) != len(self._diagnoses) or len(self._tables) != len(tables):
@@ -236,7 +273,9 @@ class TabularKnowledge:
             raise ValueError("every diagnosis needs a profile, and every profile a diagnosis")
         for table in tables:
             if table.profiles != len(weights):
-                raise ValueError(f"'{table.item}' has {table.profiles} profiles instead of {len(weights)}")
+                raise ValueError(
+                    f"'{table.item}' has {table.profiles} profiles instead of {len(weights)}"
+                )
             if table.parent is not None and table.parent not in self._tables:
                 raise ValueError(f"'{table.item}' has a parent '{table.parent}' without a table")
             self._ancestors(table.item)
@@ -269,10 +308,12 @@ class TabularKnowledge:
         return _listed(self._weights(self._consistent(evidence)) @ self._of)
 
     def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
-        """Expected information gain about the diagnosis in nats of each item's answer; 0 for what is known already.
+        """Expected information gain about the diagnosis in nats of each item's answer; 0 for what
+        is known already.
 
-        Exact, but for multi-label items of more than EXACT_FEATURES features, whose gain is the exact gain of "any or
-        none" plus an average over DRAWS sampled answers (repeatable: the seed is the item's name).
+        Exact, but for multi-label items of more than EXACT_FEATURES features, whose gain is the
+        exact gain of "any or none" plus an average over DRAWS sampled answers (repeatable: the seed
+        is the item's name).
         """
         consistent = self._consistent(evidence)
         weights = self._weights(consistent)
@@ -290,24 +331,34 @@ class TabularKnowledge:
             gains[list(listed)] = self._exact_gains(weights, list(listed.values()))
         return _listed(gains)
 
-    def likelihood_ratios(self, findings: Evidence, diagnosis: str, evidence: Evidence) -> list[float]:
-        """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding on its own, given `evidence`.
+    def likelihood_ratios(
+        self, findings: Evidence, diagnosis: str, evidence: Evidence
+    ) -> list[float]:
+        """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding on its own, given
+        `evidence`.
 
-        The other diagnoses are weighted by their posterior given the evidence. 1 where there is no other diagnosis, and
-        for an item that `evidence` already holds.
+        The other diagnoses are weighted by their posterior given the evidence. 1 where there is no
+        other diagnosis, and for an item that `evidence` already holds.
         """
         consistent = self._consistent(evidence)
         mine = self._owner == self._index[diagnosis]
         if mine.all() or not findings:
             return [1.0] * len(findings)
         log_joint = self._log_joint(consistent)
-        weights = np.stack([_normalised(np.where(side, log_joint, -np.inf)) for side in (mine, ~mine)], axis=1)
-        chances = np.stack([self._chance(item, answer, consistent) for item, answer in findings.items()]) @ weights
+        weights = np.stack(
+            [_normalised(np.where(side, log_joint, -np.inf)) for side in (mine, ~mine)], axis=1
+        )
+        chances = (
+            np.stack([self._chance(item, answer, consistent) for item, answer in findings.items()])
+            @ weights
+        )
         ratios = np.maximum(chances[:, 0], FLOOR) / np.maximum(chances[:, 1], FLOOR)
         ratios[[item in evidence for item in findings]] = 1.0
         return _listed(ratios)
 
-    def likelihood_ratio(self, item: str, answer: Answer, diagnosis: str, evidence: Evidence) -> float:
+    def likelihood_ratio(
+        self, item: str, answer: Answer, diagnosis: str, evidence: Evidence
+    ) -> float:
         """`likelihood_ratios` of a single finding."""
         return self.likelihood_ratios({item: answer}, diagnosis, evidence)[0]
 
@@ -320,12 +371,19 @@ class TabularKnowledge:
         kept: dict[str, Answer] = {}
         for item, answer in evidence.items():
             table = self._tables[item]
-            if table.parent is None or table.is_normal(answer) or not self._barred_from_above(item, evidence):
+            if (
+                table.parent is None
+                or table.is_normal(answer)
+                or not self._barred_from_above(item, evidence)
+            ):
                 kept[item] = answer
         return kept
 
     def _barred_from_above(self, item: str, evidence: Evidence) -> bool:
-        return any(above in evidence and self._tables[above].is_normal(evidence[above]) for above in self._ancestors(item))
+        return any(
+            above in evidence and self._tables[above].is_normal(evidence[above])
+            for above in self._ancestors(item)
+        )
 
     def _log_joint(self, evidence: Evidence) -> Array:
         """log P(profile, evidence)."""
@@ -345,10 +403,14 @@ class TabularKnowledge:
         return np.asarray(table.log_likelihood(answer) + below)
 
     def _below(self, item: str, evidence: Evidence) -> tuple[Array | float, float]:
-        """log P(evidence below the item | profile, item positive), and the same given that the item is normal."""
+        """log P(evidence below the item | profile, item positive), and the same given that the item
+        is normal.
+        """
         if not (children := self._children[item]):
             return 0.0, 0.0
-        inside = sum((self._inside(child, evidence) for child in children), np.zeros(len(self._owner)))
+        inside = sum(
+            (self._inside(child, evidence) for child in children), np.zeros(len(self._owner))
+        )
         return inside, sum(self._silent(child, evidence) for child in children)
 
     def _silent(self, item: str, evidence: Evidence) -> float:
@@ -358,19 +420,25 @@ class TabularKnowledge:
         return sum(self._silent(child, evidence) for child in self._children[item])
 
     def _branches(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
-        """log P(item positive, evidence below | profile, parent positive), and the same with the item normal."""
+        """log P(item positive, evidence below | profile, parent positive), and the same with the
+        item normal.
+        """
         table, (positive, normal) = self._tables[item], self._below(item, evidence)
         return np.asarray(table.log_positive + positive), np.asarray(table.log_normal + normal)
 
     def _outside(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
-        """log P(parent positive, evidence not below the parent's child `item` | profile), and with the parent normal."""
+        """log P(parent positive, evidence not below the parent's child `item` | profile), and with
+        the parent normal.
+        """
         table = self._tables[item]
         if table.parent is None:
             return np.zeros(table.profiles), np.full(table.profiles, -np.inf)
         positive, normal = self._outside(table.parent, evidence)
         parent, answer = self._tables[table.parent], evidence.get(table.parent)
         siblings = [child for child in self._children[table.parent] if child != item]
-        normal = np.logaddexp(positive + parent.log_normal, normal) + sum(self._silent(s, evidence) for s in siblings)
+        normal = np.logaddexp(positive + parent.log_normal, normal) + sum(
+            self._silent(s, evidence) for s in siblings
+        )
         beside = sum((self._inside(s, evidence) for s in siblings), np.zeros(table.profiles))
         if answer is None:
             return positive + parent.log_positive + beside, normal
@@ -387,7 +455,9 @@ class TabularKnowledge:
         normal = np.logaddexp(above_positive + normal, above_normal + below_normal)
         total = np.logaddexp(above_positive + positive, normal)
         logs = [
-            normal if table.is_normal(answer) else above_positive + table.log_likelihood(answer) + below_positive
+            normal
+            if table.is_normal(answer)
+            else above_positive + table.log_likelihood(answer) + below_positive
             for answer in answers
         ]
         return np.asarray(np.exp(np.stack(logs) - total))
@@ -395,7 +465,9 @@ class TabularKnowledge:
     def _touched(self, item: str, evidence: Evidence) -> bool:
         """Whether any evidence lies in the item's tree."""
         root = self._root[item]
-        return any(self._root[other] == root for other in evidence) if self._children[root] else False
+        return (
+            any(self._root[other] == root for other in evidence) if self._children[root] else False
+        )
 
     def _outcomes(self, table: Table, evidence: Evidence) -> Array:
         """P(answer | profile, evidence) of all listed answers."""
@@ -411,14 +483,18 @@ class TabularKnowledge:
         return np.asarray(self._unasked[item][row])
 
     def _exact_gains(self, weights: Array, blocks: Sequence[Array]) -> Array:
-        """I(diagnosis; answer) = H(diagnosis) + H(answer) − H(diagnosis, answer) for each block of answers × profiles."""
+        """I(diagnosis; answer) = H(diagnosis) + H(answer) − H(diagnosis, answer) for each block of
+        answers × profiles.
+        """
         joint = (np.concatenate(blocks) * weights) @ self._of
         starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
         pointwise = _entropies(joint) - _entropies(joint.sum(1, keepdims=True))
         return np.maximum(_entropies(weights @ self._of) - np.add.reduceat(pointwise, starts), 0.0)
 
     def _sampled_gain(self, table: MultiLabel, weights: Array, evidence: Evidence) -> float:
-        """I(diagnosis; any or none) + P(any) · I(diagnosis; answer | any), the last factor by sampling."""
+        """I(diagnosis; any or none) + P(any) · I(diagnosis; answer | any), the last factor by
+        sampling.
+        """
         none = self._predictive(table.item, [table.features[:0]], evidence)
         gain = float(self._exact_gains(weights, [np.concatenate([none, 1 - none])])[0])
         share = weights * (1 - none[0])

@@ -11,32 +11,40 @@ _ABBREVIATION = re.compile(r"(?=\w*[A-Z]\w*[A-Z])[\w-]{2,10}")
 _SUBTYPE = re.compile(r"(?:,? type)? (?:\d{1,3}|[IVX]{1,4})[A-Za-z]?$")
 _DEGREE = re.compile(r"^(?:(?:acute|subacute|chronic|active|recurrent) )+(?=\S)", re.I)
 _AGE = re.compile(r"^(?:neonatal|congenital|infantile|juvenile|adult) (?=\S+ \S)", re.I)
-# names shorter than this, and initials up to this, are matched in their exact case: "MS" is a disease, "ms" a unit
+# names shorter than this, and initials up to this, are matched in their exact case: "MS" is a
+# disease, "ms" a unit
 _SHORT, _INITIALS = 4, 5
 _JOINT = re.compile(r"[\s-]+")
 _POSSESSIVE = re.compile(r"['’]s$")
 
 
 def other_names(diagnosis: str) -> tuple[str, ...]:
-    """What the diagnosis is called besides: without its parenthesis, and by the abbreviation that stands in it."""
+    """What the diagnosis is called besides: without its parenthesis, and by the abbreviation that
+    stands in it.
+    """
     bare = _PARENTHESIS.sub("", diagnosis).strip()
-    short = [inside for inside in _PARENTHESIS.findall(diagnosis) if _ABBREVIATION.fullmatch(inside)]
+    short = [
+        inside for inside in _PARENTHESIS.findall(diagnosis) if _ABBREVIATION.fullmatch(inside)
+    ]
     return tuple(name for name in dict.fromkeys((bare, *short)) if name and name != diagnosis)
 
 
 class Mask:
     """Withholds names wherever they stand as whole words, and counts in `found` how often they did.
 
-    A name is matched in any case (up to three letters in its own only), in the singular or plural, with blank or hyphen; with
-    or without the parenthesis in it, a leading degree ("acute") or age ("neonatal"), a trailing subtype ("type 2"); and by its
-    initials, from three words on. Paraphrases ("dislocation of the hip") are not recognised. With `family` false a trailing
+    A name is matched in any case (up to three letters in its own only), in the singular or plural,
+    with blank or hyphen; with or without the parenthesis in it, a leading degree ("acute") or age
+    ("neonatal"), a trailing subtype ("type 2"); and by its initials, from three words on.
+    Paraphrases ("dislocation of the hip") are not recognised. With `family` false a trailing
     subtype has to be there: "optic atrophy" is a finding of "Optic atrophy 12".
     """
 
     def __init__(self, names: Iterable[str], *, family: bool = True) -> None:
         spelled = {spelling for name in names for spelling in _spellings(name, family)}
         ordered = sorted(spelled, key=lambda name: (-len(name), name))
-        self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(_loose, ordered))})(?!\w)" if ordered else r"(?!)")
+        self._pattern = re.compile(
+            rf"(?<!\w)(?:{'|'.join(map(_loose, ordered))})(?!\w)" if ordered else r"(?!)"
+        )
         self.found = 0
 
     def __call__(self, text: str) -> str:
@@ -55,9 +63,15 @@ def _spellings(name: str, family: bool) -> set[str]:
 
 
 def _initials(name: str) -> str:
-    """CLL for "Chronic lymphocytic leukemia"; nothing for names of other than three to five plain words."""
+    """CLL for "Chronic lymphocytic leukemia"; nothing for names of other than three to five plain
+    words.
+    """
     words = [word for word in _JOINT.split(name) if word]
-    return "".join(word[0] for word in words).upper() if 3 <= len(words) <= _INITIALS and "".join(words).isalpha() else ""
+    return (
+        "".join(word[0] for word in words).upper()
+        if 3 <= len(words) <= _INITIALS and "".join(words).isalpha()
+        else ""
+    )
 
 
 def _loose(name: str) -> str:

@@ -1,4 +1,6 @@
-"""What `workup cases SOURCE` shows: counts, the spread of diagnoses, and whole cases as a person would read them."""
+"""What `workup cases SOURCE` shows: counts, the spread of diagnoses, and whole cases as a person
+would read them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ _COLOURS = {None: "dim", 0: "dim", 1: "cyan", 2: "yellow", 3: "bold red"}
 
 
 def lines(source: Source, n: int = 2, seed: int = 0) -> list[Text]:
-    """The description, one text per line, with styles; `n` cases drawn by `seed`. Nothing from a file is read as markup."""
+    """The description, one text per line, with styles; `n` cases drawn by `seed`.
+
+    Nothing from a file is read as markup.
+    """
     rng = np.random.default_rng(seed)
     sample = _sample(source.train if len(source.train) else source.test, _SAMPLE, rng)
     shown = _sample(source.test if len(source.test) else source.train, n, rng)
@@ -42,7 +47,10 @@ def _counts(source: Source) -> list[str | Text]:
     diagnoses = f"{len(source.diagnoses):,} diagnoses" if source.diagnoses else _answers(source)
     return [
         Text(source.name, "bold"),
-        f"{len(source.train):,} cases to train on, {len(source.test):,} to test on · {items} · {diagnoses}",
+        (
+            f"{len(source.train):,} cases to train on, {len(source.test):,} to test on · {items} "
+            f"· {diagnoses}"
+        ),
         *(Text(note, "dim") for note in source.notes),
     ]
 
@@ -53,9 +61,15 @@ def _answers(source: Source) -> str:
 
 
 def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
-    """The most frequent diagnoses: counted over the training split where its labels are known, else over the sample."""
+    """The most frequent diagnoses: counted over the training split where its labels are known, else
+    over the sample.
+    """
     labels = getattr(source.train, "labels", None)
-    counts = Counter(source.diagnoses[i] for i in labels) if labels else Counter(case.truth.diagnosis for case in sample)
+    counts = (
+        Counter(source.diagnoses[i] for i in labels)
+        if labels
+        else Counter(case.truth.diagnosis for case in sample)
+    )
     total, top = counts.total(), counts.most_common(_TOP)
     rest = total - sum(count for _, count in top)
     what = "training cases" if labels else f"{total:,} sampled cases"
@@ -63,7 +77,10 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
     asked = "Answers" if any(case.question for case in sample) else "Diagnoses"
     if top and top[0][1] == 1:
         return ["", Text.assemble((asked, "bold"), f" of {what}: all different")]
-    head: list[str | Text] = ["", Text.assemble((asked, "bold"), f" of {what}, {len(counts):,} different:")]
+    head: list[str | Text] = [
+        "",
+        Text.assemble((asked, "bold"), f" of {what}, {len(counts):,} different:"),
+    ]
     names = [_short(name) for name, _ in top]
     width = max(map(cell_len, names), default=0)
     rows: list[str | Text] = [
@@ -93,16 +110,28 @@ def _facts(sample: Sequence[Case]) -> list[str | Text]:
     weights = Counter(fact.weight for case in sample for fact in case.truth.facts)
     low, middle, high = (int(q) for q in np.quantile(counts, [0, 0.5, 1], method="nearest"))
     scored = {weight: count for weight, count in weights.items() if weight is not None}
-    parts = " · ".join(f"{weight}: {scored[weight] / sum(weights.values()):.0%}" for weight in sorted(scored))
+    parts = " · ".join(
+        f"{weight}: {scored[weight] / sum(weights.values()):.0%}" for weight in sorted(scored)
+    )
     said = f"criticality {parts}" if scored else "nobody has scored their criticality"
-    line = f" per case: median {middle}, from {low} to {high}; {said}" if high else ": none; everything is told at the outset"
+    line = (
+        f" per case: median {middle}, from {low} to {high}; {said}"
+        if high
+        else ": none; everything is told at the outset"
+    )
     return ["", Text.assemble(("Hidden facts", "bold"), line)]
 
 
 def _whole(case: Case) -> list[str | Text]:
     truth = case.truth
     names = "; ".join([", ".join(truth.codes), *truth.aliases]).strip("; ")
-    hidden = Text.assemble("  ", ("hidden:", "dim"), " ", (truth.diagnosis, "bold"), (f" ({names})" if names else "", "dim"))
+    hidden = Text.assemble(
+        "  ",
+        ("hidden:", "dim"),
+        " ",
+        (truth.diagnosis, "bold"),
+        (f" ({names})" if names else "", "dim"),
+    )
     return [
         "",
         Text.assemble((case.id, "bold"), f" · {case.category}" if case.category else ""),

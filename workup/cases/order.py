@@ -12,8 +12,8 @@ import numpy as np
 class Order:
     """A random order over `count` cases, epoch after epoch, by `seed` alone.
 
-    Each epoch is an affine permutation i ↦ (a·i + b) mod count with a coprime to count: not every order can occur, but every
-    case does exactly once, and a million cases cost as much as ten.
+    Each epoch is an affine permutation i ↦ (a·i + b) mod count with a coprime to count: not every
+    order can occur, but every case does exactly once, and a million cases cost as much as ten.
     """
 
     count: int

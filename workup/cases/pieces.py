@@ -1,4 +1,5 @@
-"""The records of a file, found without holding them: objects in JSON documents of any size, rows of CSV, lines.
+"""The records of a file, found without holding them: objects in JSON documents of any size, rows of
+CSV, lines.
 
 A lazy source keeps where a record is and reads it again when it is asked for.
 """
@@ -15,10 +16,21 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from workup.cases.files import BOM, LINE_LIMIT, Line, bytes_at, line_at, lines_of, parse_json, reading, text_of
+from workup.cases.files import (
+    BOM,
+    LINE_LIMIT,
+    Line,
+    bytes_at,
+    line_at,
+    lines_of,
+    parse_json,
+    reading,
+    text_of,
+)
 from workup.errors import CaseError
 
-# JSON's lexis in bytes, which UTF-8 keeps apart from text. Possessive, and a string that never ends matches too: linear.
+# JSON's lexis in bytes, which UTF-8 keeps apart from text. Possessive, and a string that never ends
+# matches too: linear.
 _STRING = rb'"(?:[^"\\]++|\\.)*+'
 _TOKEN = re.compile(_STRING + rb'("?)|[{}\[\]]', re.DOTALL)
 _MEMBER = re.compile(rb"\s*+(,?)\s*+(?:(" + _STRING + rb'")\s*+:\s*+)?', re.DOTALL)
@@ -29,9 +41,11 @@ _AGAIN = 10_000  # lines of CSV that may be read a second time, besides as many 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One record of a file: where its bytes are, the line it begins on (None when it is read again), and its text.
+    """One record of a file: where its bytes are, the line it begins on (None when it is read
+    again), and its text.
 
-    A length of 0 reaches to the end of the line. `key` is its name where records are the members of a JSON object.
+    A length of 0 reaches to the end of the line. `key` is its name where records are the members of
+    a JSON object.
     """
 
     offset: int
@@ -42,7 +56,10 @@ class Piece:
 
 
 def piece_at(path: Path, offset: int, length: int) -> Piece:
-    """The record at these bytes, as it was found. Raises CaseError if the file has gone or is another one now."""
+    """The record at these bytes, as it was found.
+
+    Raises CaseError if the file has gone or is another one now.
+    """
     if not length:
         return Piece(offset, 0, None, line_at(path, offset))
     raw = bytes_at(path, offset, length)
@@ -52,12 +69,13 @@ def piece_at(path: Path, offset: int, length: int) -> Piece:
 
 
 def pieces(path: Path, *, under: str = "") -> Iterator[Piece | CaseError]:
-    """The JSON objects in a file, in order, one in memory at a time: one per line, or the members of one document.
+    """The JSON objects in a file, in order, one in memory at a time: one per line, or the members
+    of one document.
 
-    A document is an array of objects, an object whose values are objects, or, with `under`, an object that holds such an
-    array by that name; which of them is seen from the file itself, not from its name. A member that is no object, and a
-    line that cannot be read, comes as its error, and the next one follows. Raises CaseError for a file that is empty or
-    cannot be read.
+    A document is an array of objects, an object whose values are objects, or, with `under`, an
+    object that holds such an array by that name; which of them is seen from the file itself, not
+    from its name. A member that is no object, and a line that cannot be read, comes as its error,
+    and the next one follows. Raises CaseError for a file that is empty or cannot be read.
     """
     with reading(path) as file:
         if not path.stat().st_size:
@@ -72,7 +90,8 @@ def pieces(path: Path, *, under: str = "") -> Iterator[Piece | CaseError]:
 
 
 class _Member(NamedTuple):
-    """What stands before a value: whether a comma does, where the key or else the value begins, the key, the value.
+    """What stands before a value: whether a comma does, where the key or else the value begins, the
+    key, the value.
 
     The key is as it is written, with its quotation marks; empty where there is none.
     """
@@ -97,7 +116,9 @@ def _name(key: bytes, path: Path, line: int | None) -> str:
 
 
 class _Document:
-    """One JSON value of any size, walked bracket by bracket; what is inside a member is left to the parser."""
+    """One JSON value of any size, walked bracket by bracket; what is inside a member is left to the
+    parser.
+    """
 
     def __init__(self, text: mmap, path: Path) -> None:
         self.text, self.path = text, path
@@ -117,10 +138,12 @@ class _Document:
     def members(self, under: str) -> Iterator[Piece | CaseError]:
         """The objects of the outermost array or object, or of the array named `under`.
 
-        A member that is no object, or has no comma or no name where one belongs, comes as its error. So does one that does
-        not end, and nothing after it can be told apart.
+        A member that is no object, or has no comma or no name where one belongs, comes as its
+        error. So does one that does not end, and nothing after it can be told apart.
         """
-        at = (under and self.text[self.start : self.start + 1] == b"{" and self._find(under)) or self.start
+        at = (
+            under and self.text[self.start : self.start + 1] == b"{" and self._find(under)
+        ) or self.start
         keyed = self.text[at : at + 1] == b"{"
         at += 1
         for number in count():
@@ -130,25 +153,37 @@ class _Document:
                 break
             end = self._end(member.value)
             if end is None or last:
-                what = "here a JSON object {…} should begin" if last else "the JSON object that begins here does not end"
+                what = (
+                    "here a JSON object {…} should begin"
+                    if last
+                    else "the JSON object that begins here does not end"
+                )
                 yield self._error(member.value, what)
                 return
-            yield self._piece(member, end, sound=member.comma == bool(number) and bool(member.key) == keyed)
+            yield self._piece(
+                member, end, sound=member.comma == bool(number) and bool(member.key) == keyed
+            )
             at = end
         if not under and (rest := self._skip(member.value + 1)) < len(self.text):
             yield self._error(rest, "something follows the end")
 
     def _piece(self, member: _Member, end: int, *, sound: bool) -> Piece | CaseError:
-        """The member that ends at `end`; its error where it is no object, where it is too long, or where it is not `sound`."""
+        """The member that ends at `end`; its error where it is no object, where it is too long, or
+        where it is not `sound`.
+        """
         begin, value = member.begin, member.value
         line = self._line_of(value)
         if self.text[value : value + 1] != b"{" or not sound:
             return self._error(value, "here a JSON object {…} should begin")
         if end - value > LINE_LIMIT:
-            return self._error(value, f"the JSON object that begins here is longer than {LINE_LIMIT:,} bytes")
+            return self._error(
+                value, f"the JSON object that begins here is longer than {LINE_LIMIT:,} bytes"
+            )
         try:
             key = _name(member.key, self.path, line) if member.key else ""
-            return Piece(begin, end - begin, line, text_of(self.text[value:end], self.path, line), key)
+            return Piece(
+                begin, end - begin, line, text_of(self.text[value:end], self.path, line), key
+            )
         except CaseError as error:
             return error
 
@@ -157,7 +192,10 @@ class _Document:
         at: int | None = self.start + 1
         while at is not None:
             member = _member(self.text, at)
-            if member.key == b'"%s"' % name.encode() and self.text[member.value : member.value + 1] == b"[":
+            if (
+                member.key == b'"%s"' % name.encode()
+                and self.text[member.value : member.value + 1] == b"["
+            ):
                 return member.value
             at = self._end(member.value) if member.key else None
         return None
@@ -190,7 +228,8 @@ class _Document:
 
 
 class Raw(NamedTuple):
-    """One line of a CSV file with its end: where it starts, its number (from 1), its text, and its bytes.
+    """One line of a CSV file with its end: where it starts, its number (from 1), its text, and its
+    bytes.
 
     What is not UTF-8 in it is replaced in the text, and `error` says so.
     """
@@ -241,7 +280,9 @@ class _Lines:
         self.taken, self.broken, self._length = [], None, 0
 
     def back(self) -> None:
-        """Returns to the second line of a record that was given up: an unpaired quotation mark had run into others."""
+        """Returns to the second line of a record that was given up: an unpaired quotation mark had
+        run into others.
+        """
         again = self.taken[1:]
         if len(again) <= self._spare:
             self._spare -= len(again)
@@ -249,9 +290,11 @@ class _Lines:
 
 
 def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[Record | CaseError]:
-    """The records of a CSV file, blank ones left out; one that is no CSV, or not UTF-8, comes as its error.
+    """The records of a CSV file, blank ones left out; one that is no CSV, or not UTF-8, comes as
+    its error.
 
-    A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line behind its first one.
+    A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line
+    behind its first one.
     """
     source = _Lines(lines, path)
     reader = csv.reader(source, strict=True)
@@ -276,7 +319,10 @@ def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[Record | CaseError
 
 
 def csv_pieces(path: Path) -> Iterator[Piece | CaseError]:
-    """The records of a CSV file, as `csv_records` finds them. Raises CaseError for a file that cannot be read."""
+    """The records of a CSV file, as `csv_records` finds them.
+
+    Raises CaseError for a file that cannot be read.
+    """
     for record in csv_records(_raw_lines(path), path):
         if isinstance(record, CaseError):
             yield record
@@ -310,6 +356,8 @@ def raw_lines(readline: Callable[[int], bytes], path: Path) -> Iterator[Raw]:
             replaced = raw[start:].decode("utf-8", "replace")
             yield Raw(offset + start, number, replaced, len(raw), error)
         offset += len(raw)
-        while len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):  # to the end of a line that is too long
+        while len(raw) > LINE_LIMIT and not raw.endswith(
+            b"\n"
+        ):  # to the end of a line that is too long
             raw = readline(LINE_LIMIT + 1)
             offset += len(raw)

@@ -1,6 +1,8 @@
-"""What all question sets share: official parts, the answer's shape, the split of a stem, one source over several files.
+"""What all question sets share: official parts, the answer's shape, the split of a stem, one source
+over several files.
 
-A question set is a module that says how one record becomes cases (`Read`) and hands that to `question_source`.
+A question set is a module that says how one record becomes cases (`Read`) and hands that to
+`question_source`.
 """
 
 from __future__ import annotations
@@ -29,15 +31,19 @@ SPLIT = "split"
 PARTS = ("train", "dev", "test")
 VIEWS = (ALL, SPLIT, *PARTS)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {part: part for part in PARTS}
+_ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {
+    part: part for part in PARTS
+}
 _AGAIN = "repeats an earlier one (the same id, or the same text)"
 
 
 class Answer(TypedDict):
-    """`Truth.extra` of a question: the right answers one by one, so that sets can be compared (ProMed PM-16).
+    """`Truth.extra` of a question: the right answers one by one, so that sets can be compared
+    (ProMed PM-16).
 
-    `right` are their texts, in the order of the options; `letters` their letters and `alphabet` the letter of each of
-    `Case.options`, both empty where answers are open. Plain JSON, so that the case format keeps it.
+    `right` are their texts, in the order of the options; `letters` their letters and `alphabet` the
+    letter of each of `Case.options`, both empty where answers are open. Plain JSON, so that the
+    case format keeps it.
     """
 
     right: list[str]
@@ -55,7 +61,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case of a record. Rows of one `group` stay on one side of a split; `part` overrules the file's."""
+    """One case of a record.
+
+    Rows of one `group` stay on one side of a split; `part` overrules the file's.
+    """
 
     case: Case
     group: str = ""
@@ -81,7 +90,9 @@ Read = Callable[[Piece, File], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A spec taken apart: the source's name, what to open, which view of it, and further settings after the `#`."""
+    """A spec taken apart: the source's name, what to open, which view of it, and further settings
+    after the `#`.
+    """
 
     name: str
     place: str
@@ -91,7 +102,10 @@ class Request:
 
 
 def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Request:
-    """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart. Raises UserError for what is not known."""
+    """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart.
+
+    Raises UserError for what is not known.
+    """
     place, _, tail = rest.partition("#")
     words = [word for word in tail.split(",") if word]
     known = (*VIEWS, *settings)
@@ -99,16 +113,23 @@ def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> R
         raise unknown(f"view of {scheme}", wrong, known, more=f"as in '{scheme}:{place}#{ALL}'")
     views = [word for word in words if word in VIEWS]
     if len(views) > 1 or len(set(words)) < len(words):
-        raise UserError(f"'{scheme}:{rest}' asks for several views; one is possible, as in '{scheme}:{place}#{views[0]}'.")
+        raise UserError(
+            f"'{scheme}:{rest}' asks for several views; one is possible, as in "
+            f"'{scheme}:{place}#{views[0]}'."
+        )
     chosen = frozenset(word for word in words if word in settings)
     return Request(f"{scheme}:{rest}", place, views[0] if views else "", chosen, split)
 
 
-def files_of(place: str, patterns: Sequence[str], roles: dict[str, str] | None = None) -> list[File]:
-    """The files of a set: the one named, or those in a folder that match; test before dev before train.
+def files_of(
+    place: str, patterns: Sequence[str], roles: dict[str, str] | None = None
+) -> list[File]:
+    """The files of a set: the one named, or those in a folder that match; test before dev before
+    train.
 
-    A word of the file's name says its part (train, dev, val, test, and those of `roles`). In a folder with named parts,
-    other files are left out: they are the whole set once more. Raises UserError where there is none.
+    A word of the file's name says its part (train, dev, val, test, and those of `roles`). In a
+    folder with named parts, other files are left out: they are the whole set once more. Raises
+    UserError where there is none.
     """
     path = existing(place)
     if not path.is_dir():
@@ -162,7 +183,9 @@ class _Index:
             self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
 
     def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
-        """The entries to train on and those to test on, each id once (the first, so a test row rather than a training row)."""
+        """The entries to train on and those to test on, each id once (the first, so a test row
+        rather than a training row).
+        """
         _, first = np.unique(np.frombuffer(self.digest, np.uint64), return_index=True)
         kept = np.sort(first)
         if again := len(self.digest) - len(kept):
@@ -203,7 +226,10 @@ def question_source(
     read: Read,
     notes: Sequence[str],
 ) -> FixedSource:
-    """The source over all records of `files`. Reads each once; keeps where they are. Raises UserError and CaseError."""
+    """The source over all records of `files`.
+
+    Reads each once; keeps where they are. Raises UserError and CaseError.
+    """
     index = _Index()
     for number, file in enumerate(files):
         checked = partial(_checked, read, file)
@@ -216,7 +242,11 @@ def question_source(
     train, test = index.sides(request.view)
     if not len(train) and not len(test):
         why = "; ".join(f"{reason} ({count:,})" for reason, count in index.dropped.most_common(2))
-        what = f"no {request.view} part" if request.view in PARTS and index.digest else "no usable question"
+        what = (
+            f"no {request.view} part"
+            if request.view in PARTS and index.digest
+            else "no usable question"
+        )
         raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
     told = (*_told(index, request, len(train) + len(test)), *notes)
     return FixedSource(
@@ -229,7 +259,10 @@ def question_source(
 
 
 def _checked(read: Read, file: File, piece: Piece) -> Rows:
-    """What a record comes to; rows that no case can be made of are errors with their place. Raises CaseError."""
+    """What a record comes to; rows that no case can be made of are errors with their place.
+
+    Raises CaseError.
+    """
 
     def check(row: Row | Dropped | CaseError) -> Row | Dropped | CaseError:
         if isinstance(row, Dropped) and not row.meant:
@@ -248,12 +281,18 @@ def _told(index: _Index, request: Request, used: int) -> Iterator[str]:
     for reason, count in index.dropped.most_common():
         yield f"{count:,} dropped: {reason}."
     if masked := sum(index.masked):
-        yield f"{masked:,} named their diagnosis in the presentation; it is withheld there, as {WITHHELD}."
+        yield (
+            f"{masked:,} named their diagnosis in the presentation; it is withheld there, as "
+            f"{WITHHELD}."
+        )
     present = [part for code, part in enumerate(PARTS) if code in set(index.part)]
     if present and request.view != SPLIT:
         rest = len(index.digest) - used - index.dropped[_AGAIN]
         left = f"; {rest:,} in parts that are not used here" if rest else ""
-        yield f"Official parts: {', '.join(present)}{left}. `#PART` opens one for testing, `#{SPLIT}` splits anew."
+        yield (
+            f"Official parts: {', '.join(present)}{left}. `#PART` opens one for testing, "
+            f"`#{SPLIT}` splits anew."
+        )
 
 
 def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read) -> Lazy:
@@ -269,7 +308,7 @@ def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read
     return Lazy(len(entries), make)
 
 
-# making a case -----------------------------------------------------------------------------------------------------------
+# making a case ------------------------------------------------------------------------------------
 
 
 def row_of(piece: Piece, file: File) -> dict[str, Any]:
@@ -289,7 +328,8 @@ def _digest(text: str, size: int) -> bytes:
 def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth] | Dropped:
     """The options that have a text, and the truth for the letters in `right` ("D", "ABD", "A, B").
 
-    The diagnosis is the right option's text, or the texts of all, in the options' order, joined by "; ".
+    The diagnosis is the right option's text, or the texts of all, in the options' order, joined by
+    "; ".
     """
     shown = {letter: text.strip() for letter, text in options.items() if text.strip()}
     letters = set(re.sub(r"[\s,;、]+", "", normalize("NFKC", right).upper()))
@@ -305,7 +345,9 @@ def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth]
 
 
 def question(id: str, stem: str, options: dict[str, str], right: str, **rest: Any) -> Row | Dropped:
-    """A multiple-choice question as a case; `rest` are fields of `Case`, and `references`, explanations of the answer."""
+    """A multiple-choice question as a case; `rest` are fields of `Case`, and `references`,
+    explanations of the answer.
+    """
     if not stem.strip():
         return Dropped("it has no question")
     made = choice(options, right)
@@ -322,25 +364,34 @@ def open_answer(names: Sequence[str], **rest: Any) -> Truth:
     return Truth("; ".join(names), extra=Answer(right=list(names), letters=[], alphabet=[]), **rest)
 
 
-# the question within a stem ----------------------------------------------------------------------------------------------
+# the question within a stem -----------------------------------------------------------------------
 
-_ENDS = re.compile(r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9_])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)""")
+_ENDS = re.compile(
+    r"""(?<=[.!?])["')\]]*\s+(?=["'(\[]?[A-Z0-9_])|(?<=[。！？])["”’）]*\s*(?=\S)|\n+(?=\S)"""
+)
 _ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Z]|Drs?|Mrs?|Ms|St|vs|No|Fig|approx|e\.g|i\.e)\.\s*$")
-_DESCRIPTION = 24  # characters from which what precedes a Chinese comma describes a patient, not a topic
-_ASKS = re.compile(r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*+[)）]|__|(?:是|为|包括|选用?)[。.]$|^请问|谢谢[您你]?[。！]?$""")
+_DESCRIPTION = (
+    24  # characters from which what precedes a Chinese comma describes a patient, not a topic
+)
+_ASKS = re.compile(
+    r"""[?？]["'”’)\]]*$|[^.!。！;；"”]$|[(（]\s*+[)）]|__|(?:是|为|包括|选用?)[。.]$|^请问|谢谢[您你]?[。！]?$"""
+)
 
 
 def parted(stem: str) -> tuple[str, str]:
     """A stem as (presentation, question): its last sentences, as far as they ask, are the question.
 
-    A sentence asks if it ends with a question mark or without a full stop (to be completed), has a blank to fill in, or says
-    please or thanks in Chinese. Where all of them ask, a Chinese one is parted at the last comma of the first, if a
-    description stands before it. Otherwise there is nothing to part: the whole stem is the presentation, the question empty.
+    A sentence asks if it ends with a question mark or without a full stop (to be completed), has a
+    blank to fill in, or says please or thanks in Chinese. Where all of them ask, a Chinese one is
+    parted at the last comma of the first, if a description stands before it. Otherwise there is
+    nothing to part: the whole stem is the presentation, the question empty.
     """
     text = stem.strip()
     starts = _starts(text)
     at = len(starts)
-    while at and _ASKS.search(text[starts[at - 1] : starts[at] if at < len(starts) else None].rstrip()):
+    while at and _ASKS.search(
+        text[starts[at - 1] : starts[at] if at < len(starts) else None].rstrip()
+    ):
         at -= 1
     if at == len(starts):
         return text, ""
@@ -352,5 +403,9 @@ def parted(stem: str) -> tuple[str, str]:
 
 def _starts(text: str) -> list[int]:
     """Where sentences begin. Linear: an abbreviation is looked for in the last few letters only."""
-    ends = (found for found in _ENDS.finditer(text) if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start()))
+    ends = (
+        found
+        for found in _ENDS.finditer(text)
+        if not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
+    )
     return [0, *(found.end() for found in ends)]

@@ -35,7 +35,9 @@ class RowErrors:
     `each` is called with every problem as it is found; a row may have several.
     """
 
-    def __init__(self, *, strict: bool = False, each: Callable[[CaseError], None] = lambda error: None) -> None:
+    def __init__(
+        self, *, strict: bool = False, each: Callable[[CaseError], None] = lambda error: None
+    ) -> None:
         self.strict, self.each = strict, each
         self.rows = self.left_out = 0
         self.first: list[CaseError] = []  # of the first rows left out, one for each
@@ -65,18 +67,24 @@ class RowErrors:
             self.each(problem)
 
     def once(self, id: str, *, file: Path, line: int | None = None) -> None:
-        """Raises CaseError if `id` is blank, or has been asked about before; blanks around it count as nothing."""
+        """Raises CaseError if `id` is blank, or has been asked about before; blanks around it count
+        as nothing.
+        """
         plain = id.strip()
         if not plain:
             raise CaseError("is blank.", file=file, line=line, field="id")
-        digest = int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        digest = int.from_bytes(
+            blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        )
         if digest in self._ids:
             problem = "stands in an earlier row too; ids must be unique."
             raise CaseError(problem, file=file, line=line, field="id", got=plain[:60])
         self._ids.add(digest)
 
     def nothing(self, otherwise: UserError) -> UserError:
-        """The error of a source without a case: what its first bad row lacks; `otherwise` where no row was left out."""
+        """The error of a source without a case: what its first bad row lacks; `otherwise` where no
+        row was left out.
+        """
         if not self.first:
             return otherwise
         first = self.first[0]
@@ -84,7 +92,8 @@ class RowErrors:
         return CaseError(first.problem + count, file=first.file, line=first.line, field=first.field)
 
     def notes(self, spec: str, *, listed: bool = True) -> tuple[str, ...]:
-        """What a reader of the source `spec` has to know: how many rows are left out, and why the first ones are.
+        """What a reader of the source `spec` has to know: how many rows are left out, and why the
+        first ones are.
 
         `listed` where `workup cases` can list them all.
         """
@@ -105,7 +114,9 @@ def _told(file: str, field: str, problem: str, lines: Sequence[int], spec: str) 
     """Places and their problem, without the path where that stands in `spec`."""
     places = (
         "" if file in spec else printable(Path(file).name),
-        f"line{'s' if len(set(lines)) > 1 else ''} {', '.join(map(str, dict.fromkeys(lines)))}" if lines else "",
+        f"line{'s' if len(set(lines)) > 1 else ''} {', '.join(map(str, dict.fromkeys(lines)))}"
+        if lines
+        else "",
         f"field '{field}'" if field else "",
     )
     where = ", ".join(filter(None, places))
@@ -113,11 +124,18 @@ def _told(file: str, field: str, problem: str, lines: Sequence[int], spec: str) 
 
 
 def sound(case: Case, *, file: Path, line: int | None = None) -> Case:
-    """The case itself. Raises CaseError if its id, presentation or diagnosis is blank, or no text that a file can hold."""
+    """The case itself.
+
+    Raises CaseError if its id, presentation or diagnosis is blank, or no text that a file can hold.
+    """
     texts = {"id": case.id, "presentation": case.presentation, "diagnosis": case.truth.diagnosis}
     for name, text in texts.items():
         if not text.strip():
             raise CaseError(f"a case needs its {name}, which is blank here.", file=file, line=line)
-        if any("\ud800" <= letter <= "\udfff" for letter in text):  # of a file's name that is not UTF-8
-            raise CaseError(f"the {name} of a case holds half of a character.", file=file, line=line)
+        if any(
+            "\ud800" <= letter <= "\udfff" for letter in text
+        ):  # of a file's name that is not UTF-8
+            raise CaseError(
+                f"the {name} of a case holds half of a character.", file=file, line=line
+            )
     return case

@@ -1,8 +1,10 @@
-"""Releases that are folders of large CSV files: read once as a stream, kept as a private SQLite index.
+"""Releases that are folders of large CSV files: read once as a stream, kept as a private SQLite
+index.
 
-MIMIC's tables are compressed, sorted by nobody's needs and larger than memory, so a case cannot be read by byte offset. Each
-release is read once, row by row, into an index in the user's cache that nobody else can open; it is built anew when a file
-changes. Memory stays flat: one row at a time here, one case at a time when cases are made.
+MIMIC's tables are compressed, sorted by nobody's needs and larger than memory, so a case cannot be
+read by byte offset. Each release is read once, row by row, into an index in the user's cache that
+nobody else can open; it is built anew when a file changes. Memory stays flat: one row at a time
+here, one case at a time when cases are made.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from workup.errors import CaseError, UserError, unknown
 from workup.models.warm import cache
 
 RESTRICTED = (
-    "Restricted: the data use agreement forbids passing this text on. Only local models and endpoints marked trusted may see "
-    "it; the index in the cache folder can be opened by this user alone."
+    "Restricted: the data use agreement forbids passing this text on. Only local models and "
+    "endpoints marked trusted may see it; the index in the cache folder can be opened by this "
+    "user alone."
 )
 
 
@@ -43,7 +46,9 @@ CREATE TABLE left_out (file TEXT, line INTEGER, field TEXT, problem TEXT);
 
 
 class Row(NamedTuple):
-    """One row of a CSV file: the values of the columns asked for, in that order, and where it stands."""
+    """One row of a CSV file: the values of the columns asked for, in that order, and where it
+    stands.
+    """
 
     path: Path
     line: int
@@ -57,7 +62,10 @@ class Row(NamedTuple):
         return self.values[self.columns.index(column)].strip()
 
     def number(self, column: str) -> int:
-        """A whole number ≥ 0. Raises CaseError; the value itself is not repeated, since errors end up in logs."""
+        """A whole number ≥ 0.
+
+        Raises CaseError; the value itself is not repeated, since errors end up in logs.
+        """
         text = self.text(column)
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
             raise self.wrong("must be a whole number." if text else "is empty.", column)
@@ -65,7 +73,10 @@ class Row(NamedTuple):
 
 
 def member(folder: Path, file: str, release: str) -> Path:
-    """`file` of a release, or the same with `.gz` behind it. Raises UserError naming what the folder lacks."""
+    """`file` of a release, or the same with `.gz` behind it.
+
+    Raises UserError naming what the folder lacks.
+    """
     for path in (folder / file, folder / f"{file}.gz"):
         if path.is_file():
             return path
@@ -73,7 +84,8 @@ def member(folder: Path, file: str, release: str) -> Path:
 
 
 def rows(path: Path, columns: Sequence[str]) -> Iterator[Row | CaseError]:
-    """The rows of a CSV file with a header, plain or gzipped, as a stream; a row that is none comes as its error.
+    """The rows of a CSV file with a header, plain or gzipped, as a stream; a row that is none comes
+    as its error.
 
     Raises CaseError for a file that cannot be read, is cut, or lacks a column.
     """
@@ -122,7 +134,10 @@ def _lines(path: Path) -> Iterator[Raw]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A release in SQLite. A connection lives for one call, so that threads and forks have nothing to share."""
+    """A release in SQLite.
+
+    A connection lives for one call, so that threads and forks have nothing to share.
+    """
 
     path: Path
 
@@ -133,10 +148,14 @@ class Index:
     def stream(self, query: str, values: Values = ()) -> Iterator[tuple[object, ...]]:
         """The rows of a query, one by one. Raises UserError if the index has gone."""
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as database:
+            with closing(
+                sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)
+            ) as database:
                 yield from database.execute(query, values)
         except sqlite3.Error as error:
-            raise UserError(f"the index {self.path} cannot be read ({error}); delete it, and it is made anew.") from error
+            raise UserError(
+                f"the index {self.path} cannot be read ({error}); delete it, and it is made anew."
+            ) from error
 
 
 class Filling:
@@ -146,10 +165,14 @@ class Filling:
         self.database, self.errors = database, errors
 
     def rows(self, path: Path, columns: Sequence[str], read: Callable[[Row], T]) -> Iterator[T]:
-        """What `read` makes of every row of a file; a row for which it raises CaseError is left out."""
+        """What `read` makes of every row of a file; a row for which it raises CaseError is left
+        out.
+        """
         yield from (made for _, made in self.errors.read(rows(path, columns), read))
 
-    def load(self, path: Path, columns: Sequence[str], statement: str, values: Callable[[Row], Values]) -> None:
+    def load(
+        self, path: Path, columns: Sequence[str], statement: str, values: Callable[[Row], Values]
+    ) -> None:
         """Inserts a row each; one whose key, the first column, stands a second time is left out."""
 
         def insert(row: Row) -> None:
@@ -169,7 +192,8 @@ def indexed(
     fill: Callable[[Filling], None],
     errors: RowErrors,
 ) -> Index:
-    """The index of `files`, made by `schema` and `fill` unless one of the same files and schema exists.
+    """The index of `files`, made by `schema` and `fill` unless one of the same files and schema
+    exists.
 
     Files count as unchanged while path, size and time of change are. The rows that were left out
     stand in the index; `errors` is told of them whether it is new or not. Raises what `fill`
@@ -177,21 +201,28 @@ def indexed(
     """
     stamp = _stamp(files, schema)
     folder = _private(cache() / "tables")
-    place = hashlib.blake2b("\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10)
+    place = hashlib.blake2b(
+        "\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10
+    )
     path = folder / f"{name}-{place.hexdigest()}.sqlite"
     if not _current(path, stamp):
         _build(path, stamp, schema, fill, strict=errors.strict)
     index = Index(path)
     [(count,)] = index.select("SELECT rows FROM about")
     errors.rows += int(str(count))
-    for file, line, field, problem in index.stream("SELECT file, line, field, problem FROM left_out ORDER BY rowid"):
+    for file, line, field, problem in index.stream(
+        "SELECT file, line, field, problem FROM left_out ORDER BY rowid"
+    ):
         number = None if line is None else int(str(line))
         errors.add(CaseError(str(problem), file=file, line=number, field=str(field or "") or None))
     return index
 
 
 def _stamp(files: Mapping[str, Path], schema: str) -> str:
-    seen = [(name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for name, path in sorted(files.items())]
+    seen = [
+        (name, str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns)
+        for name, path in sorted(files.items())
+    ]
     return hashlib.blake2b(repr((_ABOUT, schema, seen)).encode()).hexdigest()
 
 
@@ -217,13 +248,19 @@ def _current(path: Path, stamp: str) -> bool:
         return False
 
 
-def _build(path: Path, stamp: str, schema: str, fill: Callable[[Filling], None], *, strict: bool) -> None:
-    """Fills a file beside (created for this user alone), then renames: the index is complete or absent."""
+def _build(
+    path: Path, stamp: str, schema: str, fill: Callable[[Filling], None], *, strict: bool
+) -> None:
+    """Fills a file beside (created for this user alone), then renames: the index is complete or
+    absent.
+    """
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
         with closing(sqlite3.connect(beside)) as database:
-            database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_ABOUT} {schema}")
+            database.executescript(
+                f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_ABOUT} {schema}"
+            )
             errors = RowErrors(strict=strict, each=partial(_leave_out, database))
             fill(Filling(database, errors))
             database.execute("INSERT INTO about VALUES (?, ?)", (stamp, errors.rows))
@@ -241,10 +278,15 @@ def _leave_out(database: sqlite3.Connection, error: CaseError) -> None:
 
 
 def words_of(rest: str, scheme: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Splits `PLACE#WORD,WORD` of a source's spec. Raises UserError for a word that is not among `known`."""
+    """Splits `PLACE#WORD,WORD` of a source's spec.
+
+    Raises UserError for a word that is not among `known`.
+    """
     place, _, behind = rest.partition("#")
     words = tuple(word.strip() for word in behind.split(",") if word.strip())
     for word in words:
         if word not in known:
-            raise unknown(f"view of {scheme}", word, known, more=f"as in '{scheme}:{place}#{known[0]}'")
+            raise unknown(
+                f"view of {scheme}", word, known, more=f"as in '{scheme}:{place}#{known[0]}'"
+            )
     return place, words

@@ -25,7 +25,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    help="Train and evaluate language models that seek evidence before they diagnose. A test bench, no medical device.",
+    help=(
+        "Train and evaluate language models that seek evidence before they diagnose. A test "
+        "bench, no medical device."
+    ),
 )
 SettingsWords = Annotated[
     list[str] | None,
@@ -35,14 +38,20 @@ SettingsWords = Annotated[
         autocompletion=complete.settings,
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="the run folder, new or empty [default: runs/NAME]")
+]
 Config = Annotated[Path | None, typer.Option("--config", help="a YAML file of settings")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object per event, for machines")]
 
 
 def main() -> None:
-    """Runs the command line. Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C."""
-    # Tiny models are slower on contended cores with several threads; whoever has free ones sets threads=N.
+    """Runs the command line.
+
+    Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C.
+    """
+    # Tiny models are slower on contended cores with several threads; whoever has free ones sets
+    # threads=N.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # package.module:attribute may name a module in the working directory.
     sys.path.append(str(Path.cwd()))
@@ -67,17 +76,22 @@ def main() -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its message is its help
+    if (
+        type(error).__name__ == "NoArgsIsHelpError"
+    ):  # a group without a command: its message is its help
         print(error)
         return 2
-    # Typer carries its own copy of click, whose errors have no public base class; this method is what they share.
+    # Typer carries its own copy of click, whose errors have no public base class; this method is
+    # what they share.
     if hasattr(error, "format_message"):
         from workup.cli import mistakes
 
         print(f"error: {mistakes.line(error)}", file=sys.stderr)
         return 2
     traceback.print_exception(error)
-    print("error: this is a defect of workup; please report it with the lines above", file=sys.stderr)
+    print(
+        "error: this is a defect of workup; please report it with the lines above", file=sys.stderr
+    )
     return 1
 
 
@@ -91,7 +105,9 @@ def _tell_version(asked: bool) -> None:
 def workup(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """The options that stand before any command."""
@@ -110,7 +126,9 @@ def train(
     cases: Annotated[str | None, typer.Option(help=CASES, autocompletion=complete.sources)] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="tiny, a model folder, a run folder, or a hub id", autocompletion=complete.policies),
+        typer.Option(
+            help="tiny, a model folder, a run folder, or a hub id", autocompletion=complete.policies
+        ),
     ] = None,
     out: Out = None,
     config: Config = None,
@@ -160,7 +178,9 @@ def evaluate(
         str | None,
         typer.Option(help=f"{CASES} [default: those of the run]", autocompletion=complete.sources),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")
+    ] = None,
     out: Out = None,
     config: Config = None,
     as_json: Json = False,
@@ -184,7 +204,9 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders")],
-    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
+    transcripts: Annotated[
+        bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")
+    ] = False,
 ) -> None:
     """Write report.html anew for each run."""
     from workup.report import build
@@ -196,9 +218,15 @@ def report(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="two or more run folders; differences are to the first")],
-    html: Annotated[Path | None, typer.Option(help="also write a page, with figures and transcripts")] = None,
-    transcripts: Annotated[bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")] = False,
+    runs: Annotated[
+        list[Path], typer.Argument(help="two or more run folders; differences are to the first")
+    ],
+    html: Annotated[
+        Path | None, typer.Option(help="also write a page, with figures and transcripts")
+    ] = None,
+    transcripts: Annotated[
+        bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")
+    ] = False,
 ) -> None:
     """Compare runs: intervals, paired differences, regression."""
     from workup.report import compare
@@ -212,14 +240,24 @@ def compare(
 @app.command()
 def cases(
     source: Source,
-    show: Annotated[int, typer.Option("--show", "-n", min=0, help="how many whole cases to show")] = 2,
+    show: Annotated[
+        int, typer.Option("--show", "-n", min=0, help="how many whole cases to show")
+    ] = 2,
     seed: Annotated[int, typer.Option(min=0, help="which ones are shown or drawn")] = 0,
     split: Annotated[int, typer.Option(min=0, help="which fifth is held out")] = 0,
-    validate: Annotated[bool, typer.Option("--validate", help="list every row that is no case, and nothing else")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")] = False,
-    export: Annotated[Path | None, typer.Option(help="write the test cases as a jsonl file")] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="list every row that is no case, and nothing else")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="stop at the first row that is no case")
+    ] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="write the test cases as a jsonl file")
+    ] = None,
     of: Annotated[str, typer.Option(help="which side --export writes: test or train")] = "test",
-    sample: Annotated[int | None, typer.Option(min=1, help="write so many, drawn uniformly over the diagnoses")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="write so many, drawn uniformly over the diagnoses")
+    ] = None,
 ) -> None:
     """Look at cases, check a file of them, or write some."""
     from workup.cases import jsonl, look, open_source
@@ -231,7 +269,13 @@ def cases(
     opened = open_source(source, split=split, strict=strict)
     if export is not None:
         chosen = taken(opened, of, sample, seed)
-        jsonl.write(chosen, export, items=opened.items, diagnoses=opened.diagnoses, restricted=opened.restricted)
+        jsonl.write(
+            chosen,
+            export,
+            items=opened.items,
+            diagnoses=opened.diagnoses,
+            restricted=opened.restricted,
+        )
         print(export)
         print(*opened.notes, sep="\n", file=sys.stderr)
         return
@@ -255,8 +299,12 @@ def _validate(source: str) -> None:
 @app.command()
 def play(
     source: Source,
-    against: Annotated[Path | None, typer.Option(help="a run whose policy gets the same patient")] = None,
-    case: Annotated[int | None, typer.Option(help="which test case [default: a random one]")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="a run whose policy gets the same patient")
+    ] = None,
+    case: Annotated[
+        int | None, typer.Option(help="which test case [default: a random one]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="of the others' draws")] = 0,
     split: Annotated[int | None, typer.Option(min=0, help="whose held-out cases")] = None,
 ) -> None:
@@ -312,5 +360,7 @@ def _resumable(work: Any, out: Path) -> None:
         raise BudgetError(f"{error}: type `workup resume {out} budget=MORE`") from None
     except KeyboardInterrupt:
         if (out / "config.yaml").exists():
-            print(f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr)
+            print(
+                f"\nstopped; everything is saved. Go on with:  workup resume {out}", file=sys.stderr
+            )
         raise

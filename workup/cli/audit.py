@@ -23,9 +23,9 @@ def audit() -> None:
 @app.command()
 def judge(
     model: Annotated[str, typer.Option(help="endpoint:NAME, a model folder, or a hub id")],
-    cases: Annotated[str, typer.Option(help="where the probes come from; clinic:pathology tries all judgements")] = (
-        "clinic:pathology"
-    ),
+    cases: Annotated[
+        str, typer.Option(help="where the probes come from; clinic:pathology tries all judgements")
+    ] = ("clinic:pathology"),
     n: Annotated[int, typer.Option("--n", min=1, help="probes of each judgement")] = 200,
     seed: Annotated[int, typer.Option(help="which probes")] = 0,
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
@@ -44,11 +44,15 @@ def judge(
     from workup.studies.audits.judge import audit
 
     source = open_source(cases)
-    desk = Desk(Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted)
+    desk = Desk(
+        Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted
+    )
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("probes", total=None)
-            found = asyncio.run(audit(desk.open(model), source, n, seed, lambda: progress.advance(task)))
+            found = asyncio.run(
+                audit(desk.open(model), source, n, seed, lambda: progress.advance(task))
+            )
     finally:
         desk.close()
     console = Console(highlight=False)
@@ -66,10 +70,18 @@ def judge(
 @app.command()
 def simulator(
     cases: Annotated[str, typer.Option(help="the source whose test cases are asked about")],
-    patient: Annotated[str, typer.Option(help="embedded, default, checked, persona, or record")] = "default",
-    model: Annotated[str | None, typer.Option(help="who plays: endpoint:NAME, a model folder, or a hub id")] = None,
-    checker: Annotated[str | None, typer.Option(help="who judges, and checks facts for the checked patient")] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="questions, the four kinds in turn")] = 200,
+    patient: Annotated[
+        str, typer.Option(help="embedded, default, checked, persona, or record")
+    ] = "default",
+    model: Annotated[
+        str | None, typer.Option(help="who plays: endpoint:NAME, a model folder, or a hub id")
+    ] = None,
+    checker: Annotated[
+        str | None, typer.Option(help="who judges, and checks facts for the checked patient")
+    ] = None,
+    n: Annotated[
+        int, typer.Option("--n", "-n", min=1, help="questions, the four kinds in turn")
+    ] = 200,
     seed: Annotated[int, typer.Option(help="which questions, and the personas")] = 0,
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
@@ -94,7 +106,9 @@ def simulator(
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("questions", total=n)
             staged = Simulator(patient, source, player, judge, seed)
-            found = asyncio.run(audit(staged, source, n, judge, seed, lambda: progress.advance(task)))
+            found = asyncio.run(
+                audit(staged, source, n, judge, seed, lambda: progress.advance(task))
+            )
     finally:
         desk.close()
     console = Console(highlight=False)
@@ -109,13 +123,27 @@ def simulator(
 
 @app.command()
 def names(
-    file: Annotated[Path, typer.Argument(help="names and their ICD-10 codes: a table with tabs or commas, or JSON lines")],
-    columns: Annotated[str, typer.Option(help="headings of names and codes, as in label,xref; else the first two")] = "",
-    by: Annotated[str, typer.Option(help="heading of a column by which the names are also told apart")] = "",
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="names and their ICD-10 codes: a table with tabs or commas, or JSON lines"
+        ),
+    ],
+    columns: Annotated[
+        str, typer.Option(help="headings of names and codes, as in label,xref; else the first two")
+    ] = "",
+    by: Annotated[
+        str, typer.Option(help="heading of a column by which the names are also told apart")
+    ] = "",
     release: Annotated[str, typer.Option(help="cm (ICD-10-CM) or who")] = "cm",
-    names: Annotated[str, typer.Option(help="a file of further names that may be used: FILE or FILE#NAMES,CODES")] = "",
+    names: Annotated[
+        str, typer.Option(help="a file of further names that may be used: FILE or FILE#NAMES,CODES")
+    ] = "",
     model: Annotated[
-        str | None, typer.Option(help="who codes what is not found as it stands: endpoint:NAME, a folder, a hub id")
+        str | None,
+        typer.Option(
+            help="who codes what is not found as it stands: endpoint:NAME, a folder, a hub id"
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
 ) -> None:
@@ -146,7 +174,10 @@ def names(
     console = Console(highlight=False, soft_wrap=True)
     console.print(table(mapped, icd))
     console.print(agreement(mapped, coder))
-    console.print(f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the model")
+    console.print(
+        f"{left_out:,} rows have no code of this release, {failed:,} names were given up by the "
+        "model"
+    )
 
 
 def _answered(failures: Counter[str], asked: int) -> None:

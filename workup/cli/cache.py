@@ -24,14 +24,22 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 app = group("The answers of models in supporting roles, and their costs.")
-Folder = Annotated[Path | None, typer.Option("--cache", help="the cache's folder [default: $WORKUP_CACHE or ~/.cache/workup]")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--cache", help="the cache's folder [default: $WORKUP_CACHE or ~/.cache/workup]"),
+]
 Role = Annotated[str | None, typer.Option(help="only answers in this role, for example judge")]
-Model = Annotated[str | None, typer.Option(help="only answers of this model, as `workup cache show` names it")]
+Model = Annotated[
+    str | None, typer.Option(help="only answers of this model, as `workup cache show` names it")
+]
 
 
 @app.command()
 def show(
-    key: Annotated[str | None, typer.Argument(help="the key of one answer, or how it begins")] = None, cache: Folder = None
+    key: Annotated[
+        str | None, typer.Argument(help="the key of one answer, or how it begins")
+    ] = None,
+    cache: Folder = None,
 ) -> None:
     """What is kept, by role and model; or one request and its answer."""
     from rich.console import Console
@@ -46,8 +54,12 @@ def show(
 
 @app.command()
 def prune(
-    older: Annotated[str | None, typer.Option(help="only answers unused for this long: 12h, 30d, 8w")] = None,
-    larger: Annotated[str | None, typer.Option(help="only until the cache has this size: 500MB, 2GB")] = None,
+    older: Annotated[
+        str | None, typer.Option(help="only answers unused for this long: 12h, 30d, 8w")
+    ] = None,
+    larger: Annotated[
+        str | None, typer.Option(help="only until the cache has this size: 500MB, 2GB")
+    ] = None,
     role: Role = None,
     model: Model = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="say what would go, and keep it")] = False,
@@ -57,7 +69,9 @@ def prune(
     from workup.models.support import upkeep
 
     if older is larger is role is model is None:
-        raise UserError("say what to take out: --older 30d, --larger 2GB, --role NAME, --model NAME")
+        raise UserError(
+            "say what to take out: --older 30d, --larger 2GB, --role NAME, --model NAME"
+        )
     limit = None if larger is None else _size(larger)
     which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
     with _opened(cache) as replies:
@@ -81,7 +95,10 @@ def export(
 
 
 @app.command("import")
-def take_in(file: Annotated[Path, typer.Argument(help="a file that `workup cache export` wrote")], cache: Folder = None) -> None:
+def take_in(
+    file: Annotated[Path, typer.Argument(help="a file that `workup cache export` wrote")],
+    cache: Folder = None,
+) -> None:
     """Add the answers of an exported file to those that are kept."""
     from workup.models.support import upkeep
 
@@ -92,7 +109,10 @@ def take_in(file: Annotated[Path, typer.Argument(help="a file that `workup cache
 
 @app.command()
 def costs(
-    run: Annotated[str | None, typer.Option(help="by role and model, for this run folder, prepared file or name")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="by role and model, for this run folder, prepared file or name"),
+    ] = None,
     cache: Folder = None,
 ) -> None:
     """What calls took: how many were sent or cached, tokens, money."""
@@ -116,7 +136,9 @@ def _opened(cache: Path | None, *, new: bool = False) -> Iterator[Replies]:
 
     path = (cache or users_cache()) / FILE
     if not new and not path.exists():
-        raise UserError(f"nothing is kept in {path} (another folder: --cache, or the variable WORKUP_CACHE)")
+        raise UserError(
+            f"nothing is kept in {path} (another folder: --cache, or the variable WORKUP_CACHE)"
+        )
     replies = Replies(path)
     try:
         yield replies
@@ -145,7 +167,9 @@ def _show_all(replies: Replies, console: Console) -> None:
         )
     console.print(table)
     entries, size = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
-    console.print(f"{replies.path}: {_answers(entries)}, {_bytes(size)}", soft_wrap=True, markup=False)
+    console.print(
+        f"{replies.path}: {_answers(entries)}, {_bytes(size)}", soft_wrap=True, markup=False
+    )
 
 
 def _show_one(replies: Replies, key: str, console: Console) -> None:
@@ -154,7 +178,13 @@ def _show_one(replies: Replies, key: str, console: Console) -> None:
     entry = upkeep.entry(replies, key)
     request, reply = dict(entry.request), dict(entry.reply)
     messages, text = request.pop("messages"), reply.pop("text")
-    facts = {"key": entry.key, **request, "created": _date(entry.created), "last used": _date(entry.used), **reply}
+    facts = {
+        "key": entry.key,
+        **request,
+        "created": _date(entry.created),
+        "last used": _date(entry.used),
+        **reply,
+    }
     parts = [f"{name}: {value}" for name, value in facts.items() if value != ""]
     parts += [f"\n[{message['role']}]\n{message['content']}" for message in messages]
     # No markup and no escape sequences: a model wrote some of this.
@@ -192,8 +222,8 @@ def _total(rows: Sequence[Cost]) -> Cost:
 
 
 def _shown(run: str, names: Mapping[str, str]) -> str:
-    """The folder or file that a run of the ledger is, else its name in the ledger; what lies below the working directory is
-    told from there.
+    """The folder or file that a run of the ledger is, else its name in the ledger; what lies below
+    the working directory is told from there.
 
     A folder whose run was made anew has several names in the ledger, so these stand beside.
     """
@@ -220,7 +250,9 @@ def _run(name: str, replies: Replies) -> str:
         if candidate in known:
             return candidate
     if account:
-        raise UserError(f"{name} has called no model; `workup cache costs` lists the runs that have")
+        raise UserError(
+            f"{name} has called no model; `workup cache costs` lists the runs that have"
+        )
     shown = [_shown(run, replies.names()) for run in known]
     raise unknown("run in the ledger", name, shown, more="`workup cache costs` lists all")
 
@@ -253,4 +285,7 @@ def _date(seconds: float) -> str:
 
 
 def _plain(text: str) -> str:
-    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in text
+    )

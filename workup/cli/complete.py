@@ -30,7 +30,10 @@ def names(incomplete: str) -> Iterator[Offer]:
 
 
 def settings(incomplete: str) -> Iterator[Offer]:
-    """Settings with their defaults, to be changed. Those that hold more than one value are left out."""
+    """Settings with their defaults, to be changed.
+
+    Those that hold more than one value are left out.
+    """
     from workup.cli.fields import evaluated, trained
 
     for group in (trained() | evaluated()).values():

@@ -48,13 +48,17 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
     yield from _members(schema, schema.get("$defs", {}), prefix, {})
 
 
-def _members(schema: Mapping[str, Any], models: Mapping[str, Any], prefix: str, given: Mapping[str, Any]) -> Iterator[Setting]:
+def _members(
+    schema: Mapping[str, Any], models: Mapping[str, Any], prefix: str, given: Mapping[str, Any]
+) -> Iterator[Setting]:
     """`given` are the defaults that the model around this one has chosen for it."""
     for key, member in schema["properties"].items():
         inner, named = _inside(member, models)
         if inner is not None:
             inherited = given.get(key) or member.get("default") or {}
-            yield from _members(inner, models, f"{prefix}{key}.{'NAME.' if named else ''}", inherited)
+            yield from _members(
+                inner, models, f"{prefix}{key}.{'NAME.' if named else ''}", inherited
+            )
             continue
         free = key in schema.get("required", ()) or named
         shown = None if free else _plain(given.get(key, _default(member)))
@@ -70,7 +74,9 @@ def _default(member: Mapping[str, Any]) -> Any:
     return {} if member["type"] == "object" else []
 
 
-def _inside(member: Mapping[str, Any], models: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, bool]:
+def _inside(
+    member: Mapping[str, Any], models: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, bool]:
     """The model that a setting holds, if any; and whether it is one of several the user names."""
     extra = member.get("additionalProperties")
     named = isinstance(extra, Mapping)
@@ -137,7 +143,9 @@ def _first_sentence(model: type[BaseModel]) -> str:
 
 
 def evaluated() -> Groups:
-    """The settings of `workup evaluate` that `workup train` does not have, or not with this default."""
+    """The settings of `workup evaluate` that `workup train` does not have, or not with this
+    default.
+    """
     from workup.settings import PolicySettings
 
     known = {each.typed for settings in trained().values() for each in settings}

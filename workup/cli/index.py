@@ -18,9 +18,17 @@ if TYPE_CHECKING:
     from workup.retrieval.index import Told
 
 app = group("Build, search and check indexes of documents.")
-LIBRARY = "an index folder, clinic:SUBSET, http://HOST:PORT, qdrant:ADDRESS#COLLECTION, opensearch:ADDRESS#INDEX; fused by ' + '"
+LIBRARY = (
+    "an index folder, clinic:SUBSET, http://HOST:PORT, qdrant:ADDRESS#COLLECTION, "
+    "opensearch:ADDRESS#INDEX; fused by ' + '"
+)
 Library = Annotated[str, typer.Argument(help=LIBRARY)]
-Kind = Annotated[str, typer.Option("--kind", help="bm25, dense, sparse or hybrid [default: hybrid where there are several]")]
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--kind", help="bm25, dense, sparse or hybrid [default: hybrid where there are several]"
+    ),
+]
 Seed = Annotated[int, typer.Option(help="of a clinic's documents")]
 
 
@@ -31,17 +39,37 @@ def index() -> None:
 
 @app.command()
 def build(
-    corpora: Annotated[list[Path], typer.Argument(help=".jsonl, .parquet, .txt, PubMed .xml (.gz), or folders of them")],
+    corpora: Annotated[
+        list[Path],
+        typer.Argument(help=".jsonl, .parquet, .txt, PubMed .xml (.gz), or folders of them"),
+    ],
     out: Annotated[Path, typer.Option(help="the index folder; an interrupted build goes on")],
-    kind: Annotated[list[str] | None, typer.Option(help="bm25, dense, sparse; several make a hybrid [default: bm25]")] = None,
-    tokens: Annotated[int, typer.Option(min=8, help="the longest passage, in words and signs")] = 256,
-    language: Annotated[str, typer.Option(help="of endings and stop words; none keeps both")] = "english",
-    encoder: Annotated[str, typer.Option(help="dense: a sentence-transformers model, folder or hub id")] = "",
-    sparse_encoder: Annotated[str, typer.Option(help="sparse: a SparseEncoder, folder or hub id")] = "",
-    factory: Annotated[str, typer.Option(help="dense: FAISS's name of a compression, as in IVF4096,PQ64")] = "Flat",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="bm25, dense, sparse; several make a hybrid [default: bm25]"),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=8, help="the longest passage, in words and signs")
+    ] = 256,
+    language: Annotated[
+        str, typer.Option(help="of endings and stop words; none keeps both")
+    ] = "english",
+    encoder: Annotated[
+        str, typer.Option(help="dense: a sentence-transformers model, folder or hub id")
+    ] = "",
+    sparse_encoder: Annotated[
+        str, typer.Option(help="sparse: a SparseEncoder, folder or hub id")
+    ] = "",
+    factory: Annotated[
+        str, typer.Option(help="dense: FAISS's name of a compression, as in IVF4096,PQ64")
+    ] = "Flat",
     id_field: Annotated[str | None, typer.Option(help="what a row calls its id, if not id")] = None,
-    title_field: Annotated[str | None, typer.Option(help="what a row calls its title, if not title")] = None,
-    text_field: Annotated[str | None, typer.Option(help="what a row calls its text, if neither text nor contents")] = None,
+    title_field: Annotated[
+        str | None, typer.Option(help="what a row calls its title, if not title")
+    ] = None,
+    text_field: Annotated[
+        str | None, typer.Option(help="what a row calls its text, if neither text nor contents")
+    ] = None,
 ) -> None:
     """Build an index. Typed again after an interruption, it goes on where it was."""
     from pydantic import ValidationError
@@ -58,7 +86,11 @@ def build(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         reason = first["msg"].removeprefix("Value error, ")
-        option = f"--{str(first['loc'][0]).removesuffix('s')} '{first['input']}': " if first["loc"] else ""
+        option = (
+            f"--{str(first['loc'][0]).removesuffix('s')} '{first['input']}': "
+            if first["loc"]
+            else ""
+        )
         raise UserError(f"{option}{reason[0].lower()}{reason[1:]}") from error
     with _progress() as told:
         made = build_index(corpora, out, settings, told)
@@ -70,7 +102,9 @@ def _besides(made: Mapping[str, int]) -> str:
     notes = (
         f"{made['empty']:,} empty documents left out" if made["empty"] else "",
         f"{made['repeated']:,} repeated documents left out" if made["repeated"] else "",
-        f"{made['numbered']:,} documents whose id another had are called ID~2, ID~3, …" if made["numbered"] else "",
+        f"{made['numbered']:,} documents whose id another had are called ID~2, ID~3, …"
+        if made["numbered"]
+        else "",
     )
     said = "; ".join(filter(None, notes))
     return f" ({said})" if said else ""
@@ -80,10 +114,23 @@ def _besides(made: Mapping[str, int]) -> str:
 def _progress() -> Iterator[Told]:
     """A line per stage with the time left; on no terminal, a line of text every half minute."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         tasks: dict[str, Any] = {}
         last = begun = time.monotonic()
@@ -121,14 +168,21 @@ def search(
     found = asyncio.run(opened.search(query, k))
     console = Console(highlight=False)
     for rank, passage in enumerate(found, 1):
-        console.print(Text.assemble((f"{rank}. {passage.title or passage.id}", "bold"), f"  {passage.id}  {passage.score:.3f}"))
+        console.print(
+            Text.assemble(
+                (f"{rank}. {passage.title or passage.id}", "bold"),
+                f"  {passage.id}  {passage.score:.3f}",
+            )
+        )
         console.print(Text(f"{passage.text}\n"))
     if not found:
         console.print("nothing found")
 
 
 def _say_who_is_asked(library: str) -> None:
-    """Names the servers that are about to be asked and how long each is waited for, on standard error."""
+    """Names the servers that are about to be asked and how long each is waited for, on standard
+    error.
+    """
     from workup.retrieval import JOINED
     from workup.retrieval.calls import DEADLINE
 
@@ -147,15 +201,25 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
     for problem in found:
         print(problem)
     if found:
-        raise UserError(f"{folder}: {len(found)} damaged file{'s' if len(found) > 1 else ''}; restore, or build the index anew")
+        raise UserError(
+            f"{folder}: {len(found)} damaged file{'s' if len(found) > 1 else ''}; restore, or "
+            "build the index anew"
+        )
     print(f"{folder}: whole, {manifest(folder)['passages']:,} passages")
 
 
 @app.command()
 def evaluate(
     library: Library,
-    queries: Annotated[Path, typer.Argument(help="JSON Lines with id, query and relevant, the ids of the right documents")],
-    kind: Annotated[list[str] | None, typer.Option(help="bm25, dense, sparse, hybrid; several are compared")] = None,
+    queries: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON Lines with id, query and relevant, the ids of the right documents"
+        ),
+    ],
+    kind: Annotated[
+        list[str] | None, typer.Option(help="bm25, dense, sparse, hybrid; several are compared")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many queries")] = None,
 ) -> None:
     """Measure nDCG@10, Recall@5 and MRR on judged queries."""
@@ -174,7 +238,11 @@ def evaluate(
         for name, values in measure(find, judged).items():
             found = interval(values, range(len(values)), bounds=SHARE)
             table.add_row(
-                one or Path(library).name, name, f"{found.mean:.3f}", f"{found.low:.3f} to {found.high:.3f}", str(found.n)
+                one or Path(library).name,
+                name,
+                f"{found.mean:.3f}",
+                f"{found.low:.3f} to {found.high:.3f}",
+                str(found.n),
             )
     Console(highlight=False).print(table)
 
@@ -182,7 +250,12 @@ def evaluate(
 @app.command()
 def push(
     folder: Annotated[Path, typer.Argument(help="a finished index folder")],
-    target: Annotated[str, typer.Argument(help="qdrant:ADDRESS#COLLECTION (needs a dense index) or opensearch:ADDRESS#INDEX")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="qdrant:ADDRESS#COLLECTION (needs a dense index) or opensearch:ADDRESS#INDEX"
+        ),
+    ],
 ) -> None:
     """Send an index's passages to Qdrant or OpenSearch.
 

@@ -18,7 +18,9 @@ PIPED = 240  # columns where there is no terminal: a line that is searched with 
 
 Name = Annotated[
     str | None,
-    typer.Argument(help="a method, a strategy, or part of a setting's name", autocompletion=complete.names),
+    typer.Argument(
+        help="a method, a strategy, or part of a setting's name", autocompletion=complete.names
+    ),
 ]
 
 
@@ -64,7 +66,10 @@ def settings(name: Name = None) -> None:
     wanted, owners = name.partition("=")[0], [*methods.names(), *strategies.names()]
     exact = [fields.owner(wanted)] if wanted in owners or ":" in wanted else []
     groups |= {} if exact else fields.owned(owners)
-    matching = {heading: [each for each in settings if wanted.lower() in each.name] for heading, settings in groups.items()}
+    matching = {
+        heading: [each for each in settings if wanted.lower() in each.name]
+        for heading, settings in groups.items()
+    }
     found: Groups = {each.title: each.settings for each in exact}
     found |= {heading: settings for heading, settings in matching.items() if settings}
     if not found:
@@ -114,5 +119,7 @@ def _table(console: Console, settings: Iterable[Setting]) -> None:
     table = Table(box=None, show_header=False)
     table.add_column(no_wrap=True)
     for each in settings:
-        table.add_row(f"  {each.typed}", Text.assemble(f"{each.sense}  ", (f"[{each.range}]", "dim")))
+        table.add_row(
+            f"  {each.typed}", Text.assemble(f"{each.sense}  ", (f"[{each.range}]", "dim"))
+        )
     console.print(table)

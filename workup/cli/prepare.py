@@ -1,4 +1,6 @@
-"""`workup prepare`: one step of offline preparation, from a file or a source of cases into a file of cases."""
+"""`workup prepare`: one step of offline preparation, from a file or a source of cases into a file
+of cases.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,43 @@ UNASKED = 10_000  # more cases than this are prepared only if their number is gi
 
 
 def prepare(
-    step: Annotated[str | None, typer.Argument(help="what to do; without it, all steps are listed with their settings")] = None,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="the step's settings, as in n=8")] = None,
-    cases: Annotated[str | None, typer.Option(help="a source, a jsonl file of cases, or for extract-case raw reports")] = None,
-    out: Annotated[Path | None, typer.Option(help="the jsonl file to make, or to go on with")] = None,
-    model: Annotated[str, typer.Option(help="endpoint:NAME, a model folder, a hub id, or exact")] = "",
-    config: Annotated[Path | None, typer.Option(help="a workup.yaml [default: the one in this folder, or your own]")] = None,
+    step: Annotated[
+        str | None,
+        typer.Argument(help="what to do; without it, all steps are listed with their settings"),
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="the step's settings, as in n=8"),
+    ] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(help="a source, a jsonl file of cases, or for extract-case raw reports"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the jsonl file to make, or to go on with")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="endpoint:NAME, a model folder, a hub id, or exact")
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(help="a workup.yaml [default: the one in this folder, or your own]"),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many cases")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="cases in flight")] = 16,
-    budget: Annotated[float | None, typer.Option(min=0, help="money that this file may cost, in the prices' currency")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, help="money that this file may cost, in the prices' currency"),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, test or all")] = "all",
     seed: Annotated[int, typer.Option(min=0, help="which fifth the source holds out")] = 0,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")] = False,
-    replay: Annotated[bool, typer.Option("--replay", help="answers from the cache alone; fail where there is none")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="stop at the first row that is no case")
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="answers from the cache alone; fail where there is none"),
+    ] = False,
 ) -> None:
     """Prepare cases with a model: facts, criticality and more.
 
@@ -48,9 +74,14 @@ def prepare(
         return
     loaded = load(step)
     if cases is None or out is None:
-        raise UserError(f"say what to read and what to write: workup prepare {step} --cases SOURCE --out FILE.jsonl")
+        raise UserError(
+            f"say what to read and what to write: workup prepare {step} --cases SOURCE --out "
+            "FILE.jsonl"
+        )
     settings = build(loaded.settings, read(words or ()))
-    opened = open_input(cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict)
+    opened = open_input(
+        cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict
+    )
     if limit is None and len(opened) > UNASKED:
         raise UserError(
             f"{cases} has {len(opened):,} cases: say how many to prepare, as in --limit 100 "
@@ -68,17 +99,26 @@ def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> N
     found = Config.find(config)
     if budget is not None:
         found = found.model_copy(update={"budget": budget})
-    desk = Desk(found, run=str(job.out.resolve()), restricted=job.input.source.restricted, replay=replay)
+    desk = Desk(
+        found, run=str(job.out.resolve()), restricted=job.input.source.restricted, replay=replay
+    )
     try:
         with _progress() as show:
             report = prepare(job, desk.open, show)
         _show(report, job.out)
     except KeyboardInterrupt:
-        print("\nstopped; everything finished is kept. Go on with the same command.", file=sys.stderr)
+        print(
+            "\nstopped; everything finished is kept. Go on with the same command.", file=sys.stderr
+        )
         raise
     finally:
         for row in desk.costs():
-            print("{role} ({model}): {calls} calls, {hits} answers from the cache, cost {cost:.4g}".format(**row))
+            print(
+                (
+                    "{role} ({model}): {calls} calls, {hits} answers from the cache, cost "
+                    "{cost:.4g}"
+                ).format(**row)
+            )
         desk.close()
 
 
@@ -89,7 +129,12 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     console = Console(stderr=True)
     with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("")
@@ -106,7 +151,14 @@ def _show(report: Report, out: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "cases", "for example", title=f"{report.step} ({report.model})", title_justify="left", box=None)
+    table = Table(
+        "",
+        "cases",
+        "for example",
+        title=f"{report.step} ({report.model})",
+        title_justify="left",
+        box=None,
+    )
     for what, count, examples in report.rows():
         table.add_row(what, str(count), Text(examples, overflow="ellipsis", no_wrap=True))
     Console(highlight=False).print(table)
@@ -123,7 +175,9 @@ def _list() -> None:
 
     console = Console(highlight=False)
     shared = set(StepSettings.model_fields)
-    steps = {f"{name}: {(step := load(name)).summary}": step.settings for name in names()} | {"every step": StepSettings}
+    steps = {f"{name}: {(step := load(name)).summary}": step.settings for name in names()} | {
+        "every step": StepSettings
+    }
     for title, settings in steps.items():
         console.print(title, style="bold", soft_wrap=True)
         table = Table(box=None, show_header=False)

@@ -20,14 +20,27 @@ def serve() -> None:
 def retrieval(
     library: Annotated[str, typer.Argument(help="an index folder, or clinic:SUBSET")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8000,
-    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: anybody there may then search")] = "127.0.0.1",
-    kind: Annotated[str, typer.Option(help="bm25, dense, sparse or hybrid [default: hybrid where there are several]")] = "",
-    topk: Annotated[int, typer.Option(min=1, help="passages per query for a request that does not say")] = 3,
+    host: Annotated[
+        str, typer.Option(help="0.0.0.0 lets other machines in: anybody there may then search")
+    ] = "127.0.0.1",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="bm25, dense, sparse or hybrid [default: hybrid where there are several]"
+        ),
+    ] = "",
+    topk: Annotated[
+        int, typer.Option(min=1, help="passages per query for a request that does not say")
+    ] = 3,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="what else clients may call it; addresses and this machine's name always do"),
+        typer.Option(
+            help="what else clients may call it; addresses and this machine's name always do"
+        ),
     ] = None,
-    requests: Annotated[int, typer.Option(min=1, help="requests at once; more are told to come back")] = 256,
+    requests: Annotated[
+        int, typer.Option(min=1, help="requests at once; more are told to come back")
+    ] = 256,
 ) -> None:
     """Serve a library's passages as Search-R1's /retrieve does.
 

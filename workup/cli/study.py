@@ -1,4 +1,6 @@
-"""`workup study`: questions about policies that take several evaluations or many probes, each with a table and a page."""
+"""`workup study`: questions about policies that take several evaluations or many probes, each with
+a table and a page.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,17 @@ if TYPE_CHECKING:
 
 app = group("Study policies: sweeps and probes, each with a page.")
 
-POLICIES = "run or model folders, hub ids, endpoint:NAME or anchors; then settings, as for `workup evaluate`"
+POLICIES = (
+    "run or model folders, hub ids, endpoint:NAME or anchors; then settings, as for `workup "
+    "evaluate`"
+)
 Policies = Annotated[list[str], typer.Argument(metavar="POLICY... [KEY=VALUE]...", help=POLICIES)]
 Cases = Annotated[str, typer.Option(help="the source whose test cases are played")]
 Number = Annotated[int, typer.Option("--n", "-n", min=1, help="test cases, evenly spaced")]
 Seed = Annotated[int, typer.Option(help="of all draws")]
-Out = Annotated[Path | None, typer.Option("--out", help="the study's folder [default: studies/NAME-CASES]")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="the study's folder [default: studies/NAME-CASES]")
+]
 ORDERS = "orders of the facts at most"
 
 
@@ -37,7 +44,9 @@ def study() -> None:
 def information(
     words: Policies,
     cases: Cases,
-    shares: Annotated[str, typer.Option(help="of the facts told at the outset, ascending")] = "0,.25,.5,.75,1",
+    shares: Annotated[
+        str, typer.Option(help="of the facts told at the outset, ascending")
+    ] = "0,.25,.5,.75,1",
     n: Number = 100,
     seed: Seed = 0,
     out: Out = None,
@@ -56,7 +65,9 @@ def information(
 def simulators(
     words: Policies,
     cases: Cases,
-    patient: Annotated[list[str] | None, typer.Option(help="a further model as default patient; may be repeated")] = None,
+    patient: Annotated[
+        list[str] | None, typer.Option(help="a further model as default patient; may be repeated")
+    ] = None,
     n: Number = 100,
     seed: Seed = 0,
     out: Out = None,
@@ -77,10 +88,19 @@ def simulators(
 @app.command()
 def questions(
     runs: Annotated[list[Path], typer.Argument(help="run folders; differences are to the first")],
-    judge: Annotated[list[str], typer.Option(help="endpoint:NAME, a model folder or a hub id; may be repeated")],
-    doctor: Annotated[str | None, typer.Option(help="whose episodes [default: the policy's]")] = None,
-    scorer: Annotated[str | None, typer.Option(help="weighs facts for SIG: a run folder, a model folder or a hub id")] = None,
-    outcome: Annotated[bool, typer.Option("--outcome", help="tell judges the verdict too, as the paper does")] = False,
+    judge: Annotated[
+        list[str], typer.Option(help="endpoint:NAME, a model folder or a hub id; may be repeated")
+    ],
+    doctor: Annotated[
+        str | None, typer.Option(help="whose episodes [default: the policy's]")
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(help="weighs facts for SIG: a run folder, a model folder or a hub id"),
+    ] = None,
+    outcome: Annotated[
+        bool, typer.Option("--outcome", help="tell judges the verdict too, as the paper does")
+    ] = False,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="cases, the same of each run")] = 25,
     seed: Seed = 0,
     config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
@@ -104,7 +124,11 @@ def questions(
     chosen = questions.conversations(opened, doctor, n, seed)
     folder = out or _folder("questions", cases)
     weigher = (Path(scorer).name, _scorer(scorer)) if scorer else None
-    desk = Desk(Config.find(config), f"study questions {shlex.join(map(str, runs))} {judge} {n} {seed}", restricted=restricted)
+    desk = Desk(
+        Config.find(config),
+        f"study questions {shlex.join(map(str, runs))} {judge} {n} {seed}",
+        restricted=restricted,
+    )
     try:
         judges = {label: desk.open(spec) for spec, label in labels(judge).items()}
         with _progress("conversations") as (began, tick):
@@ -124,7 +148,8 @@ def _scorer(policy: str) -> Any:
 
     if policy.startswith(ENDPOINT):
         raise UserError(
-            f"--scorer {policy}: an endpoint gives no log-probabilities; name a run folder, a model folder or a hub id"
+            f"--scorer {policy}: an endpoint gives no log-probabilities; name a run folder, a "
+            "model folder or a hub id"
         )
     return LocalScorer(open_policy(PolicySettings(policy=policy, cases=""), policy).policy)  # type: ignore[arg-type]
 
@@ -134,9 +159,16 @@ def noise(
     words: Policies,
     cases: Cases,
     ratio: Annotated[float, typer.Option(min=0.0, help="foreign facts for each own one")] = 1.0,
-    kind: Annotated[str, typer.Option(help="other: facts of other cases; trivia: remarks that matter to no disease")] = "other",
-    facts: Annotated[str, typer.Option(help="hidden: those the presentation does not state; or all")] = "hidden",
-    least: Annotated[int, typer.Option(min=0, max=3, help="criticality from which on an own fact is relevant")] = 0,
+    kind: Annotated[
+        str,
+        typer.Option(help="other: facts of other cases; trivia: remarks that matter to no disease"),
+    ] = "other",
+    facts: Annotated[
+        str, typer.Option(help="hidden: those the presentation does not state; or all")
+    ] = "hidden",
+    least: Annotated[
+        int, typer.Option(min=0, max=3, help="criticality from which on an own fact is relevant")
+    ] = 0,
     orders: Annotated[int, typer.Option(min=1, help=ORDERS)] = 16,
     n: Number = 100,
     seed: Seed = 0,
@@ -150,7 +182,10 @@ def noise(
     from workup.studies import noise
     from workup.studies.arms import labels, settings_of
 
-    kinds, which = _one_of("--kind", kind, ("other", "trivia")), _one_of("--facts", facts, ("hidden", "all"))
+    kinds, which = (
+        _one_of("--kind", kind, ("other", "trivia")),
+        _one_of("--facts", facts, ("hidden", "all")),
+    )
     folder, (policies, values) = out or _folder("noise", cases), _read(words, cases, n, seed)
     if len(policies) > 1:
         raise UserError("one policy at a time: the ranking is by its own likelihood")
@@ -163,9 +198,16 @@ def noise(
 
 @app.command()
 def cost(
-    words: Annotated[list[str], typer.Argument(metavar="POLICY... [KEY=VALUE]...", help=f"{POLICIES}; tiny: a family of them")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="POLICY... [KEY=VALUE]...", help=f"{POLICIES}; tiny: a family of them"
+        ),
+    ],
     cases: Cases,
-    epsilons: Annotated[str, typer.Option(help="tolerances in nats, descending")] = "0.1,0.01,0.001",
+    epsilons: Annotated[
+        str, typer.Option(help="tolerances in nats, descending")
+    ] = "0.1,0.01,0.001",
     sizes: Annotated[str, typer.Option(help="numbers of facts")] = "2,4,8,16,30",
     orders: Annotated[int, typer.Option(min=2, help=ORDERS)] = 64,
     n: Number = 20,
@@ -179,13 +221,18 @@ def cost(
     from workup.studies import cost
     from workup.studies.arms import labels, settings_of
 
-    tolerances, counts = _numbers("--epsilons", epsilons), [int(size) for size in _numbers("--sizes", sizes)]
+    tolerances, counts = (
+        _numbers("--epsilons", epsilons),
+        [int(size) for size in _numbers("--sizes", sizes)],
+    )
     if min(counts) < 1:
         raise UserError(f"--sizes {sizes}: numbers of facts, from 1")
     folder, (policies, values) = out or _folder("cost", cases), _read(words, cases, n, seed)
     settings = [(label, settings_of(values, policy)) for policy, label in labels(policies).items()]
     with _progress("estimates") as (began, tick):
-        found = cost.study(settings, (sorted(tolerances, reverse=True), counts, orders), began, tick)
+        found = cost.study(
+            settings, (sorted(tolerances, reverse=True), counts, orders), began, tick
+        )
     _publish(found, folder)
 
 
@@ -195,9 +242,15 @@ def _read(words: Sequence[str], cases: str, n: int, seed: int) -> tuple[list[str
 
     policies = [word for word in words if "=" not in word or Path(word).exists()]
     if not policies:
-        raise UserError("name a policy: a run folder, a model folder, a hub id, endpoint:NAME or an anchor")
+        raise UserError(
+            "name a policy: a run folder, a model folder, a hub id, endpoint:NAME or an anchor"
+        )
     values = settings.read([word for word in words if word not in policies])
-    given = {"cases": cases, "seed": seed, "evaluation": {**(values.get("evaluation") or {}), "cases": n}}
+    given = {
+        "cases": cases,
+        "seed": seed,
+        "evaluation": {**(values.get("evaluation") or {}), "cases": n},
+    }
     return policies, {**values, **given}
 
 
@@ -205,7 +258,9 @@ def _numbers(option: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"{option} {text}: numbers with commas between them, as in 0,0.5,1") from None
+        raise UserError(
+            f"{option} {text}: numbers with commas between them, as in 0,0.5,1"
+        ) from None
 
 
 def _one_of(option: str, value: str, known: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
-"""Anchors: doctors that know the generative model of the cases, between whom every learning curve is read.
+"""Anchors: doctors that know the generative model of the cases, between whom every learning curve
+is read.
 
-All of them diagnose by the exact posterior's most probable diagnosis; they differ in what they ask. They see what any doctor
-sees, `case.given` and the ids that answers revealed, except `FullInformationDoctor`, which reads the record.
+All of them diagnose by the exact posterior's most probable diagnosis; they differ in what they ask.
+They see what any doctor sees, `case.given` and the ids that answers revealed, except
+`FullInformationDoctor`, which reads the record.
 """
 
 from __future__ import annotations
@@ -27,36 +29,52 @@ def _given(case: Case) -> Evidence:
 
 
 class BayesDiagnoser:
-    """Asks nothing: names what is most probable given what has been seen. A `Doctor` and a `Diagnoser` (CR-11).
+    """Asks nothing: names what is most probable given what has been seen.
+
+    A `Doctor` and a `Diagnoser` (CR-11).
 
     `known` is what the opening tells of a case.
     """
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item], write: Write = tagged, known: Known = _given) -> None:
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        write: Write = tagged,
+        known: Known = _given,
+    ) -> None:
         self.knowledge, self.write, self.known = knowledge, write, known
         self.items = {item.name: item for item in items}
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         return self._say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
 
     async def diagnose(self, episode: Episode) -> str:
         return self.most_probable(self.evidence(episode.case, episode.turns))
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
-        """What `past` and the presentation revealed, as `Knowledge` takes it: item → ids, `()` for a normal answer.
+        """What `past` and the presentation revealed, as `Knowledge` takes it: item → ids, `()` for
+        a normal answer.
 
         An item that was answered with its parent's normal answer tells that the parent is normal.
         """
         seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
         known = dict(self.known(case))
-        for name, ids in evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen).items():
+        for name, ids in evidence_of(
+            fact for fact in (*case.given, *case.truth.facts) if fact.id in seen
+        ).items():
             known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
         for turn in past:
             item = self.items.get(turn.observation.item)
             if item is not None and not turn.observation.evidence:
                 known.setdefault(item.name, ())
                 parent = self.items.get(item.parent or "")
-                if parent is not None and turn.observation.messages[0].content == parent.normal != item.normal:
+                if (
+                    parent is not None
+                    and turn.observation.messages[0].content == parent.normal != item.normal
+                ):
                     known.setdefault(parent.name, ())
         return known
 
@@ -68,7 +86,9 @@ class BayesDiagnoser:
 
 
 class FullInformationDoctor(BayesDiagnoser):
-    """The ceiling: diagnoses at once from the whole record, every item of it, which it READS FROM `case.truth`."""
+    """The ceiling: diagnoses at once from the whole record, every item of it, which it READS FROM
+    `case.truth`.
+    """
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
         normal: Evidence = dict.fromkeys(self.items, ())
@@ -82,32 +102,53 @@ class RandomDoctor(BayesDiagnoser):
     """
 
     def __init__(
-        self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, seed: int = 0, write: Write = tagged
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        max_turns: int = 10,
+        seed: int = 0,
+        write: Write = tagged,
     ) -> None:
         super().__init__(knowledge, items, write)
         self.max_turns, self.seed = max_turns, seed
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         evidence = self.evidence(case, past)
         unasked = [name for name in self.items if name not in evidence]
         if len(past) >= self.max_turns - 1 or not unasked:
             return self._say(DIAGNOSE, self.most_probable(evidence))
-        item = self.items[unasked[seed_key(self.seed, case.id, sampling.key, len(past)) % len(unasked)]]
+        item = self.items[
+            unasked[seed_key(self.seed, case.id, sampling.key, len(past)) % len(unasked)]
+        ]
         return self._say(item.kind.value, item.name)
 
 
 class GreedyDoctor(BayesDiagnoser):
-    """Asks the item with the largest expected information gain, `max_turns` − 1 times, then diagnoses."""
+    """Asks the item with the largest expected information gain, `max_turns` − 1 times, then
+    diagnoses.
+    """
 
-    def __init__(self, knowledge: Knowledge, items: Sequence[Item], max_turns: int = 10, write: Write = tagged) -> None:
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        max_turns: int = 10,
+        write: Write = tagged,
+    ) -> None:
         super().__init__(knowledge, items, write)
         self.max_turns = max_turns
         # Encounters share their first questions: the choice depends on the evidence alone.
         self._choose = lru_cache(maxsize=1 << 15)(self._best)
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         evidence = self.evidence(case, past)
-        choice = self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
+        choice = (
+            self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
+        )
         if choice is None:
             return self._say(DIAGNOSE, self.most_probable(evidence))
         return self._say(self.items[choice].kind.value, choice)

@@ -12,23 +12,34 @@ VERSION = "1"
 
 
 class ModelDoctor:
-    """A `Doctor` that reads the encounter as chat messages. What it says ends at the first stop string, which stays part of it.
+    """A `Doctor` that reads the encounter as chat messages.
 
-    The stop strings are looked for here and not sent: endpoints take four at most, and leave them out of the text.
+    What it says ends at the first stop string, which stays part of it.
+
+    The stop strings are looked for here and not sent: endpoints take four at most, and leave them
+    out of the text.
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
-        # The past in the draw's number: two turns that read the same are two draws, as they are for a token policy.
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        # The past in the draw's number: two turns that read the same are two draws, as they are for
+        # a token policy.
         sample = (sampling.key + len(past)) % 2**31 if sampling.temperature else 0
         request = Request(
             "doctor", VERSION, _messages(opening, past), "", sampling.max_tokens, sampling.temperature, sample
         )  # fmt: skip
         reply = await self.model.complete(request)
         text = up_to(reply.text, sampling.stop)
-        return Act((), Completion(text, truncated=reply.truncated and not text.endswith(sampling.stop or "\0")))
+        return Act(
+            (),
+            Completion(
+                text, truncated=reply.truncated and not text.endswith(sampling.stop or "\0")
+            ),
+        )
 
 
 def up_to(text: str, stop: Sequence[str]) -> str:
@@ -38,5 +49,9 @@ def up_to(text: str, stop: Sequence[str]) -> str:
 
 
 def _messages(opening: Sequence[Message], past: Sequence[Turn]) -> tuple[Message, ...]:
-    said = [message for turn in past for message in (Message("assistant", turn.completion.text), *turn.observation.messages)]
+    said = [
+        message
+        for turn in past
+        for message in (Message("assistant", turn.completion.text), *turn.observation.messages)
+    ]
     return (*opening, *said)

@@ -1,4 +1,7 @@
-"""The other side of an encounter. An environment is one module of this package that defines `open(source, max_turns, …)`."""
+"""The other side of an encounter.
+
+An environment is one module of this package that defines `open(source, max_turns, …)`.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,16 @@ def open_environment(name: str, source: Source, max_turns: int, **options: Any) 
     """
     opener = _opener(name) if name in _modules() else None
     if opener is None:
-        raise unknown("environment", name, [module for module in _modules() if _opener(module) is not None])
+        raise unknown(
+            "environment", name, [module for module in _modules() if _opener(module) is not None]
+        )
     known = list(signature(opener).parameters)[2:]
     for option in options:
         if option not in known:
-            raise UserError(f"environment '{name}' has no setting '{option}'" + (f"; it has {', '.join(known)}" if known else ""))
+            raise UserError(
+                f"environment '{name}' has no setting '{option}'"
+                + (f"; it has {', '.join(known)}" if known else "")
+            )
     return opener(source, max_turns, **options)
 
 

@@ -11,7 +11,10 @@ from workup.ports import Environment, Model
 
 
 class Around(ABC):
-    """An `Environment` that is `world` in everything but `answer`. Its roles are those of `world`, to be filled anew."""
+    """An `Environment` that is `world` in everything but `answer`.
+
+    Its roles are those of `world`, to be filled anew.
+    """
 
     def __init__(self, world: Environment) -> None:
         self.world = world

@@ -1,7 +1,8 @@
-"""The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn against a hidden record.
+"""The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn against a
+hidden record.
 
-The answers are the record's own phrases. Nothing here draws at random, remembers or calls a model: the same request in the
-same case always gets the same answer.
+The answers are the record's own phrases. Nothing here draws at random, remembers or calls a model:
+the same request in the same case always gets the same answer.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
 STOP = tuple(f"</{tag}>" for tag in TAGS)
 
 INSTRUCTIONS = (
-    "You are the doctor in a simulated consultation; this is a test bench and no medical device. Gather evidence, "
-    "then name the diagnosis. Every message holds exactly one action and nothing after it: <ask>…</ask> for the "
-    "history, <examine>…</examine> for a physical sign, <test>…</test> for a laboratory value, <image>…</image> for "
-    "imaging, <procedure>…</procedure> for a procedure, each naming one thing, or <diagnose>…</diagnose> with one "
-    "diagnosis, which ends the consultation. You may think first, inside <think>…</think>."
+    "You are the doctor in a simulated consultation; this is a test bench and no medical device. "
+    "Gather evidence, then name the diagnosis. Every message holds exactly one action and "
+    "nothing after it: <ask>…</ask> for the history, <examine>…</examine> for a physical sign, "
+    "<test>…</test> for a laboratory value, <image>…</image> for imaging, "
+    "<procedure>…</procedure> for a procedure, each naming one thing, or <diagnose>…</diagnose> "
+    "with one diagnosis, which ends the consultation. You may think first, inside "
+    "<think>…</think>."
 )
 UNREADABLE = "Please write exactly one action."
 UNKNOWN = "Nothing on record: take it as not done or within normal limits."
 CONCLUDE = "Give your diagnosis now."
 
-# A request longer than this names no single thing: it is cut and counts as an error, which also bounds the lexical search.
+# A request longer than this names no single thing: it is cut and counts as an error, which also
+# bounds the lexical search.
 _LONGEST = 300
-# From which share of agreeing words a request is taken to mean an item, or a free-text fact to answer it.
+# From which share of agreeing words a request is taken to mean an item, or a free-text fact to
+# answer it.
 _ITEM_OVERLAP = 0.6
 _FACT_COVERAGE = 0.5
 _FACTS_PER_ANSWER = 2
@@ -47,22 +52,28 @@ _LETTER = rf"[^\W{HAN}]"
 
 
 class Consultation:
-    """An `Environment`: the doctor asks for one thing per turn and reads what the record says, until it names a diagnosis.
+    """An `Environment`: the doctor asks for one thing per turn and reads what the record says,
+    until it names a diagnosis.
 
-    A request is matched, whatever its tag, by item name, then by question wording, then by shared words. A fact that belongs
-    to none of `items` is free text: it is found by the name of its own item, then by shared words, at most two per answer.
-    `diagnoses` is the closed list of names where there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be
-    among the first T actions.
+    A request is matched, whatever its tag, by item name, then by question wording, then by shared
+    words. A fact that belongs to none of `items` is free text: it is found by the name of its own
+    item, then by shared words, at most two per answer. `diagnoses` is the closed list of names
+    where there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be among the first T
+    actions.
     """
 
-    def __init__(self, items: Sequence[Item], diagnoses: Sequence[str] = (), max_turns: int = 10) -> None:
+    def __init__(
+        self, items: Sequence[Item], diagnoses: Sequence[str] = (), max_turns: int = 10
+    ) -> None:
         if max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}; a consultation needs at least 1")
         self._max_turns = max_turns
         self.items = {item.name: item for item in items}
         wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         # Reversed, so that a name wins over a question and the earlier item over the later one.
-        self._by_wording = {normalise(wording): item for wording, item in reversed(wordings) if normalise(wording)}
+        self._by_wording = {
+            normalise(wording): item for wording, item in reversed(wordings) if normalise(wording)
+        }
         self._by_index = [item for _, item in wordings]
         self._lexicon = Lexicon([wording for wording, _ in wordings])
         self._closed = _naming(tuple(diagnoses))
@@ -95,7 +106,9 @@ class Consultation:
         from workup.environments.records import SimulatedRecord
 
         world = SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
-        return Discovery(world, EntailmentJudge(models["checker"])) if "checker" in models else world
+        return (
+            Discovery(world, EntailmentJudge(models["checker"])) if "checker" in models else world
+        )
 
     @property
     def asks(self) -> bool:
@@ -119,10 +132,13 @@ class Consultation:
         return Message("system", f"{INSTRUCTIONS} {self._limit}"), Message("user", shown)
 
     def read(self, text: str) -> Action:
-        """The first complete action that names something; "malformed" if there is none. The rest counts as errors.
+        """The first complete action that names something; "malformed" if there is none.
 
-        One error each: a tag or control token that is part of no block, an action that names nothing, a request of more
-        than 300 characters, and anything at all after the action. Prose before the action is a thought, and no error.
+        The rest counts as errors.
+
+        One error each: a tag or control token that is part of no block, an action that names
+        nothing, a request of more than 300 characters, and anything at all after the action. Prose
+        before the action is a thought, and no error.
         """
         return _read(text)
 
@@ -138,10 +154,11 @@ class Consultation:
     def reply(self, case: Case, action: Action) -> Observation:
         """`answer` without the wait.
 
-        A positive item is answered with the texts of all its facts, `case.given` included, a sub-question whose parent is
-        negative with the parent's normal answer. Diagnosis names are withheld from what the record says, except where the
-        item's own wording uses them ("have you had pneumonia before?"). With a closed list all its names are withheld in
-        every case alike, so that the gap itself tells nothing.
+        A positive item is answered with the texts of all its facts, `case.given` included, a
+        sub-question whose parent is negative with the parent's normal answer. Diagnosis names are
+        withheld from what the record says, except where the item's own wording uses them ("have you
+        had pneumonia before?"). With a closed list all its names are withheld in every case alike,
+        so that the gap itself tells nothing.
         """
         if action.kind == DIAGNOSE:
             return Observation(done=True)
@@ -149,16 +166,23 @@ class Consultation:
             return _message(UNREADABLE)
         request = action.content[0]
         item = self.items.get(request) or self._find(request)
-        return self._consult_record(case, request) if item is None else self._consult_item(case, item)
+        return (
+            self._consult_record(case, request) if item is None else self._consult_item(case, item)
+        )
 
     def record(self, case: Case) -> Observation:
-        """Everything on record in one answer: the oracle context of CR-11, never part of an encounter."""
+        """Everything on record in one answer: the oracle context of CR-11, never part of an
+        encounter.
+        """
         return self._report(case, case.given + case.truth.facts)
 
     def leaks(self, case: Case) -> int:
         """How many of the case's facts name a diagnosis that has to be withheld."""
         facts = case.given + case.truth.facts
-        return sum(WITHHELD in self._say(fact.text, self._wording(fact.item), _names(case)) for fact in facts)
+        return sum(
+            WITHHELD in self._say(fact.text, self._wording(fact.item), _names(case))
+            for fact in facts
+        )
 
     def _consult_item(self, case: Case, item: Item) -> Observation:
         facts = _about(case, item.name)
@@ -166,7 +190,9 @@ class Consultation:
             return self._report(case, facts, item.name)
         parent = self.items.get(item.parent) if item.parent else None
         negative = parent is not None and not _about(case, parent.name)
-        return _message(parent.normal if parent is not None and negative else item.normal, item=item.name)
+        return _message(
+            parent.normal if parent is not None and negative else item.normal, item=item.name
+        )
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = [fact for fact in case.given + case.truth.facts if fact.item not in self.items]
@@ -174,7 +200,9 @@ class Consultation:
         named = [fact for fact in free if fact.item and normalise(fact.item) == wanted]
         if named:
             return self._report(case, named, named[0].item)
-        ranked = Lexicon([f"{fact.item} {fact.text}" for fact in free]).coverage(request, _FACT_COVERAGE)
+        ranked = Lexicon([f"{fact.item} {fact.text}" for fact in free]).coverage(
+            request, _FACT_COVERAGE
+        )
         chosen = [free[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
         return self._report(case, chosen) if chosen else _message(UNKNOWN)
 

@@ -15,12 +15,13 @@ from workup.ports import Environment
 
 
 class Discovery(Around):
-    """An `Environment` that answers as `world` does, and has `checker` say which facts of the case each answer entails.
+    """An `Environment` that answers as `world` does, and has `checker` say which facts of the case
+    each answer entails.
 
-    What `world` knows to have told is certain and stays; the checker adds what the answer says in other
-    words. It reads the answer alone: what a doctor claims in a request reveals nothing. An answer with
-    nothing in it is not read. D(τ) is the union over the answers. Raises RolloutError where the checker
-    gives no usable verdict.
+    What `world` knows to have told is certain and stays; the checker adds what the answer says in
+    other words. It reads the answer alone: what a doctor claims in a request reveals nothing. An
+    answer with nothing in it is not read. D(τ) is the union over the answers. Raises RolloutError
+    where the checker gives no usable verdict.
 
     Example: the record holds "Crackles at both bases" and "Fever of 39 °C". Asked for the lungs, a
     simulated record says "Moist rales basally on both sides." By identity nothing was revealed; the
@@ -38,5 +39,7 @@ class Discovery(Around):
         if seen.done or said in ("", UNKNOWN, UNREADABLE) or not facts:
             return seen
         verdict = await self._checker.judge(Stated(facts, said))
-        found = [fact.id for fact, entailed in zip(facts, verdict.entailed, strict=True) if entailed]
+        found = [
+            fact.id for fact, entailed in zip(facts, verdict.entailed, strict=True) if entailed
+        ]
         return replace(seen, evidence=(*seen.evidence, *found))

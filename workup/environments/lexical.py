@@ -1,6 +1,7 @@
 """Which entries does a request speak about? By shared words; deterministic.
 
-Chinese is written without spaces: there a word is any two neighbouring characters, once the words of asking are taken away.
+Chinese is written without spaces: there a word is any two neighbouring characters, once the words
+of asking are taken away.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from workup.text import normalise
 
 # Words of the request itself, not of what is requested.
 _REQUESTING = (
-    "a about an and any are at be been can check could did do does ever for from get give had has have having he him his "
-    "her how i if in is it its me my of on or order patient patients perform please run s she show tell that the their "
-    "there they this to was were what when which with would you your"
+    "a about an and any are at be been can check could did do does ever for from get give had "
+    "has have having he him his her how i if in is it its me my of on or order patient patients "
+    "perform please run s she show tell that the their there they this to was were what when "
+    "which with would you your"
 )
 _STOPWORDS = frozenset(_REQUESTING.split())
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
@@ -29,7 +31,8 @@ _HAN_ASKING = re.compile(
     "请问|有没有|没有|有无|是不是|是否|什么|怎么样|怎样|如何|哪里|哪儿|哪些|多少|多久|多长|几个|时候|一下|告诉|可以|能否|知道"
     "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
 )
-# Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC, RBC).
+# Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
+# RBC).
 _SPELLED = 5
 
 
@@ -44,7 +47,9 @@ def chinese(text: str) -> bool:
 
 
 def _pairs(run: re.Match[str]) -> str:
-    """A run of Chinese characters as its pairs of neighbours, in spaces; a character that stands alone is a word."""
+    """A run of Chinese characters as its pairs of neighbours, in spaces; a character that stands
+    alone is a word.
+    """
     parts = _HAN_ASKING.sub(" ", run[0]).split()
     pairs = (part[i : i + 2] for part in parts for i in range(max(len(part) - 1, 1)))
     return f" {' '.join(pairs)} "
@@ -64,18 +69,25 @@ class Lexicon:
     def overlap(self, request: str, least: float) -> list[tuple[float, int]]:
         """Entries that share at least `least` of the words of both (Jaccard), best first.
 
-        Unweighted: in a name of two words the common one counts as much as the rare one ("chest pain" is not "pain").
+        Unweighted: in a name of two words the common one counts as much as the rare one ("chest
+        pain" is not "pain").
         """
         asked = self._asked(request)
-        return self._rank(((len(e & asked) / len(e | asked), i) for e, i in self._touched(asked)), least)
+        return self._rank(
+            ((len(e & asked) / len(e | asked), i) for e, i in self._touched(asked)), least
+        )
 
     def coverage(self, request: str, least: float) -> list[tuple[float, int]]:
         """Entries that contain at least `least` of the request's words by weight, best first.
 
-        A word weighs log(1 + n / entries that contain it); one that no entry contains weighs as if one did.
+        A word weighs log(1 + n / entries that contain it); one that no entry contains weighs as if
+        one did.
         """
         asked = self._asked(request)
-        return self._rank(((self._weight(e & asked) / self._weight(asked), i) for e, i in self._touched(asked)), least)
+        return self._rank(
+            ((self._weight(e & asked) / self._weight(asked), i) for e, i in self._touched(asked)),
+            least,
+        )
 
     def _asked(self, request: str) -> frozenset[str]:
         return frozenset(map(self._spell, words(request)))
@@ -83,7 +95,8 @@ class Lexicon:
     def _spell(self, word: str) -> str:
         """The known word one insertion or deletion away (a plural, a slip), else the word.
 
-        No substitution and nothing further away: dysphagia is not dysphasia, hypertension not hypotension.
+        No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
+        hypotension.
         """
         if word in self._where or len(word) < _SPELLED:
             return word
@@ -100,4 +113,6 @@ class Lexicon:
 
     @staticmethod
     def _rank(scored: Iterable[tuple[float, int]], least: float) -> list[tuple[float, int]]:
-        return sorted((pair for pair in scored if pair[0] >= least), key=lambda pair: (-pair[0], pair[1]))
+        return sorted(
+            (pair for pair in scored if pair[0] >= least), key=lambda pair: (-pair[0], pair[1])
+        )

@@ -1,9 +1,11 @@
-"""Search, refine, diagnose (C-MIG CM-1 to CM-3): a patient's description, a library to search, one diagnosis.
+"""Search, refine, diagnose (C-MIG CM-1 to CM-3): a patient's description, a library to search, one
+diagnosis.
 
-The doctor writes `<search>`, `<refine>` and `<diagnosis>` (and may `<think>`); `<evidence>` is written here alone. A turn is
-what the doctor says up to `</search>` or `</diagnosis>`: a refinement opens the turn after the evidence that it refines. So
-the evidence is never part of a completion, and is masked because somebody else wrote it, not because it looks like evidence.
-Actions are of the kinds "search" and "diagnose".
+The doctor writes `<search>`, `<refine>` and `<diagnosis>` (and may `<think>`); `<evidence>` is
+written here alone. A turn is what the doctor says up to `</search>` or `</diagnosis>`: a refinement
+opens the turn after the evidence that it refines. So the evidence is never part of a completion,
+and is masked because somebody else wrote it, not because it looks like evidence. Actions are of the
+kinds "search" and "diagnose".
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One completion taken apart: what it does, and the refinement that comes before, "" where there is none."""
+    """One completion taken apart: what it does, and the refinement that comes before, "" where
+    there is none.
+    """
 
     action: Action
     refinement: str = ""
@@ -56,11 +60,12 @@ class Said:
 class Shape:
     """What may be set: how a search is written, and what the doctor gets to read.
 
-    A search holds at most `subqueries` queries, separated by semicolons, each of which brings its best passage; or, where
-    that is 0, one query that brings its best `passages`. A passage is cut after `passage_tokens` words and signs. Without
-    `refine` the grammar has no refinements (Search-R1). `told` says what of the patient is described: the presentation, all
-    positive findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the paper's T_max is
-    one less.
+    A search holds at most `subqueries` queries, separated by semicolons, each of which brings its
+    best passage; or, where that is 0, one query that brings its best `passages`. A passage is cut
+    after `passage_tokens` words and signs. Without `refine` the grammar has no refinements
+    (Search-R1). `told` says what of the patient is described: the presentation, all positive
+    findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
+    paper's T_max is one less.
     """
 
     subqueries: int = 3
@@ -71,7 +76,12 @@ class Shape:
     max_turns: int = 4
 
     def __post_init__(self) -> None:
-        if self.max_turns < 1 or self.subqueries < 0 or self.passages < 1 or self.passage_tokens < 1:
+        if (
+            self.max_turns < 1
+            or self.subqueries < 0
+            or self.passages < 1
+            or self.passage_tokens < 1
+        ):
             raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
 
     def facts(self, case: Case) -> tuple[Fact, ...]:
@@ -81,7 +91,11 @@ class Shape:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Their kinds."""
-        told: Mapping[Told, tuple[Kind, ...]] = {"presentation": (), "history": (Kind.HISTORY,), "record": tuple(Kind)}
+        told: Mapping[Told, tuple[Kind, ...]] = {
+            "presentation": (),
+            "history": (Kind.HISTORY,),
+            "record": tuple(Kind),
+        }
         return told[self.told]
 
     def take_apart(self, text: str) -> Said:
@@ -93,26 +107,40 @@ class Shape:
         return self.take_apart(turn.completion.text).refinement
 
     def well_formed(self, episode: Episode) -> bool:
-        """CM-8: every tag is well formed and in its order: search → evidence → refine, ended by a diagnosis.
+        """CM-8: every tag is well formed and in its order: search → evidence → refine, ended by a
+        diagnosis.
 
-        That there is no more evidence than searches follows, since evidence that the doctor writes is an error. A refinement
-        stands where evidence comes before, and nowhere else; where the grammar has none, it is an error anyway.
+        That there is no more evidence than searches follows, since evidence that the doctor writes
+        is an error. A refinement stands where evidence comes before, and nowhere else; where the
+        grammar has none, it is an error anyway.
         """
-        if episode.ending is not Ending.DIAGNOSED or any(turn.action.errors for turn in episode.turns):
+        if episode.ending is not Ending.DIAGNOSED or any(
+            turn.action.errors for turn in episode.turns
+        ):
             return False
         informed = (False, *(bool(evidence(turn)) for turn in episode.turns))
         wanted = (before and self.refine for before in informed)
-        return all(bool(self.refinement(turn)) == due for turn, due in zip(episode.turns, wanted, strict=False))
+        return all(
+            bool(self.refinement(turn)) == due
+            for turn, due in zip(episode.turns, wanted, strict=False)
+        )
 
 
 class Library:
-    """An `Environment`: the doctor searches `retriever` until it names the diagnosis of a patient who is described at once.
+    """An `Environment`: the doctor searches `retriever` until it names the diagnosis of a patient
+    who is described at once.
 
-    `said` is what passages are made of, where that is known, for a tiny policy's vocabulary. A search in the last turn
-    reaches nobody.
+    `said` is what passages are made of, where that is known, for a tiny policy's vocabulary. A
+    search in the last turn reaches nobody.
     """
 
-    def __init__(self, retriever: Retriever, record: Consultation, shape: Shape | None = None, said: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        retriever: Retriever,
+        record: Consultation,
+        shape: Shape | None = None,
+        said: Sequence[str] = (),
+    ) -> None:
         self.retriever, self.shape = retriever, shape or Shape()
         self.record, self._said = record, tuple(said)
 
@@ -146,23 +174,31 @@ class Library:
         return True
 
     def known(self, case: Case) -> Evidence:
-        """All findings of the kinds that are told are known: those that are not mentioned are normal."""
-        normal: Evidence = {item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds}
+        """All findings of the kinds that are told are known: those that are not mentioned are
+        normal.
+        """
+        normal: Evidence = {
+            item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds
+        }
         return normal | evidence_of((*case.given, *self.shape.facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then what is told of the patient, the case's question and its options, one per line."""
+        """The rules; then what is told of the patient, the case's question and its options, one per
+        line.
+        """
         lines = (case.presentation, *self._further(case), case.question, *case.options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", self._rules), Message("user", shown)
 
     def read(self, text: str) -> Action:
-        """The first search or diagnosis that says something; "malformed" if there is none. Linear, never raises.
+        """The first search or diagnosis that says something; "malformed" if there is none.
 
-        One error each: a tag or control token that is part of no block, evidence (which the doctor cannot write), a
-        refinement where the grammar has none, an action that says nothing, a query too many or of more than 500 characters,
-        and anything at all after the action. Text outside of blocks before it is no error, nor is a thought that a chat
-        template opened.
+        Linear, never raises.
+
+        One error each: a tag or control token that is part of no block, evidence (which the doctor
+        cannot write), a refinement where the grammar has none, an action that says nothing, a query
+        too many or of more than 500 characters, and anything at all after the action. Text outside
+        of blocks before it is no error, nor is a thought that a chat template opened.
         """
         return self.shape.take_apart(text).action
 
@@ -178,7 +214,11 @@ class Library:
         if action.kind == DIAGNOSE:
             return Observation(done=True)
         left = self.shape.max_turns - 1 - len(past)
-        topic = f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}" if action.kind == SEARCH else ""
+        topic = (
+            f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}"
+            if action.kind == SEARCH
+            else ""
+        )
         if left <= 0:
             return Observation((Message("user", CONCLUDE),), item=topic)
         found = await self._search(action.content) if action.kind == SEARCH else ()
@@ -187,8 +227,13 @@ class Library:
         return Observation((Message("user", text),), tuple(passage.id for passage in found), topic)
 
     def show(self, passages: Sequence[Passage]) -> str:
-        """The evidence as the doctor reads it. No passage holds anything that could be read as a tag, wherever it is cut."""
-        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(passages, 1))
+        """The evidence as the doctor reads it.
+
+        No passage holds anything that could be read as a tag, wherever it is cut.
+        """
+        shown = (
+            f"[{number}] {self._passage(passage)}" for number, passage in enumerate(passages, 1)
+        )
         return tagged(EVIDENCE, "\n".join(shown) or NOTHING)
 
     @property
@@ -199,23 +244,36 @@ class Library:
     def _rules(self) -> str:
         s = self.shape
         how = (
-            f"up to {s.subqueries} short queries that complement each other, separated by semicolons"
+            (
+                f"up to {s.subqueries} short queries that complement each other, separated by "
+                "semicolons"
+            )
             if s.subqueries > 1
             else "one short query"
         )
         refine = (
-            f" After evidence, begin by writing what of it matters for this patient: <{REFINE}>…</{REFINE}>." if s.refine else ""
+            (
+                " After evidence, begin by writing what of it matters for this patient: "
+                f"<{REFINE}>…</{REFINE}>."
+            )
+            if s.refine
+            else ""
         )
         return (
-            "You are the doctor; this is a test bench and no medical device. A patient is described to you. You may look things "
-            f"up in a medical library: <{SEARCH}>…</{SEARCH}> with {how}. Its answer comes back as "
-            f"<{EVIDENCE}>…</{EVIDENCE}>, which only the library writes.{refine} You can search at most {s.max_turns - 1} times. "
-            f"Once you know enough, conclude with <{DIAGNOSIS}>…</{DIAGNOSIS}> and nothing but the name of one diagnosis in it. "
+            "You are the doctor; this is a test bench and no medical device. A patient is "
+            "described to you. You may look things up in a medical library: "
+            f"<{SEARCH}>…</{SEARCH}> with {how}. Its answer comes back as "
+            f"<{EVIDENCE}>…</{EVIDENCE}>, which only the library writes.{refine} You can search "
+            f"at most {s.max_turns - 1} times. Once you know enough, conclude with "
+            f"<{DIAGNOSIS}>…</{DIAGNOSIS}> and nothing but the name of one diagnosis in it. "
             f"Reason before each step, inside <{THINK}>…</{THINK}>."
         )
 
     def _further(self, case: Case) -> Iterator[str]:
-        """What is told beyond the presentation. Names of diagnoses are withheld from it, as in a consultation."""
+        """What is told beyond the presentation.
+
+        Names of diagnoses are withheld from it, as in a consultation.
+        """
         facts = self.shape.facts(case)
         if facts:
             told = replace(case, given=(), truth=replace(case.truth, facts=facts))
@@ -243,9 +301,11 @@ def evidence(turn: Turn) -> str:
 
 
 def open_library(source: Source, shape: Shape, index: str = "") -> Library:
-    """The library named by `index` (see `workup.retrieval`), or the clinic's own for a clinic's cases.
+    """The library named by `index` (see `workup.retrieval`), or the clinic's own for a clinic's
+    cases.
 
-    Raises UserError where there is none of this name, or none is named and the cases have none of their own.
+    Raises UserError where there is none of this name, or none is named and the cases have none of
+    their own.
     """
     spec = index or source.name
     record = Consultation(source.items, source.diagnoses, shape.max_turns)
@@ -254,8 +314,9 @@ def open_library(source: Source, shape: Shape, index: str = "") -> Library:
         return Library(Together(made.find), record, shape, tuple(_pieces(source, made.passages)))
     if not index:
         raise UserError(
-            f"{source.name} has no library of its own: name one with index=FOLDER, or reward.index=FOLDER in training; "
-            "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
+            f"{source.name} has no library of its own: name one with index=FOLDER, or "
+            "reward.index=FOLDER in training; `workup index build CORPUS --out FOLDER` makes "
+            "it, and clinic:s is a built-in one"
         )
     return Library(open_retriever(index), record, shape)
 
@@ -267,20 +328,32 @@ def open(source: Source, max_turns: int, index: str = "") -> Library:
 
 @lru_cache(maxsize=4)
 def _own(subset: str) -> Index:
-    """A clinic's documents in short passages, so that what a search brings fits a tiny policy's context."""
-    documents = (Document(document.id, document.title, document.text) for document in library(subset))
+    """A clinic's documents in short passages, so that what a search brings fits a tiny policy's
+    context.
+    """
+    documents = (
+        Document(document.id, document.title, document.text) for document in library(subset)
+    )
     return Index.of(documents, tokens=_SHORT)
 
 
 def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
-    """What the passages are made of: names of findings and diagnoses, numbers, and what stands between them."""
-    names = sorted({*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True)
+    """What the passages are made of: names of findings and diagnoses, numbers, and what stands
+    between them.
+    """
+    names = sorted(
+        {*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True
+    )
     cut = re.compile(rf"({'|'.join((*map(re.escape, names), _NUMBER.pattern))})", re.IGNORECASE)
     texts = (text for passage in passages for text in (passage.title, passage.text))
-    yield from dict.fromkeys(piece.strip() for text in texts for piece in cut.split(text) if piece.strip())
+    yield from dict.fromkeys(
+        piece.strip() for text in texts for piece in cut.split(text) if piece.strip()
+    )
 
 
-@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again, and rewards read what was read
+@lru_cache(
+    maxsize=1 << 12
+)  # a policy of few words says the same again and again, and rewards read what was read
 def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
     found, errors = _blocks(text)
     errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
@@ -293,7 +366,9 @@ def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
             action = _action(block.tag, content, subqueries)
             if action is not None:
                 after = bool(text[block.end :].strip())
-                return Said(replace(action, errors=action.errors + errors + after), " ".join(refined))
+                return Said(
+                    replace(action, errors=action.errors + errors + after), " ".join(refined)
+                )
             errors += 1
     return Said(Action(MALFORMED, (), max(errors, 1)), " ".join(refined))
 
@@ -306,15 +381,20 @@ def _action(tag: str, content: str, subqueries: int) -> Action | None:
         return None
     most = subqueries if tag == SEARCH and subqueries else 1
     errors = sum(len(part) > _LONGEST for part in said) + max(len(said) - most, 0)
-    return Action(DIAGNOSE if tag == DIAGNOSIS else SEARCH, tuple(part[:_LONGEST] for part in said[:most]), errors)
+    return Action(
+        DIAGNOSE if tag == DIAGNOSIS else SEARCH,
+        tuple(part[:_LONGEST] for part in said[:most]),
+        errors,
+    )
 
 
 def _blocks(text: str) -> tuple[list[Block], int]:
     """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
 
-    Unlike those of `workup.text.blocks` thoughts may stand anywhere, refinements before them. No block contains a tag: an
-    opening tag abandons the open block and takes over from it, a closing tag of another name abandons it too. A thought
-    that begins the text may lack its opening tag, since some chat templates write it.
+    Unlike those of `workup.text.blocks` thoughts may stand anywhere, refinements before them. No
+    block contains a tag: an opening tag abandons the open block and takes over from it, a closing
+    tag of another name abandons it too. A thought that begins the text may lack its opening tag,
+    since some chat templates write it.
     """
     found: list[Block] = []
     opened: re.Match[str] | None = None

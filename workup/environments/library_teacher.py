@@ -1,8 +1,9 @@
-"""Demonstrations for a policy that has never seen a library: the grammar, and how passages speak for a diagnosis.
+"""Demonstrations for a policy that has never seen a library: the grammar, and how passages speak
+for a diagnosis.
 
-What to search for is left to reinforcement: queries are findings that the patient was said to have, and diagnoses that
-passages named, drawn at random; refinements name the diagnoses of the passages read. Only the last word, the diagnosis, is
-the truth.
+What to search for is left to reinforcement: queries are findings that the patient was said to have,
+and diagnoses that passages named, drawn at random; refinements name the diagnoses of the passages
+read. Only the last word, the diagnosis, is the truth.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from functools import lru_cache
 import numpy as np
 
 from workup.case import Case, Source
-from workup.environments.library import DIAGNOSIS, NOTHING, REFINE, SEARCH, SEPARATOR, Library, evidence
+from workup.environments.library import (
+    DIAGNOSIS,
+    NOTHING,
+    REFINE,
+    SEARCH,
+    SEPARATOR,
+    Library,
+    evidence,
+)
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
@@ -29,24 +38,31 @@ MOST_NAMED = 2  # diagnoses in one refinement
 
 @dataclass(frozen=True, slots=True)
 class LibraryTeaching:
-    """`open_book_share` of the demonstrations, within [0, 1], are open books; the others are episodes.
+    """`open_book_share` of the demonstrations, within [0, 1], are open books; the others are
+    episodes.
 
-    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis; all of it to imitate, and the
-    diagnosis asked for after each answer as well. Open book: evidence or a refinement stands right behind the
-    patient's description, as a reference that measures gains of information will be asked.
+    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis; all of it to
+    imitate, and the diagnosis asked for after each answer as well. Open book: evidence or a
+    refinement stands right behind the patient's description, as a reference that measures gains of
+    information will be asked.
     """
 
     open_book_share: float = 0.5
 
-    def demonstrate(self, source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
-        """The index-th demonstration: the same (source, environment, seed, index) makes the same one.
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
+        """The index-th demonstration: the same (source, environment, seed, index) makes the same
+        one.
 
-        Raises UserError for a source whose diagnoses are not listed, and for another environment than the library.
+        Raises UserError for a source whose diagnoses are not listed, and for another environment
+        than the library.
         """
         if not isinstance(environment, Library) or not source.diagnoses:
             raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a library and a source that lists its diagnoses; "
-                "leave out the warm start and begin with a policy that can converse"
+                f"no demonstrations can be made from '{source.name}': it needs a library and a "
+                "source that lists its diagnoses; leave out the warm start and begin with a "
+                "policy that can converse"
             )
         rng = np.random.default_rng([seed, index])
         case = source.train[int(rng.integers(len(source.train)))]
@@ -68,7 +84,9 @@ class LibraryTeaching:
 
 @dataclass(slots=True)
 class _Scene:
-    """An episode in the making; `refinements` are kept, so that a turn and the probe beside it say the same."""
+    """An episode in the making; `refinements` are kept, so that a turn and the probe beside it say
+    the same.
+    """
 
     source: Source
     environment: Library
@@ -85,14 +103,18 @@ class _Scene:
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
     def refined(self, turn: Turn) -> str:
-        """The diagnoses that the turn's passages name most often; what was found nowhere is refined to nothing known."""
+        """The diagnoses that the turn's passages name most often; what was found nowhere is refined
+        to nothing known.
+        """
         if not self.environment.shape.refine:
             return ""
         named = self._named(turn)[:MOST_NAMED]
         return tagged(REFINE, ", ".join(named) if named else NOTHING)
 
     def handed_out(self) -> tuple[Message, ...]:
-        """The opening with one search's evidence, or its refinement, behind the patient's description."""
+        """The opening with one search's evidence, or its refinement, behind the patient's
+        description.
+        """
         *before, patient = self.environment.open(self.case)
         turn = self.past[int(self.rng.integers(len(self.past)))]
         refine = self.environment.shape.refine and self.rng.random() < 0.5
@@ -104,7 +126,9 @@ class _Scene:
         return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
 
     def _query(self) -> str:
-        """Some of the patient's findings, or, once passages have been read, a diagnosis that they name."""
+        """Some of the patient's findings, or, once passages have been read, a diagnosis that they
+        name.
+        """
         named = [name for turn in self.past for name in self._named(turn)]
         findings = self._findings()
         if named and (not findings or self.rng.random() < 0.5):

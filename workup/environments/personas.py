@@ -1,7 +1,8 @@
 """Sixteen manners of speaking for a simulated patient, one per Myers–Briggs type (PM-2).
 
-The types are a common vocabulary for ways of talking and nothing more; that they measure a person is not claimed. Each
-manner is put together from what its four letters say, so that two types differ exactly where their letters do.
+The types are a common vocabulary for ways of talking and nothing more; that they measure a person
+is not claimed. Each manner is put together from what its four letters say, so that two types differ
+exactly where their letters do.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _LETTERS = (
         "P": "You sound hesitant: you start over, and say that it is only what you noticed.",
     },
 )
-PERSONAS = {"".join(code): " ".join(map(dict.__getitem__, _LETTERS, code)) for code in product(*_LETTERS)}
+PERSONAS = {
+    "".join(code): " ".join(map(dict.__getitem__, _LETTERS, code)) for code in product(*_LETTERS)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +53,6 @@ class Personas:
 
     def of(self, case: Case) -> str:
         """The type that speaks for `case`; it depends on the seed and the case's id alone."""
-        return self.fixed or tuple(PERSONAS)[seed_key("persona", self.seed, case.id) % len(PERSONAS)]
+        return (
+            self.fixed or tuple(PERSONAS)[seed_key("persona", self.seed, case.id) % len(PERSONAS)]
+        )

@@ -1,7 +1,8 @@
 """Interactive questioning (PM-1): a partial question, free questions to a patient, one answer.
 
-The doctor writes `question: …` or `answer: … [answer: X]`, one of them per turn. Actions are of the consultation's kinds,
-"ask" and "diagnose", so that measures, records and reports read both environments alike.
+The doctor writes `question: …` or `answer: … [answer: X]`, one of them per turn. Actions are of the
+consultation's kinds, "ask" and "diagnose", so that measures, records and reports read both
+environments alike.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from workup.rl.rollout import seed_key
 from workup.text import THINK, blocks, neutralise
 
 ASK = Kind.HISTORY.value
-# Closes an action where the end of the turn does not: for policies that were never taught an end-of-turn token.
+# Closes an action where the end of the turn does not: for policies that were never taught an
+# end-of-turn token.
 END = "[end]"
 _MARKS = " \t\n*_`"  # emphasis around an action is no part of it
 _LONGEST = 500  # characters of one question or answer; the rest is cut off and counts as an error
@@ -48,12 +50,14 @@ class Wording:
 
 ENGLISH = Wording(
     rules=(
-        "You are the doctor; this is a test bench and no medical device. A patient's case is put to you with a question, and "
-        "much of the case is missing. In each turn write exactly one of two things. Either ask the patient for one thing that "
-        "would help you decide: `question: ` and then your question. Or, once you know enough, answer: `answer: `, your "
-        "reasoning, and at the end `[answer: X]`. Where options are listed X is the letter of the right one, or all right "
-        "letters separated by commas; otherwise X is the answer itself. Nothing follows after it. The patient speaks for "
-        "themselves: never write the patient's words."
+        "You are the doctor; this is a test bench and no medical device. A patient's case is put "
+        "to you with a question, and much of the case is missing. In each turn write exactly one "
+        "of two things. Either ask the patient for one thing that would help you decide: "
+        "`question: ` and then your question. Or, once you know enough, answer: `answer: `, your "
+        "reasoning, and at the end `[answer: X]`. Where options are listed X is the letter of "
+        "the right one, or all right letters separated by commas; otherwise X is the answer "
+        "itself. Nothing follows after it. The patient speaks for themselves: never write the "
+        "patient's words."
     ),
     limit="You can ask at most {} questions.",
     question="What is the diagnosis?",
@@ -77,12 +81,16 @@ CHINESE = Wording(
 _WORDINGS = (ENGLISH, CHINESE)
 
 _COLON = r"[ \t*]{0,4}[:：]"
-# A heading stands at the beginning of a line, perhaps behind a list's or a heading's marks; every repetition is bounded.
+# A heading stands at the beginning of a line, perhaps behind a list's or a heading's marks; every
+# repetition is bounded.
 _HEADING = re.compile(
     rf"^[^\w\n\[［【]{{0,8}}(?:(?P<ask>question|提问|问题)|(?P<diagnose>answer|回答|答案)|(?P<patient>patient|user|患者|病人)){_COLON}",
     re.IGNORECASE | re.MULTILINE,
 )
-_BRACKET = re.compile(r"[\[［【][ \t]{0,4}(?:answer|回答|答案)[ \t]{0,4}[:：]([^\[\]［］【】]*)[\]］】]", re.IGNORECASE)
+_BRACKET = re.compile(
+    r"[\[［【][ \t]{0,4}(?:answer|回答|答案)[ \t]{0,4}[:：]([^\[\]［］【】]*)[\]］】]",
+    re.IGNORECASE,
+)
 
 
 ANY = "any"
@@ -91,10 +99,12 @@ _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
 class Questioning:
-    """An `Environment`: the doctor questions a patient about a partial question and answers it (PM-1).
+    """An `Environment`: the doctor questions a patient about a partial question and answers it
+    (PM-1).
 
-    `max_turns` ≥ 1 counts the answer, as everywhere: the paper's 10 questions are max_turns 11. After the last question the
-    patient's reply asks for the answer; a further question reaches nobody.
+    `max_turns` ≥ 1 counts the answer, as everywhere: the paper's 10 questions are max_turns 11.
+    After the last question the patient's reply asks for the answer; a further question reaches
+    nobody.
     """
 
     def __init__(
@@ -120,12 +130,18 @@ class Questioning:
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """`[end]` alone: reasoning may span lines and hold brackets, so a chat model's action ends with its turn."""
+        """`[end]` alone: reasoning may span lines and hold brackets, so a chat model's action ends
+        with its turn.
+        """
         return (END,)
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        own = [p for w in _WORDINGS for p in (w.rules, self._limit(w), w.question, w.unreadable, w.conclude)]
+        own = [
+            p
+            for w in _WORDINGS
+            for p in (w.rules, self._limit(w), w.question, w.unreadable, w.conclude)
+        ]
         return (*own, *_GRAMMAR, *self.patient.phrases)
 
     @property
@@ -133,9 +149,11 @@ class Questioning:
         return ("patient", "checker")
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """With a "patient" that model answers; with a "checker" as well its answers have to pass that one's check.
+        """With a "patient" that model answers; with a "checker" as well its answers have to pass
+        that one's check.
 
-        Without a patient a checker has nothing to do here; rewards may ask it what a doctor has understood.
+        Without a patient a checker has nothing to do here; rewards may ask it what a doctor has
+        understood.
         """
         if "patient" not in models:
             return self
@@ -155,26 +173,38 @@ class Questioning:
         return evidence_of(case.given)
 
     def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then the presentation, the question and the options with their letters, one per line."""
+        """The rules; then the presentation, the question and the options with their letters, one
+        per line.
+        """
         wording = _wording(case)
-        options = (f"{letter}. {option}" for letter, option in zip(ascii_uppercase, case.options, strict=False))
+        options = (
+            f"{letter}. {option}"
+            for letter, option in zip(ascii_uppercase, case.options, strict=False)
+        )
         lines = (case.presentation, case.question or wording.question, *options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", f"{wording.rules} {self._limit(wording)}"), Message("user", shown)
 
     def read(self, text: str) -> Action:
-        """The first question or answer that says something; "malformed" if there is none. Linear, never raises.
+        """The first question or answer that says something; "malformed" if there is none.
 
-        Case, white space, full-width colons and brackets, and marks before a heading are forgiven. One error each: a control
-        token or stray thinking tag, a heading that nothing follows, every heading of a question, an answer or a patient's
-        turn besides the first action's (a patient's within the reasoning of an answer excepted), an answer whose bracket or
-        heading is missing, more than 500 characters, and anything after the action. Prose before it is a thought, and no
-        error.
+        Linear, never raises.
+
+        Case, white space, full-width colons and brackets, and marks before a heading are forgiven.
+        One error each: a control token or stray thinking tag, a heading that nothing follows, every
+        heading of a question, an answer or a patient's turn besides the first action's (a patient's
+        within the reasoning of an answer excepted), an answer whose bracket or heading is missing,
+        more than 500 characters, and anything after the action. Prose before it is a thought, and
+        no error.
         """
         return _read(text)
 
     def write(self, kind: str, content: str) -> str:
-        return f"{ENGLISH.answering} {content}{_CLOSING} {END}" if kind == DIAGNOSE else f"{_ASKING} {content} {END}"
+        return (
+            f"{ENGLISH.answering} {content}{_CLOSING} {END}"
+            if kind == DIAGNOSE
+            else f"{_ASKING} {content} {END}"
+        )
 
     def conclude(self, case: Case) -> str:
         return _wording(case).conclude
@@ -200,17 +230,28 @@ class Questioning:
 def open(source: Source, max_turns: int, persona: str = "") -> Questioning:
     """The questioning environment over the cases of `source`, with the embedded patient.
 
-    `persona` is one of the 16 types, or "any" for one drawn per case: it speaks where a model plays the patient. Raises
-    UserError for another name.
+    `persona` is one of the 16 types, or "any" for one drawn per case: it speaks where a model plays
+    the patient. Raises UserError for another name.
     """
     personas = Personas(fixed="" if persona == ANY else persona) if persona else None
-    return Questioning(Consultation(source.items, source.diagnoses, max_turns), max_turns=max_turns, personas=personas)
+    return Questioning(
+        Consultation(source.items, source.diagnoses, max_turns),
+        max_turns=max_turns,
+        personas=personas,
+    )
 
 
 def gold(case: Case) -> str:
-    """A*, as `[answer: X]` has to give it: the letters of the right options, or the answer itself."""
+    """A*, as `[answer:
+
+    X]` has to give it: the letters of the right options, or the answer itself.
+    """
     options = right(case)
-    letters = [letter for letter, option in zip(ascii_uppercase, case.options, strict=False) if option in options]
+    letters = [
+        letter
+        for letter, option in zip(ascii_uppercase, case.options, strict=False)
+        if option in options
+    ]
     return ", ".join(letters) or case.truth.diagnosis
 
 
@@ -221,11 +262,13 @@ def conclusion(case: Case) -> tuple[str, str]:
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:
-    """The case with the share `share` ∈ [0, 1] of its facts told at the outset, and nothing else but the question (PM-17).
+    """The case with the share `share` ∈ [0, 1] of its facts told at the outset, and nothing else
+    but the question (PM-17).
 
-    F are all facts, those that the presentation states included; round(share · |F|) of them, drawn by `seed` and the case's
-    id, become `given` and, in the record's order, the presentation; the others are hidden. A larger share tells what a
-    smaller one tells, and more. Raises ValueError for a share outside [0, 1].
+    F are all facts, those that the presentation states included; round(share · |F|) of them, drawn
+    by `seed` and the case's id, become `given` and, in the record's order, the presentation; the
+    others are hidden. A larger share tells what a smaller one tells, and more. Raises ValueError
+    for a share outside [0, 1].
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}; it lies between 0 and 1")
@@ -234,7 +277,9 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
     chosen = set(order[: round(share * len(facts))].tolist())
     shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)
     hidden = tuple(fact for place, fact in enumerate(facts) if place not in chosen)
-    return replace(case, presentation=_joined(shown), given=shown, truth=replace(case.truth, facts=hidden))
+    return replace(
+        case, presentation=_joined(shown), given=shown, truth=replace(case.truth, facts=hidden)
+    )
 
 
 def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
@@ -257,7 +302,9 @@ def _wording(case: Case) -> Wording:
 
 def _concluding(replied: Observation, wording: Wording) -> Observation:
     (message,) = replied.messages
-    return replace(replied, messages=(replace(message, content=f"{message.content}\n{wording.conclude}"),))
+    return replace(
+        replied, messages=(replace(message, content=f"{message.content}\n{wording.conclude}"),)
+    )
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -270,16 +317,26 @@ def _read(text: str) -> Action:
     if not headings and brackets:
         return _concluded(said, brackets[0], errors + 1)
     ends = [*map(_start, headings[1:]), len(said)]
-    for number, (heading, end) in enumerate(zip(headings, ends, strict=False)):  # one end too many where there is no heading
+    for number, (heading, end) in enumerate(
+        zip(headings, ends, strict=False)
+    ):  # one end too many where there is no heading
         following = bisect_left(brackets, heading.end(), key=_start)
         if heading.lastgroup == DIAGNOSE and following < len(brackets):
-            within = headings[number + 1 : bisect(headings, _start(brackets[following]), key=_start)]
-            return _concluded(said, brackets[following], errors + sum(other.lastgroup != "patient" for other in within))
+            within = headings[
+                number + 1 : bisect(headings, _start(brackets[following]), key=_start)
+            ]
+            return _concluded(
+                said,
+                brackets[following],
+                errors + sum(other.lastgroup != "patient" for other in within),
+            )
         bracket = _BRACKET.search(said, heading.end(), end)
         content = said[heading.end() : bracket.start() if bracket else end]
         if heading.lastgroup != "patient" and _says(content):
             # An answer that lacks its bracket, or a question that holds an answer as well.
-            errors += (heading.lastgroup == DIAGNOSE) + (heading.lastgroup == ASK and bracket is not None)
+            errors += (heading.lastgroup == DIAGNOSE) + (
+                heading.lastgroup == ASK and bracket is not None
+            )
             return _action(str(heading.lastgroup), content, errors + len(headings) - number - 1)
         errors += 1
     return Action(MALFORMED, (), max(errors, 1))

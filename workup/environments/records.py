@@ -1,4 +1,6 @@
-"""The record simulator (CR-2): recorded results verbatim, and a language model for what the record lacks."""
+"""The record simulator (CR-2): recorded results verbatim, and a language model for what the record
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,15 @@ class _Result(BaseModel):
 
 
 class SimulatedRecord(Around):
-    """An `Environment`: the consultation, whose every recorded result it passes on, with a model for the rest.
+    """An `Environment`: the consultation, whose every recorded result it passes on, with a model
+    for the rest.
 
-    The model is asked where the consultation reveals no fact. Its results carry no evidence; they name no diagnosis (checked,
-    and asked for again at most twice); a request that repeats an earlier one in the same words gets the same result without
-    a call. Besides the record the model is shown the results that were simulated before in the encounter, and nothing else of
-    it: so the first request of its kind is the same prompt in every encounter of the case, which a cache answers alike.
+    The model is asked where the consultation reveals no fact. Its results carry no evidence; they
+    name no diagnosis (checked, and asked for again at most twice); a request that repeats an
+    earlier one in the same words gets the same result without a call. Besides the record the model
+    is shown the results that were simulated before in the encounter, and nothing else of it: so the
+    first request of its kind is the same prompt in every encounter of the case, which a cache
+    answers alike.
     """
 
     def __init__(self, record: Consultation, model: Model) -> None:
@@ -61,16 +66,21 @@ class SimulatedRecord(Around):
         request = action.content[0]
         if before := answered_before(past, request):
             return before.observation
-        text = await self._simulate(case, request, self._messages(case, past, request, recorded.messages[0].content))
+        text = await self._simulate(
+            case, request, self._messages(case, past, request, recorded.messages[0].content)
+        )
         return Observation((Message("user", text),), item=recorded.item)
 
     @staticmethod
     def _lacking(recorded: Observation) -> bool:
-        return not (recorded.done or recorded.evidence or recorded.messages[0].content == UNREADABLE)
+        return not (
+            recorded.done or recorded.evidence or recorded.messages[0].content == UNREADABLE
+        )
 
     async def _simulate(self, case: Case, request: str, messages: tuple[Message, ...]) -> str:
         def written(result: _Result) -> str:
-            # As the text of a finding whose item is the request: a name that the doctor has used is no secret.
+            # As the text of a finding whose item is the request: a name that the doctor has used is
+            # no secret.
             return told(self.record, case, Fact("result", request, result.result.strip()))
 
         def leaking(result: _Result) -> str | None:
@@ -81,7 +91,9 @@ class SimulatedRecord(Around):
         asked = Request("simulator", "simulator/1", messages, max_tokens=500)
         return written(await ask(self._model, asked, _Result, leaking))
 
-    def _messages(self, case: Case, past: Sequence[Turn], request: str, usual: str) -> tuple[Message, ...]:
+    def _messages(
+        self, case: Case, past: Sequence[Turn], request: str, usual: str
+    ) -> tuple[Message, ...]:
         facts = (*case.given, *case.truth.facts)
         sections = [
             ("the presentation", clean(case.presentation, _LONGEST_RECORD)),
@@ -93,13 +105,22 @@ class SimulatedRecord(Around):
             ("the usual answer where nothing is on record", usual),
         ]
         closing = "Report the result of the request, with nothing but the JSON object."
-        return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message("user", f"{fenced(sections)}\n\n{closing}")
+        return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message(
+            "user", f"{fenced(sections)}\n\n{closing}"
+        )
 
     def _given(self, case: Case, past: Sequence[Turn]) -> str:
-        """What was simulated before, each request once and in an order of its own: the order of asking makes no other prompt."""
+        """What was simulated before, each request once and in an order of its own: the order of
+        asking makes no other prompt.
+        """
         results = {
             normalise(turn.action.content[0]): turn.observation.messages[0].content
             for turn in reversed(past)
-            if turn.action.kind != DIAGNOSE and turn.action.content and self._lacking(self.record.reply(case, turn.action))
+            if turn.action.kind != DIAGNOSE
+            and turn.action.content
+            and self._lacking(self.record.reply(case, turn.action))
         }
-        return numbered([f"{request}: {results[request]}" for request in sorted(results)], _LONGEST_RESULT + _LONGEST_REQUEST)
+        return numbered(
+            [f"{request}: {results[request]}" for request in sorted(results)],
+            _LONGEST_RESULT + _LONGEST_REQUEST,
+        )

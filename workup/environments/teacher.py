@@ -1,8 +1,10 @@
-"""Demonstrations for a policy that cannot yet converse: the grammar, and how evidence speaks for a diagnosis.
+"""Demonstrations for a policy that cannot yet converse: the grammar, and how evidence speaks for a
+diagnosis.
 
-Random dialogues alone teach the format but not to read evidence; others are therefore textbook records, whose diagnosis is
-asked for after every prefix of the findings, and summaries, whose findings stand in the presentation. The questions come from
-no expert: what to ask is left to reinforcement.
+Random dialogues alone teach the format but not to read evidence; others are therefore textbook
+records, whose diagnosis is asked for after every prefix of the findings, and summaries, whose
+findings stand in the presentation. The questions come from no expert: what to ask is left to
+reinforcement.
 """
 
 from __future__ import annotations
@@ -28,35 +30,43 @@ _BLANK = "\0"  # what no diagnosis is called
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
-    """`textbook_share` of the demonstrations are textbook records, the others random dialogues; both within [0, 1].
+    """`textbook_share` of the demonstrations are textbook records, the others random dialogues;
+    both within [0, 1].
 
-    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines behind the presentation, as
-    those who ask "how probable is the diagnosis given these facts?" will show them.
+    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines
+    behind the presentation, as those who ask "how probable is the diagnosis given these facts?"
+    will show them.
 
-    Each item is drawn with probability `focus` from those the patient's record says something about, so that evidence is seen
-    where most answers are normal, otherwise from all; never twice, and never one that the presentation answers. Where every
-    answer is on record, `focus` changes nothing. It has a price: what was asked then tells something about the patient, so
-    that the posterior learned is a little off the exact one. Never by criticality, which knows the diagnosis.
+    Each item is drawn with probability `focus` from those the patient's record says something
+    about, so that evidence is seen where most answers are normal, otherwise from all; never twice,
+    and never one that the presentation answers. Where every answer is on record, `focus` changes
+    nothing. It has a price: what was asked then tells something about the patient, so that the
+    posterior learned is a little off the exact one. Never by criticality, which knows the
+    diagnosis.
     """
 
     textbook_share: float = 0.5
     focus: float = 0.5
     summary_share: float = 0.0
 
-    def demonstrate(self, source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
         """The index-th demonstration: the same (source, seed, index) makes the same one.
 
-        Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate. Textbook record: max_turns − 1
-        findings as context only, with the diagnosis to imitate after each prefix. Summary: the diagnosis after
-        U{0 … |F|} of the findings. In the questioning environment the embedded patient answers, whoever is to answer later.
-        Raises UserError for a source without items and for an environment other than these two.
+        Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
+        Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
+        each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. In the questioning
+        environment the embedded patient answers, whoever is to answer later. Raises UserError for a
+        source without items and for an environment other than these two.
         """
         # A checker changes no answer: what the policy reads is the same without it.
         world = environment.world if isinstance(environment, Discovery) else environment
         if not isinstance(world, Consultation | Questioning) or not source.items:
             raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a consultation or questions to a patient, and a "
-                "source that lists its items; leave out the warm start and begin with a policy that can converse"
+                f"no demonstrations can be made from '{source.name}': it needs a consultation or "
+                "questions to a patient, and a source that lists its items; leave out the warm "
+                "start and begin with a policy that can converse"
             )
         built_in = world.built_in if isinstance(world, Questioning) else world
         rng = np.random.default_rng([seed, index])
@@ -69,9 +79,13 @@ class Teaching:
         asked = self._draw(case, source, most if textbook else int(rng.integers(most + 1)), rng)
         exchanges = asyncio.run(_exchanges(built_in, case, asked))
         if textbook:
-            # Whether to conclude is not taught here, only what follows from the evidence if one does.
+            # Whether to conclude is not taught here, only what follows from the evidence if one
+            # does.
             begun = built_in.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-            probes = tuple((before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1))
+            probes = tuple(
+                (before, begun, diagnosis.removeprefix(begun))
+                for before in range(len(exchanges) + 1)
+            )
             return Demonstration(built_in.open(case), exchanges, probes, imitate=False)
         return Demonstration(built_in.open(case), (*exchanges, (diagnosis, ())))
 
@@ -82,7 +96,11 @@ class Teaching:
         left = [item for item in left if item.name not in stated]
         drawn: list[Item] = []
         for focused in rng.random(min(count, len(left))) < self.focus:
-            telling = next((place for place, item in enumerate(left) if item.name in positive), 0) if focused else 0
+            telling = (
+                next((place for place, item in enumerate(left) if item.name in positive), 0)
+                if focused
+                else 0
+            )
             drawn.append(left.pop(telling))
         return drawn
 
@@ -90,7 +108,9 @@ class Teaching:
 def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:
     facts = case.truth.facts
     count = int(rng.integers(len(facts) + 1))
-    lines = "".join(f"\n{neutralise(facts[place].text)}" for place in rng.permutation(len(facts))[:count])
+    lines = "".join(
+        f"\n{neutralise(facts[place].text)}" for place in rng.permutation(len(facts))[:count]
+    )
     *before, last = environment.open(case)
     return (*before, replace(last, content=last.content + lines))
 
@@ -101,5 +121,7 @@ async def _exchanges(environment: Environment, case: Case, items: Sequence[Item]
     for item in items:
         said = environment.write(item.kind.value, item.name)
         action = environment.read(said)
-        turns.append(Turn((), Completion(said), action, await environment.answer(case, turns, action)))
+        turns.append(
+            Turn((), Completion(said), action, await environment.answer(case, turns, action))
+        )
     return tuple((turn.completion.text, turn.observation.messages) for turn in turns)

@@ -1,4 +1,6 @@
-"""What every doctor of a run is put through: the same test cases, seeds, environment and judge; and who can take part."""
+"""What every doctor of a run is put through: the same test cases, seeds, environment and judge; and
+who can take part.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ them have a verdict; and, where that is any, `accuracy_so_far`, the share of tho
 class Examination:
     """What every doctor of a run is put through: the same cases, the same seeds, the same judge.
 
-    `reward` scores the episodes as training does, so that the report can show where the reward comes from.
+    `reward` scores the episodes as training does, so that the report can show where the reward
+    comes from.
     """
 
     environment: Environment
@@ -59,12 +62,16 @@ class Examination:
         models: Mapping[str, Model] | None = None,
         **more: object,
     ) -> Examination:
-        """The examination on the test split of `source`, with what `settings` has measured besides, `models` helping.
+        """The examination on the test split of `source`, with what `settings` has measured besides,
+        `models` helping.
 
         UserError when the split is empty or a measure cannot be taken.
         """
         if not len(source.test):
-            raise UserError(f"{source.name} holds no test case; a file needs at least a handful of cases to hold some out")
+            raise UserError(
+                f"{source.name} holds no test case; a file needs at least a handful of cases to "
+                "hold some out"
+            )
         costs = {item.name: item.cost for item in source.items}
         made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
         return replace(made, measures=open_measures(settings.measures, made.played, models))
@@ -76,12 +83,16 @@ class Examination:
 
     @property
     def played(self) -> Sequence[Case]:
-        """The cases that are played, evenly spaced, since a file may be sorted by diagnosis; made when they are indexed."""
+        """The cases that are played, evenly spaced, since a file may be sorted by diagnosis; made
+        when they are indexed.
+        """
         count = min(len(self.cases), self.settings.cases)
         return Lazy(count, lambda place: self.cases[place * len(self.cases) // count])
 
     def jobs(self) -> Iterator[tuple[Job, int]]:
-        """Every episode to play, with the number of its sample; the key depends on case and sample alone."""
+        """Every episode to play, with the number of its sample; the key depends on case and sample
+        alone.
+        """
         for case in self.played:
             for sample in range(self.settings.samples):
                 yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
@@ -141,15 +152,19 @@ async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Enviro
         return replace(episode, ending=Ending.FAILED, reason=f"diagnoser: {error}")
 
 
-def examine(run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None) -> None:
+def examine(
+    run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None
+) -> None:
     """Plays the examination and writes its episodes into `run` as those of `label`.
 
-    What an earlier session has written is not played again, but for the failed episodes. Raises WorkupError when more than
-    `max_failed` of the episodes failed.
+    What an earlier session has written is not played again, but for the failed episodes. Raises
+    WorkupError when more than `max_failed` of the episodes failed.
     """
     played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
-    jobs = ((job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept)
+    jobs = (
+        (job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept
+    )
     done, failed = len(kept), []
     judged = sum(o.correct is not None for o in played)
     right = sum(o.correct is True for o in played)
@@ -169,7 +184,11 @@ def examine(run: Run, examination: Examination, player: Player, label: str, prog
 
 
 async def _examine(
-    examination: Examination, player: Player, label: str, jobs: Sequence[tuple[Job, int]], tick: Callable[[bool | None], None]
+    examination: Examination,
+    player: Player,
+    label: str,
+    jobs: Sequence[tuple[Job, int]],
+    tick: Callable[[bool | None], None],
 ) -> list[Record]:
     verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
 
@@ -177,25 +196,35 @@ async def _examine(
         async with limit:
             episode = await player(examination, job)
         episode, correct = await verdicts.settle(episode)
-        episode, measured = (episode, {}) if correct is None else await take(examination.measures, episode, correct)
+        episode, measured = (
+            (episode, {}) if correct is None else await take(examination.measures, episode, correct)
+        )
         settled = None if episode.ending is Ending.FAILED else correct
         tick(settled)
         return episode, settled, measured
 
     settled = await asyncio.gather(*(one(job) for job, _ in jobs))
     instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
-    scores = await _scores([e for e, correct, _ in settled if correct is not None], examination.reward, instruments)
+    scores = await _scores(
+        [e for e, correct, _ in settled if correct is not None], examination.reward, instruments
+    )
     world, records = examination.environment, []
     for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
-        own = measure(episode, bool(correct), examination.costs, asks=world.asks, searches=world.searches)
+        own = measure(
+            episode, bool(correct), examination.costs, asks=world.asks, searches=world.searches
+        )
         measures = own | measured if judged else {}
         score = next(scores) if judged and examination.reward else None
-        records.append(Record(label, episode, sample=sample, correct=correct, score=score, measures=measures))
+        records.append(
+            Record(label, episode, sample=sample, correct=correct, score=score, measures=measures)
+        )
     return records
 
 
-async def _scores(episodes: Sequence[Episode], reward: Reward | None, instruments: Instruments) -> Iterator[Score]:
+async def _scores(
+    episodes: Sequence[Episode], reward: Reward | None, instruments: Instruments
+) -> Iterator[Score]:
     if reward is None or not episodes:
         return iter(())
     return iter((await reward((tuple(episodes),), instruments))[0])

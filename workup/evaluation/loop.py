@@ -1,4 +1,6 @@
-"""`workup evaluate`: one policy, its anchors and, if asked for, hybrid pipelines, on cases that nobody trained on."""
+"""`workup evaluate`: one policy, its anchors and, if asked for, hybrid pipelines, on cases that
+nobody trained on.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ from workup.environments import open_environment
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import partial
 from workup.errors import UserError
-from workup.evaluation.examination import Examination, Player, examine, hybrid, oracle, playing, searching
+from workup.evaluation.examination import (
+    Examination,
+    Player,
+    examine,
+    hybrid,
+    oracle,
+    playing,
+    searching,
+)
 from workup.methods import load
 from workup.models.endpoint import ENDPOINT
 from workup.policies.unseen import counted, open_unseen, own_cases, refuse_met
@@ -42,12 +52,16 @@ BAYES = "bayes"  # concludes by the source's own model
 
 
 def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Doctor]:
-    """The doctors that every curve is held against, by label; none where the source has no model of its cases."""
+    """The doctors that every curve is held against, by label; none where the source has no model of
+    its cases.
+    """
     if source.knowledge is None:
         return {}
     world, turns, write = (source.knowledge, source.items), environment.max_turns, environment.write
     if not environment.asks:
-        told: dict[str, Doctor] = {"told information": BayesDiagnoser(*world, write, environment.known)}
+        told: dict[str, Doctor] = {
+            "told information": BayesDiagnoser(*world, write, environment.known)
+        }
         return {**told, "full information": FullInformationDoctor(*world, write)}
     return {
         "random doctor": RandomDoctor(*world, turns, seed, write),
@@ -75,13 +89,16 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
 
 
 def start(settings: PolicySettings, out: Path, live: Live) -> Run:
-    """Evaluates one policy into the new folder `out`: the policy, the anchors, and with `conclude` hybrid and oracle.
+    """Evaluates one policy into the new folder `out`: the policy, the anchors, and with `conclude`
+    hybrid and oracle.
 
-    `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
-    what the user can mend; nothing is written then.
+    `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an
+    anchor. Raises UserError for what the user can mend; nothing is written then.
     """
     if settings.policy == policies.TINY:
-        raise UserError("'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME")
+        raise UserError(
+            "'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME"
+        )
     free(out)
     account = token_hex(8)
     evaluation = Evaluation.of(settings, account)
@@ -91,7 +108,12 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     told = {**settings.model_dump(mode="json"), **own}
     noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
     config = {"kind": "evaluation", "account": account, **noted, **told}
-    Run.create(out, config, versions({"run": settings.seed}, command), restricted=evaluation.source.restricted).close()
+    Run.create(
+        out,
+        config,
+        versions({"run": settings.seed}, command),
+        restricted=evaluation.source.restricted,
+    ).close()
     return _go_on(out, evaluation, players, live)
 
 
@@ -101,7 +123,9 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
     `changes` are settings that may change in between (`settings.revised`); the run records them.
     """
     with Run.open(path) as run:
-        evaluation = Evaluation.of(revised(PolicySettings, run.settings, changes or {}), run.account)
+        evaluation = Evaluation.of(
+            revised(PolicySettings, run.settings, changes or {}), run.account
+        )
         if changes:
             with run.alone():
                 run.revise(merge(run.settings, changes), changes)
@@ -125,7 +149,9 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
                 label,
                 lambda so_far: live.step({**so_far, **evaluation.staff.spent}),
             )
-        summary = summarise(run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls)
+        summary = summarise(
+            run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls
+        )
         live.table(summary)
         build_report(run)
         for note in (*repeats(summary), *evaluation.notes):
@@ -136,7 +162,10 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Settings resolved into parts. Making one checks what a user can get wrong, before anything is written."""
+    """Settings resolved into parts.
+
+    Making one checks what a user can get wrong, before anything is written.
+    """
 
     settings: PolicySettings
     source: Source
@@ -168,7 +197,9 @@ class Evaluation:
             max_failed=settings.max_failed,
         )
         if settings.share is not None:
-            examination = replace(examination, cases=_told(source.test, settings.share, settings.seed))
+            examination = replace(
+                examination, cases=_told(source.test, settings.share, settings.seed)
+            )
         known = anchors(source, staff.environment, settings.seed)
         for name in (settings.policy, settings.conclude or BAYES):
             if name.startswith(ENDPOINT):
@@ -177,10 +208,13 @@ class Evaluation:
                 lacks = "" if known else f"; {source.name} has no model of its cases"
                 raise UserError(f"'{name}' does not play here{lacks}")
         if settings.policy in known and settings.strategy is not None:
-            raise UserError(f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted")
+            raise UserError(
+                f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
+            )
         seen = settings.evaluation.seen
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
-        # Each episode in flight takes a place in a local policy's cache; beyond it prompts are computed again and again.
+        # Each episode in flight takes a place in a local policy's cache; beyond it prompts are
+        # computed again and again.
         at_once = max(1, settings.concurrency // plan.in_flight)
         return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
 
@@ -208,7 +242,10 @@ class Evaluation:
             players[f"{label}, {other} concludes"] = hybrid(gather, diagnoser)
             players[f"{other}, oracle context"] = oracle(reader, record)
         others = known if s.evaluation.anchors else {}
-        return {**players, **{label: playing(doctor) for label, doctor in others.items() if label != s.policy}}
+        return {
+            **players,
+            **{label: playing(doctor) for label, doctor in others.items() if label != s.policy},
+        }
 
     def player(self, name: str) -> Player:
         """The policy as the strategy has it play."""
@@ -219,9 +256,13 @@ class Evaluation:
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
     def _seat(self, name: str) -> Seat:
-        """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat template."""
+        """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat
+        template.
+        """
         doctor = self.doctor(name)
-        return Seat(doctor, doctor.model if isinstance(doctor, ModelDoctor) else _chat(doctor.policy, name))
+        return Seat(
+            doctor, doctor.model if isinstance(doctor, ModelDoctor) else _chat(doctor.policy, name)
+        )
 
     def doctor(self, name: str) -> ModelDoctor | TokenDoctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
@@ -237,7 +278,9 @@ class Evaluation:
             policy = TranscriptDiagnoser(self.doctor(name), environment, sampling)
             return policy, policy
         if knowledge is None:
-            raise UserError(f"conclude=bayes needs a model of the cases, which {self.source.name} does not have")
+            raise UserError(
+                f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
+            )
         items, write = self.source.items, environment.write
         told = BayesDiagnoser(knowledge, items, write, environment.known)
         # In a whole record what is not mentioned is normal.
@@ -254,14 +297,20 @@ def _label(policy: str) -> str:
 
 
 def _environment(settings: PolicySettings, source: Source) -> Environment:
-    """The environment that was asked for; else the one a run's policy was trained in; else the sequential encounter."""
+    """The environment that was asked for; else the one a run's policy was trained in; else the
+    sequential encounter.
+    """
     if settings.environment is None and is_run(Path(settings.policy)):
         config = policies.trained(settings.policy)
         method = load(config["method"])
         named = {"max_turns": settings.max_turns, "index": settings.index}
-        return method.environment(source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward"))
+        return method.environment(
+            source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward")
+        )
     named = {"persona": settings.persona, "index": settings.index}
-    return open_environment(settings.environment or "consultation", source, settings.max_turns or 10, **_given(named))
+    return open_environment(
+        settings.environment or "consultation", source, settings.max_turns or 10, **_given(named)
+    )
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,17 +318,28 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_trained(settings: PolicySettings) -> PolicySettings:
-    """`settings` with what they leave open taken from the run that trained the policy, where it is a run folder."""
+    """`settings` with what they leave open taken from the run that trained the policy, where it is
+    a run folder.
+    """
     if not is_run(Path(settings.policy)):
         return settings
     config = policies.trained(settings.policy)
     reward = config.get("reward") or {}
-    known = {"max_turns": reward.get("max_turns"), "share": reward.get("share"), "max_tokens": config.get("max_tokens")}
-    return settings.model_copy(update={name: value for name, value in known.items() if getattr(settings, name) is None})
+    known = {
+        "max_turns": reward.get("max_turns"),
+        "share": reward.get("share"),
+        "max_tokens": config.get("max_tokens"),
+    }
+    return settings.model_copy(
+        update={name: value for name, value in known.items() if getattr(settings, name) is None}
+    )
 
 
 def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
-    """The strategy that was asked for (vanilla, where none was) with its settings. Raises UserError for what does not exist."""
+    """The strategy that was asked for (vanilla, where none was) with its settings.
+
+    Raises UserError for what does not exist.
+    """
     strategy = strategies.load(settings.strategy or "vanilla")
     return strategy, build(strategy.Settings, settings.plan, prefix="plan")
 
@@ -296,7 +356,9 @@ def open_policy(settings: PolicySettings, name: str) -> TokenDoctor:
 
 
 def _chat(policy: Any, name: str) -> Model | None:
-    """The same weights as a chat model; None where the policy has no chat template of its own, or the tiny one's."""
+    """The same weights as a chat model; None where the policy has no chat template of its own, or
+    the tiny one's.
+    """
     from workup.models.chat import LocalChat
     from workup.models.local import PLAIN
     from workup.models.tiny import TEMPLATE

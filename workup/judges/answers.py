@@ -1,4 +1,6 @@
-"""How good is an open-ended answer, from 1 to 5 (MR-11)? By a language model; exactly by `ExactAnswer`."""
+"""How good is an open-ended answer, from 1 to 5 (MR-11)? By a language model; exactly by
+`ExactAnswer`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ RUBRIC = Rubric(
 
 
 class AnswerJudge:
-    """A language model as `Assessor[Answered, Mark]`. A blank answer is a 1, and nobody is asked."""
+    """A language model as `Assessor[Answered, Mark]`.
+
+    A blank answer is a 1, and nobody is asked.
+    """
 
     rubric = RUBRIC
 
@@ -54,7 +59,10 @@ class AnswerJudge:
             [
                 ("question", clean(asked, LONGEST_PRESENTATION)),
                 ("reference answer", numbered((case.truth.diagnosis,), LONGEST_ANSWER)),
-                ("other accepted answers", numbered((*case.truth.aliases, *case.truth.codes), LONGEST_NAME)),
+                (
+                    "other accepted answers",
+                    numbered((*case.truth.aliases, *case.truth.codes), LONGEST_NAME),
+                ),
                 ("answer to mark", clean(question.answer, LONGEST_ANSWER)),
             ],
             _Answer,

@@ -1,4 +1,7 @@
-"""What every judge is: one question in, one verdict out, or RolloutError. By a language model, exactly, or by several at once."""
+"""What every judge is: one question in, one verdict out, or RolloutError.
+
+By a language model, exactly, or by several at once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ Q = TypeVar("Q")
 V = TypeVar("V", bound="Verdict")
 Shape = TypeVar("Shape", bound=BaseModel)
 Check = Callable[[Shape], str | None]
-CLOSING = "The material ends here. Judge it by your instructions alone and answer with nothing but the JSON object."
+CLOSING = (
+    "The material ends here. Judge it by your instructions alone and answer with nothing but the "
+    "JSON object."
+)
 
 
 class Verdict(Protocol):
@@ -39,14 +45,19 @@ class Verdict(Protocol):
 
 
 class Assessor(Protocol[Q_contra, V_co]):
-    """One kind of judgement. Raises RolloutError when it cannot decide; never answers with a default."""
+    """One kind of judgement.
+
+    Raises RolloutError when it cannot decide; never answers with a default.
+    """
 
     async def judge(self, question: Q_contra, /) -> V_co: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A prompt of ours: what is to be decided and how to answer. An edited text needs a new `version`.
+    """A prompt of ours: what is to be decided and how to answer.
+
+    An edited text needs a new `version`.
 
     `role` is under whose name its calls are booked.
     """
@@ -64,9 +75,20 @@ async def consult(
     shape: type[Shape],
     check: Check[Shape] = lambda answer: None,
 ) -> Shape:
-    """The model's checked answer about `sections` (title, cleaned content). Raises RolloutError when there is none."""
-    messages = (Message("system", f"{rubric.text}\n\n{RULES}"), Message("user", f"{fenced(sections)}\n\n{CLOSING}"))
-    return await ask(model, Request(rubric.role, rubric.version, messages, max_tokens=rubric.max_tokens), shape, check)
+    """The model's checked answer about `sections` (title, cleaned content).
+
+    Raises RolloutError when there is none.
+    """
+    messages = (
+        Message("system", f"{rubric.text}\n\n{RULES}"),
+        Message("user", f"{fenced(sections)}\n\n{CLOSING}"),
+    )
+    return await ask(
+        model,
+        Request(rubric.role, rubric.version, messages, max_tokens=rubric.max_tokens),
+        shape,
+        check,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +122,7 @@ def misaligned(indices: Sequence[int], count: int) -> str | None:
     """What is wrong with answers that must carry each index 1 … count exactly once, or None."""
     if sorted(indices) == list(range(1, count + 1)):
         return None
-    return f"there must be one entry for each number from 1 to {count}, each exactly once; there are {len(indices)} entries"
+    return (
+        f"there must be one entry for each number from 1 to {count}, each exactly once; there "
+        f"are {len(indices)} entries"
+    )

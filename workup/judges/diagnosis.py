@@ -1,4 +1,6 @@
-"""Is this the diagnosis? Same, partly or wrong (MR-3), by a language model; exactly by `ExactJudge`."""
+"""Is this the diagnosis? Same, partly or wrong (MR-3), by a language model; exactly by
+`ExactJudge`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ RUBRIC = Rubric(
 
 
 class DiagnosisJudge:
-    """A language model as `Judge` (port) and as `Assessor[Named, Graded]`. A blank answer is wrong, and nobody is asked."""
+    """A language model as `Judge` (port) and as `Assessor[Named, Graded]`.
+
+    A blank answer is wrong, and nobody is asked.
+    """
 
     rubric = RUBRIC
 
@@ -53,7 +58,10 @@ class DiagnosisJudge:
     async def judge(self, question: Named) -> Graded:
         if not question.answer.strip():
             return Graded(Grade.WRONG)
-        sections = [*reference(question.case), ("proposed diagnosis", clean(question.answer, LONGEST_ANSWER))]
+        sections = [
+            *reference(question.case),
+            ("proposed diagnosis", clean(question.answer, LONGEST_ANSWER)),
+        ]
         answer = await consult(self._model, self.rubric, sections, _Answer)
         return Graded(Grade[answer.grade.upper()], answer.reason)
 
@@ -62,12 +70,26 @@ class DiagnosisPanel(Panel[Named, Graded]):
     """Several judges of a diagnosis, as one `Judge` (port) too."""
 
     async def same(self, answer: str, case: Case) -> bool:
-        """Whether more than half of the judges say that it is the same. Raises RolloutError when one of them fails."""
-        return (await self.judge(Named(answer, case))).mean(lambda graded: float(graded.grade is Grade.SAME)) > 0.5
+        """Whether more than half of the judges say that it is the same.
+
+        Raises RolloutError when one of them fails.
+        """
+        return (await self.judge(Named(answer, case))).mean(
+            lambda graded: float(graded.grade is Grade.SAME)
+        ) > 0.5
 
 
 def reference(case: Case) -> list[tuple[str, str]]:
-    """The sections that state the truth: its name, and its other names and codes where there are some."""
+    """The sections that state the truth: its name, and its other names and codes where there are
+    some.
+    """
     others = [name for name in (*case.truth.aliases, *case.truth.codes) if name.strip()]
     named = [("established diagnosis", clean(case.truth.diagnosis, LONGEST_ANSWER))]
-    return [*named, ("other names and codes of the established diagnosis", numbered(others, LONGEST_NAME))] if others else named
+    return (
+        [
+            *named,
+            ("other names and codes of the established diagnosis", numbered(others, LONGEST_NAME)),
+        ]
+        if others
+        else named
+    )

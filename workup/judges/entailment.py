@@ -1,4 +1,6 @@
-"""Which of many facts does a text entail (PM-3, CR-5)? By a language model; exactly by `ExactEntailment`."""
+"""Which of many facts does a text entail (PM-3, CR-5)? By a language model; exactly by
+`ExactEntailment`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ RUBRIC = Rubric(
 
 
 class EntailmentJudge:
-    """A language model as `Assessor[Stated, Entailed]`: at most CHUNK facts in one call, several calls at once for more.
+    """A language model as `Assessor[Stated, Entailed]`: at most CHUNK facts in one call, several
+    calls at once for more.
 
     Of no facts, and about a blank text, nobody is asked: it entails nothing.
     """
@@ -66,7 +69,10 @@ class EntailmentJudge:
         return Entailed(tuple(chain.from_iterable(found)))
 
     async def _chunk(self, facts: Sequence[Fact], text: str) -> list[bool]:
-        sections = [("text", text), ("facts", numbered([fact.text for fact in facts], LONGEST_FACT))]
+        sections = [
+            ("text", text),
+            ("facts", numbered([fact.text for fact in facts], LONGEST_FACT)),
+        ]
         answer = await consult(
             self._model,
             self.rubric,

@@ -1,4 +1,6 @@
-"""The judges that need no model: names, codes and the clinic's own tables decide. Each is the counterpart of a model's judge.
+"""The judges that need no model: names, codes and the clinic's own tables decide.
+
+Each is the counterpart of a model's judge.
 
 They know what the tables know and nothing else: a right answer in other words is wrong to them.
 """
@@ -8,7 +10,15 @@ from __future__ import annotations
 import re
 
 from workup.case import Case
-from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, elsewhere, spread, stains, wordings
+from workup.cases.clinic.catalogue import (
+    Catalogue,
+    Entry,
+    clinic_catalogue,
+    elsewhere,
+    spread,
+    stains,
+    wordings,
+)
 from workup.cases.icd import compact
 from workup.judges.questions import (
     Answered,
@@ -36,16 +46,20 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
 
 class ExactJudge:
-    """A `Judge` (port) and an `Assessor[Named, Graded]`: the answer is the diagnosis, an alias or a code of it (C-MIG CM-9).
+    """A `Judge` (port) and an `Assessor[Named, Graded]`: the answer is the diagnosis, an alias or a
+    code of it (C-MIG CM-9).
 
-    Names are compared in `workup.text.normalise` form. Codes are compared whole, without their dots: J45.2 is J452, not J45.
+    Names are compared in `workup.text.normalise` form. Codes are compared whole, without their
+    dots: J45.2 is J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:
         return _same(answer, case)
 
     async def judge(self, question: Named) -> Graded:
-        """Partly right is one of several names, and a code that is wider or narrower than the true one."""
+        """Partly right is one of several names, and a code that is wider or narrower than the true
+        one.
+        """
         return Graded(_grade(question.answer, question.case))
 
 
@@ -75,10 +89,14 @@ def _related(code: str, case: Case) -> bool:
 
 
 class ExactAnswer:
-    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong; it knows no 2 and no 4."""
+    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong;
+    it knows no 2 and no 4.
+    """
 
     async def judge(self, question: Answered) -> Mark:
-        return Mark({Grade.SAME: 5, Grade.PARTLY: 3, Grade.WRONG: 1}[_grade(question.answer, question.case)])
+        return Mark(
+            {Grade.SAME: 5, Grade.PARTLY: 3, Grade.WRONG: 1}[_grade(question.answer, question.case)]
+        )
 
 
 class ExactRanking:
@@ -96,7 +114,10 @@ class ExactRanking:
 
     async def judge(self, question: Ranked) -> Placed:
         case = question.case
-        return Placed(tuple(self._standing(candidate, case) for candidate in question.candidates), len(question.candidates))
+        return Placed(
+            tuple(self._standing(candidate, case) for candidate in question.candidates),
+            len(question.candidates),
+        )
 
     def _standing(self, candidate: str, case: Case) -> Standing:
         if _same(candidate, case):
@@ -115,21 +136,28 @@ class ExactRanking:
         own = self._catalogue.find(case.truth.diagnosis)
         sex = stated.get("sex") or (own[0].sex if own else "")
         site = stated.get("specimen", "")
-        return bool(entry.sex and sex and entry.sex != sex) or bool(entry.sites and site and site not in entry.sites)
+        return bool(entry.sex and sex and entry.sex != sex) or bool(
+            entry.sites and site and site not in entry.sites
+        )
 
     def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
         """More than half of at least two: with the truth alone "matches most" would say nothing."""
-        references = [self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)]
+        references = [
+            self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)
+        ]
         known = [entries for entries in references if entries]
-        return len(known) > 1 and 2 * sum(any(entry in group for entry in entries) for entries in known) > len(known)
+        return len(known) > 1 and 2 * sum(
+            any(entry in group for entry in entries) for entries in known
+        ) > len(known)
 
 
 class ExactExaminations:
     """An `Assessor[Ordered, Appraised]` by the pathology wing's markers.
 
-    A marker differentiates if the share of positive tumours differs by DIFFERENCE or more between two of the candidates.
-    What names no more than a method is too broad; what the rest of the clinic does is another department's; what nobody
-    knows is fabricated. Candidates that the clinic does not know are not looked at.
+    A marker differentiates if the share of positive tumours differs by DIFFERENCE or more between
+    two of the candidates. What names no more than a method is too broad; what the rest of the
+    clinic does is another department's; what nobody knows is fabricated. Candidates that the clinic
+    does not know are not looked at.
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
@@ -137,7 +165,9 @@ class ExactExaminations:
 
     async def judge(self, question: Ordered) -> Appraised:
         candidates = [entry for name in question.candidates for entry in self._catalogue.find(name)]
-        return Appraised(tuple(_worth(examination, candidates) for examination in question.examinations))
+        return Appraised(
+            tuple(_worth(examination, candidates) for examination in question.examinations)
+        )
 
 
 def _worth(examination: str, candidates: list[Entry]) -> Worth:
@@ -151,18 +181,27 @@ def _worth(examination: str, candidates: list[Entry]) -> Worth:
 
 
 class ExactEntailment:
-    """An `Assessor[Stated, Entailed]`: a sentence or a line of the text is one of the wordings of the finding.
+    """An `Assessor[Stated, Entailed]`: a sentence or a line of the text is one of the wordings of
+    the finding.
 
-    A heading and a colon may stand before the sentence. Two wordings of one finding with the same numbers are one finding,
-    even where one tells more than the other; any other paraphrase is not recognised.
+    A heading and a colon may stand before the sentence. Two wordings of one finding with the same
+    numbers are one finding, even where one tells more than the other; any other paraphrase is not
+    recognised.
     """
 
     async def judge(self, question: Stated) -> Entailed:
         said = _sentences(question.text)
-        return Entailed(tuple(any(normalise(text) in said for text in wordings(fact)) for fact in question.facts))
+        return Entailed(
+            tuple(
+                any(normalise(text) in said for text in wordings(fact)) for fact in question.facts
+            )
+        )
 
 
 def _sentences(text: str) -> frozenset[str]:
-    pieces = [*text.splitlines(), *_SENTENCE.split(text)]  # a finding may be worded in several sentences
+    pieces = [
+        *text.splitlines(),
+        *_SENTENCE.split(text),
+    ]  # a finding may be worded in several sentences
     headed = [piece.partition(":")[2] for piece in pieces]
     return frozenset(normalise(piece) for piece in (*pieces, *headed)) - {""}

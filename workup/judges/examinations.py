@@ -1,4 +1,6 @@
-"""Do the ordered examinations tell the candidates apart (ES-7)? By a language model; exactly by `ExactExaminations`."""
+"""Do the ordered examinations tell the candidates apart (ES-7)? By a language model; exactly by
+`ExactExaminations`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ RUBRIC = Rubric(
 
 
 class ExaminationJudge:
-    """A language model as `Assessor[Ordered, Appraised]`. Where nothing was ordered nobody is asked: it is harmless."""
+    """A language model as `Assessor[Ordered, Appraised]`.
+
+    Where nothing was ordered nobody is asked: it is harmless.
+    """
 
     rubric = RUBRIC
 

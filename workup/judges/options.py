@@ -11,21 +11,30 @@ from workup.ports import Judge
 from workup.text import asserts, normalise
 
 _LONGEST = 4_000  # characters of an answer that are looked at
-_LETTERED = re.compile(r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL)
-_PREFIX = re.compile(r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE)
-_CUTS = tuple(map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+")))
+_LETTERED = re.compile(
+    r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL
+)
+_PREFIX = re.compile(
+    r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE
+)
+_CUTS = tuple(
+    map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+"))
+)
 
 
-Key = tuple[str, bool]  # a text's normal form, and whether it asserts: "B12?" is not the option "B12"
+Key = tuple[
+    str, bool
+]  # a text's normal form, and whether it asserts: "B12?" is not the option "B12"
 
 
 def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
-    """The texts of the chosen options in the order of `options`; empty if any part of the answer names none.
+    """The texts of the chosen options in the order of `options`; empty if any part of the answer
+    names none.
 
-    An option is named by its text (as `workup.text.same_name` compares), by its letter, or by both where
-    they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D") or capital
-    letters without anything between ("BD"). Naming an option twice is naming it: "AA" and "A, A" are "A".
-    Linear in the answer.
+    An option is named by its text (as `workup.text.same_name` compares), by its letter, or by both
+    where they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D") or
+    capital letters without anything between ("BD"). Naming an option twice is naming it: "AA" and
+    "A, A" are "A". Linear in the answer.
     """
     texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
     places = _places(answer[:_LONGEST], texts, len(options))
@@ -47,14 +56,20 @@ def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
     for cut in _CUTS:
         parts = [part.strip() for part in cut.split(plain) if part.strip()]
         names = dict.fromkeys(parts)
-        found = [_one(name, texts, count) for name in names] if len(parts) > 1 and len(names) <= count else []
+        found = (
+            [_one(name, texts, count) for name in names]
+            if len(parts) > 1 and len(names) <= count
+            else []
+        )
         if found and None not in found:
             return frozenset(place for place in found if place is not None)
     return frozenset()
 
 
 def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
-    """The place of the one option that `name` names; None where letter and text name different ones."""
+    """The place of the one option that `name` names; None where letter and text name different
+    ones.
+    """
     by_text = texts.get(_key(name))
     lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
     if lettered is None:
@@ -68,7 +83,9 @@ def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
 
 
 def right(case: Case) -> tuple[str, ...]:
-    """The options that are right together, in the order of the options; empty where the truth is none of them."""
+    """The options that are right together, in the order of the options; empty where the truth is
+    none of them.
+    """
     if not case.options:
         return ()
     extra = case.truth.extra
@@ -78,7 +95,9 @@ def right(case: Case) -> tuple[str, ...]:
 
 
 class OptionJudge:
-    """A `Judge` of questions with options: right is exactly the true set. What has no options goes to `judge`.
+    """A `Judge` of questions with options: right is exactly the true set.
+
+    What has no options goes to `judge`.
 
     So does a case whose truth is none of its options.
     """
@@ -88,4 +107,6 @@ class OptionJudge:
 
     async def same(self, answer: str, case: Case) -> bool:
         true = right(case)
-        return chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
+        return (
+            chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
+        )

@@ -65,9 +65,11 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Every candidate's standing, in the order of the list (only as far as the judge read it), and the judge's reason.
+    """Every candidate's standing, in the order of the list (only as far as the judge read it), and
+    the judge's reason.
 
-    `total` is the length of the whole list. The value is 1 for a hit, else 0: DiffAcc is its mean (ES-14).
+    `total` is the length of the whole list. The value is 1 for a hit, else 0: DiffAcc is its mean
+    (ES-14).
     """
 
     standings: tuple[Standing, ...]
@@ -77,11 +79,15 @@ class Placed:
     @property
     def hacks(self) -> tuple[tuple[int, Standing], ...]:
         """(place from 1, why) of each candidate that cheats."""
-        return tuple((place, standing) for place, standing in enumerate(self.standings, 1) if standing.hack)
+        return tuple(
+            (place, standing) for place, standing in enumerate(self.standings, 1) if standing.hack
+        )
 
     @property
     def position(self) -> int:
-        """The first place (from 1) that holds the truth, 0 where none does, −1 where any candidate cheats."""
+        """The first place (from 1) that holds the truth, 0 where none does, −1 where any candidate
+        cheats.
+        """
         if self.hacks:
             return -1
         return self.standings.index(Standing.SAME) + 1 if Standing.SAME in self.standings else 0
@@ -107,7 +113,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong; the value is the mark."""
+    """5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong; the
+    value is the mark.
+    """
 
     mark: int
     reason: str = field(default="", compare=False)
@@ -150,7 +158,10 @@ class Worth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Appraised:
-    """Every examination's worth, in order (only as far as the judge read the list). The value is the sign of R_e (ES-7)."""
+    """Every examination's worth, in order (only as far as the judge read the list).
+
+    The value is the sign of R_e (ES-7).
+    """
 
     worths: tuple[Worth, ...]
     reason: str = field(default="", compare=False)

@@ -1,4 +1,6 @@
-"""Where does a ranked list hold the truth, and does it cheat (ES-8)? By a language model; exactly by `ExactRanking`."""
+"""Where does a ranked list hold the truth, and does it cheat (ES-8)? By a language model; exactly
+by `ExactRanking`.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,12 @@ RUBRIC = Rubric(
 
 
 class RankingJudge:
-    """A language model as `Assessor[Ranked, Placed]`. Of an empty list nobody is asked: it holds nothing.
+    """A language model as `Assessor[Ranked, Placed]`.
 
-    The model must report as many candidates as it was given, each once; an answer that does not is asked again.
+    Of an empty list nobody is asked: it holds nothing.
+
+    The model must report as many candidates as it was given, each once; an answer that does not is
+    asked again.
     """
 
     rubric = RUBRIC
@@ -70,9 +75,15 @@ class RankingJudge:
             ("reference differentials", numbered(question.case.truth.differentials, LONGEST_NAME)),
             ("candidates", numbered(read, LONGEST_NAME)),
         ]
-        answer = await consult(self._model, self.rubric, sections, _Answer, lambda answer: _problem(answer, len(read)))
+        answer = await consult(
+            self._model, self.rubric, sections, _Answer, lambda answer: _problem(answer, len(read))
+        )
         standings = {each.number: each.standing for each in answer.candidates}
-        return Placed(tuple(standings[place] for place in sorted(standings)), len(question.candidates), answer.reason)
+        return Placed(
+            tuple(standings[place] for place in sorted(standings)),
+            len(question.candidates),
+            answer.reason,
+        )
 
 
 def _problem(answer: _Answer, count: int) -> str | None:

@@ -1,4 +1,6 @@
-"""Every diagnosis judged once: the same answer to the same case is the same verdict, asked for a single time."""
+"""Every diagnosis judged once: the same answer to the same case is the same verdict, asked for a
+single time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from workup.ports import Judge
 
 
 class Verdicts:
-    """A `Judge` that remembers, so that reward and measures share one verdict, and concurrent equal requests one call."""
+    """A `Judge` that remembers, so that reward and measures share one verdict, and concurrent equal
+    requests one call.
+    """
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -26,7 +30,8 @@ class Verdicts:
         return await asyncio.shield(self._asked[key])
 
     async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
-        """The episode with its verdict; None, and the episode FAILED with the reason, where there can be none.
+        """The episode with its verdict; None, and the episode FAILED with the reason, where there
+        can be none.
 
         An episode that ended without a diagnosis is wrong by definition; no judge is asked.
         """

@@ -54,12 +54,16 @@ def load(name: str) -> Method:
     method = getattr(_module(path, name), attribute, None)
     missing = [part for part in _PARTS if not hasattr(method, part)]
     if missing:
-        raise UserError(f"'{name}' is no method: it lacks {', '.join(missing)} (see `workup.ports.Method`)")
+        raise UserError(
+            f"'{name}' is no method: it lacks {', '.join(missing)} (see `workup.ports.Method`)"
+        )
     return cast(Method, method)
 
 
 def _places() -> Iterator[str]:
-    """Where the methods are, as in `promed` and `promed.sft_gt`: each paper's own before its baselines."""
+    """Where the methods are, as in `promed` and `promed.sft_gt`: each paper's own before its
+    baselines.
+    """
     for paper, folder in _packages(__path__):
         if paper != _SHARED:
             yield paper
@@ -84,4 +88,6 @@ def _module(path: str, name: str) -> object:
     try:
         return import_module(path)
     except (ImportError, ValueError) as error:
-        raise UserError(f"method '{name}': cannot import '{path}' ({error}); write package.module:attribute") from error
+        raise UserError(
+            f"method '{name}': cannot import '{path}' ({error}); write package.module:attribute"
+        ) from error

@@ -21,11 +21,14 @@ def documents(turn: Turn) -> list[str]:
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
-    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias of it, as whole words in their normal form.
+    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias of it, as whole words in
+    their normal form.
 
     Each text is looked at by itself: a name that begins in one and ends in the next is in neither.
     """
-    names = [f" {form} " for form in map(_form, (case.truth.diagnosis, *case.truth.aliases)) if form]
+    names = [
+        f" {form} " for form in map(_form, (case.truth.diagnosis, *case.truth.aliases)) if form
+    ]
     return any(name in f" {_form(text)} " for text in texts for name in names)
 
 
@@ -34,7 +37,9 @@ def doc_hit(episode: Episode) -> float:
 
     0 where nothing was retrieved: the union over no documents holds nothing.
     """
-    return float(contains((text for turn in episode.turns for text in documents(turn)), episode.case))
+    return float(
+        contains((text for turn in episode.turns for text in documents(turn)), episode.case)
+    )
 
 
 @lru_cache(maxsize=1 << 13)  # the same passages are found again and again

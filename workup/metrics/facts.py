@@ -1,7 +1,8 @@
-"""What an encounter brought to light, measured against the hidden facts F of its case (CRAFT CR-6, CR-12).
+"""What an encounter brought to light, measured against the hidden facts F of its case (CRAFT CR-6,
+CR-12).
 
-D(τ) is `Episode.discovered` ∩ F: facts that the presentation already states are not in F, so that confirming them counts
-nothing. A ratio of nothing is None, never 0.
+D(τ) is `Episode.discovered` ∩ F: facts that the presentation already states are not in F, so that
+confirming them counts nothing. A ratio of nothing is None, never 0.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def need_weights(case: Case) -> None:
     """Raises UserError for a case whose hidden facts are not all weighed."""
     if not _weighed(case):
         raise UserError(
-            f"case '{case.id}' has facts without a criticality weight: weigh them with `workup prepare criticality --cases "
-            "SOURCE --out FILE.jsonl --model endpoint:NAME` and go on with jsonl:FILE.jsonl, or choose a reward without "
-            "criticality (reward.variant=naive or reward.variant=info-recall)"
+            f"case '{case.id}' has facts without a criticality weight: weigh them with `workup "
+            "prepare criticality --cases SOURCE --out FILE.jsonl --model endpoint:NAME` and go "
+            "on with jsonl:FILE.jsonl, or choose a reward without criticality "
+            "(reward.variant=naive or reward.variant=info-recall)"
         )
 
 
@@ -60,20 +62,25 @@ def coverage(episode: Episode) -> float | None:
 
 
 def noise_ratio(episode: Episode) -> float | None:
-    """Share of the discovered facts with w_f = 0 (CR-12); None when none was discovered or they have no weights."""
+    """Share of the discovered facts with w_f = 0 (CR-12); None when none was discovered or they
+    have no weights.
+    """
     return _share_of_weight(episode, 0)
 
 
 def critical_ratio(episode: Episode) -> float | None:
-    """Critical-info ratio: share of the discovered facts with w_f = 3 (CR-12); None as for `noise_ratio`."""
+    """Critical-info ratio: share of the discovered facts with w_f = 3 (CR-12); None as for
+    `noise_ratio`.
+    """
     return _share_of_weight(episode, 3)
 
 
 def repeats(episode: Episode) -> float | None:
     """Share of the questions that ask again what an earlier one asked; None when nothing was asked.
 
-    Two questions are the same if they reach the same item or, where the environment knows no item, if their wording has
-    the same normal form. Malformed turns are questions (they cost a turn) but repeat nothing.
+    Two questions are the same if they reach the same item or, where the environment knows no item,
+    if their wording has the same normal form. Malformed turns are questions (they cost a turn) but
+    repeat nothing.
     """
     asked = [_topic(turn) for turn in episode.turns if turn.action.kind != "diagnose"]
     topics = [topic for topic in asked if topic]

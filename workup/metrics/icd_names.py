@@ -36,7 +36,9 @@ _WORDS = 0.6  # share of the words in the likeness; the rest is the letters'
 _PART = 0.95  # what the likeness to one part of "A / B" counts
 _SIDE = 0.9  # what the likeness to A or to B counts in "A due to B"
 _CLOSE = 0.02  # of two codes whose likeness differs by less, the wider one is taken
-_BY_SITE = 0.97  # what the likeness to "lung cancer" counts in "squamous cell carcinoma of the lung"
+_BY_SITE = (
+    0.97  # what the likeness to "lung cancer" counts in "squamous cell carcinoma of the lung"
+)
 _SPECIAL = 0.95  # what the likeness to a name of a special chapter counts
 
 SPECIAL = frozenset("OPQRSTVWXYZ")
@@ -57,10 +59,14 @@ _ABSENT = re.compile(
     re.IGNORECASE,
 )
 # "Pneumonia, unspecified organism" is pneumonia
-_UNSPECIFIED = re.compile(r",\s*(?:[a-z]+ )?(?:un|not )specified\b.*|\s+NOS\b.*|^unspecified ", re.IGNORECASE)
+_UNSPECIFIED = re.compile(
+    r",\s*(?:[a-z]+ )?(?:un|not )specified\b.*|\s+NOS\b.*|^unspecified ", re.IGNORECASE
+)
 # What goes without saying: nontraumatic, nonrheumatic
 _DEFAULT = re.compile(r"\bnon[a-z]{5,}\b|\bacquired\b|\bsingle episode\b", re.IGNORECASE)
-_OTHER = re.compile(r"\b(?:other(?: and unspecified| specified)?|unspecified|specified|certain)\b", re.IGNORECASE)
+_OTHER = re.compile(
+    r"\b(?:other(?: and unspecified| specified)?|unspecified|specified|certain)\b", re.IGNORECASE
+)
 _CIRCUMSTANCE = re.compile(
     r"\b(?:with|due to|in|from|caused by|following|complicating|associated with|secondary to)\b.*",
     re.IGNORECASE,
@@ -78,8 +84,9 @@ _SPELLING = (
 )
 # What a growth looks like under the microscope; ICD-10 codes it by where it grows.
 _HISTOLOGIES = (
-    "squamous basal small large clear spindle oat cell papillary ductal lobular transitional urothelial "
-    "mucinous serous endometrioid follicular medullary anaplastic invasive infiltrating metastatic"
+    "squamous basal small large clear spindle oat cell papillary ductal lobular transitional "
+    "urothelial mucinous serous endometrioid follicular medullary anaplastic invasive "
+    "infiltrating metastatic"
 )
 _HISTOLOGY = frozenset(_HISTOLOGIES.split())
 _CANCER = frozenset({"malignant", "neoplasm"})
@@ -148,7 +155,9 @@ def key(name: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _spelt(word: str) -> str:
-    word = "".join(sign for sign in unicodedata.normalize("NFD", word) if not unicodedata.combining(sign))
+    word = "".join(
+        sign for sign in unicodedata.normalize("NFD", word) if not unicodedata.combining(sign)
+    )
     for pattern, plain in _SPELLING:
         word = pattern.sub(plain, word)
     return word
@@ -157,7 +166,10 @@ def _spelt(word: str) -> str:
 @cache
 def _means() -> dict[str, tuple[str, ...]]:
     """Word → the words that stand for it."""
-    return {_spelt(word): tuple(map(_spelt, meaning.split())) for word, meaning in _table("icd_words.csv")}
+    return {
+        _spelt(word): tuple(map(_spelt, meaning.split()))
+        for word, meaning in _table("icd_words.csv")
+    }
 
 
 def _table(file: str) -> list[tuple[str, str]]:
@@ -229,13 +241,19 @@ def _abbreviations(terms: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]
         for short in _ABBREVIATION.findall(name):
             if 2 * sum(map(str.isupper, short)) > len(short):
                 holders[short].append(code)
-    yield from ((codes[0], short) for short, codes in holders.items() if len({code[:3] for code in codes}) == 1)
+    yield from (
+        (codes[0], short)
+        for short, codes in holders.items()
+        if len({code[:3] for code in codes}) == 1
+    )
 
 
 Form = tuple[str, ...]
 
 
-def _entries(tree: Tree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]) -> dict[tuple[str, Form], Rank]:
+def _entries(
+    tree: Tree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]
+) -> dict[tuple[str, Form], Rank]:
     """(code, words) → rank, the names of `table` first, then by rank, within a rank the special
     chapters last.
 
@@ -244,7 +262,9 @@ def _entries(tree: Tree, terms: Sequence[tuple[str, str]], table: Iterable[tuple
     ranked: dict[Rank, list[tuple[str, str]]] = {rank: [] for rank in Rank}
     for code, name in terms:
         forms = reversed([*_forms(name, special=code[0] in SPECIAL)])
-        for text, rank in {text: rank for rank, text in forms}.items():  # each text once, at its first rank
+        for text, rank in {
+            text: rank for rank, text in forms
+        }.items():  # each text once, at its first rank
             ranked[rank].append((code, text))
     ranked[Rank.STATED] += _abbreviations(terms)
     notes = ((code, _ABSENT.sub(" ", name)) for code, name in tree.notes())
@@ -271,7 +291,11 @@ class Names:
     """
 
     def __init__(self, tree: Tree, *, everyday: bool = True) -> None:
-        table = [(tree.nearest(code), name) for name, code in _table("everyday_names.csv")] if everyday else []
+        table = (
+            [(tree.nearest(code), name) for name, code in _table("everyday_names.csv")]
+            if everyday
+            else []
+        )
         terms = list(tree.terms())
         entries = _entries(tree, terms, table)
         self._literal = {normalise(name): code for code, name in reversed([*table, *terms])}
@@ -288,11 +312,18 @@ class Names:
                 holders[word].append(number)
         special = np.array([code[0] in SPECIAL for code in self._codes])
         self._counts = _COUNTS[list(entries.values())] * np.where(special, _SPECIAL, 1.0)
-        self._holders = {word: np.array(numbers, dtype=np.int32) for word, numbers in holders.items()}
-        self._idf = {word: float(np.log(1 + len(entries) / len(numbers))) for word, numbers in holders.items()}
+        self._holders = {
+            word: np.array(numbers, dtype=np.int32) for word, numbers in holders.items()
+        }
+        self._idf = {
+            word: float(np.log(1 + len(entries) / len(numbers)))
+            for word, numbers in holders.items()
+        }
         self._unknown = float(np.log(1 + len(entries)))
         self._weight = self._sums(list(holders))
-        self._spelling = lru_cache(maxsize=1 << 14)(self._nearest)  # the readings of a name share their words
+        self._spelling = lru_cache(maxsize=1 << 14)(
+            self._nearest
+        )  # the readings of a name share their words
 
     def exact(self, name: str) -> str:
         """The code of this name as it stands, else of one of its readings, also joined ("gall
@@ -301,7 +332,10 @@ class Names:
         if code := self._literal.get(normalise(name), ""):
             return code
         forms = [form for reading in readings(name) if (form := words(reading))]
-        found = (self._exact.get(" ".join(sorted(form))) or self._joined.get("".join(form)) for form in forms)
+        found = (
+            self._exact.get(" ".join(sorted(form))) or self._joined.get("".join(form))
+            for form in forms
+        )
         return next(filter(None, found), "")
 
     def near(self, name: str) -> list[Near]:
@@ -368,15 +402,21 @@ class Names:
     def _sums(self, words: list[str]) -> NDArray[np.float64]:
         """For every name the total rarity of those of `words` that it holds."""
         numbers = np.concatenate([self._holders[word] for word in words])
-        weights = np.repeat([self._idf[word] for word in words], [len(self._holders[word]) for word in words])
-        sums: NDArray[np.float64] = np.bincount(numbers, weights, minlength=len(self._codes)).astype(np.float64)
+        weights = np.repeat(
+            [self._idf[word] for word in words], [len(self._holders[word]) for word in words]
+        )
+        sums: NDArray[np.float64] = np.bincount(
+            numbers, weights, minlength=len(self._codes)
+        ).astype(np.float64)
         return sums
 
     def _nearest(self, word: str) -> Form:
         """The known words that a misspelt one stands for, or the word itself."""
         if word in self._idf or len(word) <= _SHORT:
             return (word,)
-        found = process.extractOne(word, self._vocabulary, scorer=fuzz.ratio, score_cutoff=_MISSPELT)
+        found = process.extractOne(
+            word, self._vocabulary, scorer=fuzz.ratio, score_cutoff=_MISSPELT
+        )
         return _means().get(found[0], (found[0],)) if found else (word,)
 
     @cached_property

@@ -18,7 +18,8 @@ def measure(
     asks: bool = True,
     searches: bool = False,
 ) -> dict[str, float | None]:
-    """Every measure of one episode by name; None where it is undefined, so that averages leave it out.
+    """Every measure of one episode by name; None where it is undefined, so that averages leave it
+    out.
 
     `asks` and `searches` are the environment's: whether findings could be asked for, and
     documents searched.
@@ -47,7 +48,11 @@ def measure(
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
         **(_retrieval(episode) if searches else {}),
-        "cost": sum(costs.get(turn.observation.item, 1.0) for turn in episode.turns if turn.action.kind != "diagnose"),
+        "cost": sum(
+            costs.get(turn.observation.item, 1.0)
+            for turn in episode.turns
+            if turn.action.kind != "diagnose"
+        ),
     }
 
 

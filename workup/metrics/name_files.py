@@ -66,12 +66,16 @@ def read(path: Path, tree: Tree, columns: Sequence[str] = (), by: str = "") -> I
         return
     for number, row, places in _rows(path, lines, columns, by):
         if len(row) <= max(places):
-            raise CaseError(f"it has {len(row)} columns, {max(places) + 1} are needed", file=path, line=number)
+            raise CaseError(
+                f"it has {len(row)} columns, {max(places) + 1} are needed", file=path, line=number
+            )
         name, codes, *group = (row[place].strip() for place in places)
         yield Named((name,), _codes(codes, tree), *group)
 
 
-def _rows(path: Path, lines: Iterator[Line], columns: Sequence[str], by: str) -> Iterator[tuple[int, list[str], tuple[int, ...]]]:
+def _rows(
+    path: Path, lines: Iterator[Line], columns: Sequence[str], by: str
+) -> Iterator[tuple[int, list[str], tuple[int, ...]]]:
     """Line number, cells, and which of them hold name, code and group. A row is one line."""
     first = list(islice(lines, 1))
     if not first:
@@ -102,7 +106,9 @@ def _codes(cell: str, tree: Tree) -> tuple[str, ...]:
     systems' are left out.
     """
     parted = (code.rpartition(":") for code in _BETWEEN.split(cell))
-    found = (tree.nearest(code) for prefix, _, code in parted if not prefix or "ICD" in prefix.upper())
+    found = (
+        tree.nearest(code) for prefix, _, code in parted if not prefix or "ICD" in prefix.upper()
+    )
     return tuple(dict.fromkeys(filter(None, found)))
 
 
@@ -118,9 +124,13 @@ def synonyms(spec: str, tree: Tree, names: Names) -> dict[str, str]:
     place, _, columns = spec.partition("#")
     held: dict[str, dict[str, str]] = defaultdict(dict)  # key of a name → category → code
     said: dict[str, str] = {}
-    for row in read(existing(place), tree, [name.strip() for name in columns.split(",") if name.strip()]):
+    for row in read(
+        existing(place), tree, [name.strip() for name in columns.split(",") if name.strip()]
+    ):
         code = next(iter(row.codes), "") or next(filter(None, map(names.exact, row.names)), "")
         for name in row.names if code else ():
             held[key(name)].setdefault(code[:3], code)
             said.setdefault(name, key(name))
-    return {name: next(iter(held[form].values())) for name, form in said.items() if len(held[form]) == 1}
+    return {
+        name: next(iter(held[form].values())) for name, form in said.items() if len(held[form]) == 1
+    }

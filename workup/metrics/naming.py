@@ -36,8 +36,8 @@ _SUBCATEGORY = len("J45.9")  # what is not found by its name is known no better 
 _OFFERED = 10  # codes that a model is offered; it may give another
 _COMMON = 1 << 16  # names that are remembered
 
-# Within a text: a code with its point ("J45.9"), behind "ICD-10", in brackets, or at the very beginning before a
-# dash or colon. "Parvovirus B19" is none of these.
+# Within a text: a code with its point ("J45.9"), behind "ICD-10", in brackets, or at the very
+# beginning before a dash or colon. "Parvovirus B19" is none of these.
 _CODE = r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?"
 _WITHIN = re.compile(
     r"(?<![\w.-])([A-Z][0-9][0-9A-Z]\.[0-9A-Z]{1,4})(?!\w)"
@@ -114,7 +114,11 @@ class Coder:
     def _look_up(self, name: str) -> Coded:
         if code := written(name, self.tree):
             return Coded(code, Stage.CODE)
-        if code := self._in(self._known, name) or self._names.exact(name) or self._in(self._more, name):
+        if (
+            code := self._in(self._known, name)
+            or self._names.exact(name)
+            or self._in(self._more, name)
+        ):
             return Coded(code, Stage.DICTIONARY)
         found = next(iter(self._names.near(name)), None)
         if found is None or found.likeness < NEAR:
@@ -145,7 +149,10 @@ class Coder:
         return self._told[name]
 
     async def _ask(self, model: Model, name: str) -> Coded:
-        offered = [f"{near.code}: {self.tree.name(near.code)}" for near in self._names.near(name)[:_OFFERED]]
+        offered = [
+            f"{near.code}: {self.tree.name(near.code)}"
+            for near in self._names.near(name)[:_OFFERED]
+        ]
         sections = [("name", clean(name, LONGEST))]
         sections += [("codes of similar names", numbered(offered, LONGEST))] if offered else []
         answer = await consult(model, RUBRIC, sections, _Answer, self._check)
@@ -154,7 +161,9 @@ class Coder:
     def _check(self, answer: _Answer) -> str | None:
         if not answer.code or self.tree.find(answer.code):
             return None
-        return f"the code {answer.code[:20]!r} does not exist; give an existing one, or an empty text"
+        return (
+            f"the code {answer.code[:20]!r} does not exist; give an existing one, or an empty text"
+        )
 
 
 class _Answer(BaseModel):

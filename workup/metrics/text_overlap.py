@@ -1,4 +1,6 @@
-"""How much of a reference text an answer shares: BLEU-4 (sacrebleu) and ROUGE (rouge-score), for CMB-Clin (PM-16).
+"""How much of a reference text an answer shares:
+
+BLEU-4 (sacrebleu) and ROUGE (rouge-score), for CMB-Clin (PM-16).
 
 Both libraries come with the extra `text`. Chinese has no spaces: each of its characters is a word.
 """
@@ -14,7 +16,8 @@ from typing import Any
 from workup.case import Case
 from workup.extras import wanted
 
-LONGEST = 20_000  # characters of a text that are compared: ROUGE-L's time is the product of both lengths' words
+# Characters of a text that are compared: ROUGE-L's time is the product of both lengths' words.
+LONGEST = 20_000
 _MOST_WORDS = 2_000
 _HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
@@ -23,10 +26,11 @@ ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 def bleu(answer: str, references: Sequence[str]) -> float:
-    """BLEU-4 of one answer within [0, 1]: brevity penalty times the geometric mean of the n-gram precisions, n ≤ 4.
+    """BLEU-4 of one answer within [0, 1]: brevity penalty times the geometric mean of the n-gram
+    precisions, n ≤ 4.
 
-    Sentence BLEU with exponential smoothing of empty precisions; answers of fewer than four words use the orders they have.
-    The mean over answers is not the corpus BLEU: see `corpus_bleu`.
+    Sentence BLEU with exponential smoothing of empty precisions; answers of fewer than four words
+    use the orders they have. The mean over answers is not the corpus BLEU: see `corpus_bleu`.
     """
     if not answer.strip():
         return 0.0
@@ -35,20 +39,33 @@ def bleu(answer: str, references: Sequence[str]) -> float:
 
 
 def corpus_bleu(answers: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU-4 of all answers together within [0, 1], each with its reference: counts are added before they are divided."""
+    """BLEU-4 of all answers together within [0, 1], each with its reference: counts are added
+    before they are divided.
+    """
     scorer = _bleu(_chinese(*answers, *references), effective_order=False)
-    return _share(scorer.corpus_score([text[:LONGEST] for text in answers], [[text[:LONGEST] for text in references]]))
+    return _share(
+        scorer.corpus_score(
+            [text[:LONGEST] for text in answers], [[text[:LONGEST] for text in references]]
+        )
+    )
 
 
 def rouge(answer: str, references: Sequence[str]) -> dict[str, float]:
-    """rouge1, rouge2 and rougeL (F1) and rouge1_recall, each of the reference that it is highest for, within [0, 1].
+    """rouge1, rouge2 and rougeL (F1) and rouge1_recall, each of the reference that it is highest
+    for, within [0, 1].
 
     ProMed's "ROUGE-R" is an overlap divided by the reference's n-grams, that is a recall.
     """
     scorer = _rouge()
     scored = [scorer.score(text[:LONGEST], answer[:LONGEST]) for text in references]
-    found = {name: max((float(scores[name].fmeasure) for scores in scored), default=0.0) for name in ROUGE}
-    return {**found, "rouge1_recall": max((float(scores["rouge1"].recall) for scores in scored), default=0.0)}
+    found = {
+        name: max((float(scores[name].fmeasure) for scores in scored), default=0.0)
+        for name in ROUGE
+    }
+    return {
+        **found,
+        "rouge1_recall": max((float(scores["rouge1"].recall) for scores in scored), default=0.0),
+    }
 
 
 def references(case: Case) -> tuple[str, ...]:
@@ -73,7 +90,9 @@ def _chinese(*texts: str) -> bool:
 @cache
 def _bleu(chinese: bool, effective_order: bool) -> Any:
     metric = wanted("sacrebleu.metrics").BLEU
-    return metric(lowercase=True, tokenize="zh" if chinese else "13a", effective_order=effective_order)
+    return metric(
+        lowercase=True, tokenize="zh" if chinese else "13a", effective_order=effective_order
+    )
 
 
 class _Words:

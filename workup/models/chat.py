@@ -18,16 +18,19 @@ from workup.rl.rollout import seed_key
 
 WEIGHTS = (".safetensors", ".bin")
 TEXTS = (".json", ".jinja", ".model", ".txt")
-# Transcripts kept in the KV cache. Prompts are long here: 4,000 tokens take a large model half a gigabyte.
+# Transcripts kept in the KV cache. Prompts are long here: 4,000 tokens take a large model half a
+# gigabyte.
 TRANSCRIPTS = 16
 THOUGHT = "</think>"
 
 
 class LocalChat:
-    """A `Model` on any causal language model of transformers with full attention and a chat template.
+    """A `Model` on any causal language model of transformers with full attention and a chat
+    template.
 
-    Concurrent requests share batches. Equal requests have equal answers: the draw is keyed by the request, and differs with
-    `Request.sample`. What a reasoning model thinks is no part of its answer.
+    Concurrent requests share batches. Equal requests have equal answers: the draw is keyed by the
+    request, and differs with `Request.sample`. What a reasoning model thinks is no part of its
+    answer.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
@@ -38,7 +41,9 @@ class LocalChat:
 
     @classmethod
     def load(cls, spec: str) -> Self:
-        """From a model folder or a hub id. Its name holds a digest of the folder's files, or the hub's commit.
+        """From a model folder or a hub id.
+
+        Its name holds a digest of the folder's files, or the hub's commit.
 
         Raises UserError where there is no such model.
         """
@@ -49,14 +54,19 @@ class LocalChat:
         return cls(model, tokenizer, f"{spec}@{commit}")
 
     async def complete(self, request: Request) -> Reply:
-        """Raises RolloutError where the prompt does not fit the context, or the chat template refuses the messages."""
+        """Raises RolloutError where the prompt does not fit the context, or the chat template
+        refuses the messages.
+        """
         prompt = self._prompt(request)
         room = self._policy.context - len(prompt)
         if room <= 0:
             raise RolloutError(
-                f"{self.name}: the prompt as {request.role} has {len(prompt)} tokens, its context {self._policy.context}"
+                f"{self.name}: the prompt as {request.role} has {len(prompt)} tokens, its "
+                f"context {self._policy.context}"
             )
-        sampling = Sampling((), request.max_tokens, request.temperature, seed_key(self.name, request))
+        sampling = Sampling(
+            (), request.max_tokens, request.temperature, seed_key(self.name, request)
+        )
         said = await self._policy.sample(prompt, sampling)
         return Reply(_answer(said.text), len(prompt), len(said.tokens), said.truncated)
 
@@ -67,11 +77,15 @@ class LocalChat:
         try:
             return self._policy.render((*before, last))
         except TemplateError as error:
-            raise RolloutError(f"{self.name}: its chat template refuses the messages: {error}") from error
+            raise RolloutError(
+                f"{self.name}: its chat template refuses the messages: {error}"
+            ) from error
 
 
 def digest(folder: Path) -> str:
-    """A BLAKE2b digest (64 bits, hexadecimal) of the names and contents of what makes the model: weights, settings, tokenizer."""
+    """A BLAKE2b digest (64 bits, hexadecimal) of the names and contents of what makes the model:
+    weights, settings, tokenizer.
+    """
     whole = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.iterdir()):
         if path.suffix in (*WEIGHTS, *TEXTS):

@@ -1,4 +1,6 @@
-"""Any OpenAI-compatible endpoint as a model in a supporting role: concurrent, limited, patient, counted."""
+"""Any OpenAI-compatible endpoint as a model in a supporting role: concurrent, limited, patient,
+counted.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,20 @@ if TYPE_CHECKING:
 
     from workup.models.support.faults import Party
 
-OURS = {"model", "messages", "stream", "n", "response_format"}  # of the request's body: decided here, not by `parameters`
+OURS = {
+    "model",
+    "messages",
+    "stream",
+    "n",
+    "response_format",
+}  # of the request's body: decided here, not by `parameters`
 LONGEST_BACKOFF = 30.0  # seconds
 LIMITS = "max_tokens", "max_completion_tokens"  # what the limit on an answer's length is called
 UNLIMITED = 2**15  # tokens that are read where `parameters` removes the limit
 TOKEN, AROUND = 128, 4096  # characters of the longest token, and of what may stand around an answer
 MOST = 10**9  # tokens of one call: more is no count
-# A retry is no warning: with this, stamina's message reaches whoever configured logging, and nobody's terminal else.
+# A retry is no warning: with this, stamina's message reaches whoever configured logging, and
+# nobody's terminal else.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
@@ -52,28 +61,49 @@ class Price(BaseModel):
 
 
 class EndpointSettings(BaseModel):
-    """One entry under `endpoints:` in workup.yaml. A key is named by its environment variable, never written down."""
+    """One entry under `endpoints:` in workup.yaml.
+
+    A key is named by its environment variable, never written down.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    base_url: str = Field(description="as the OpenAI SDK takes it, for example https://api.example.com/v1")
+    base_url: str = Field(
+        description="as the OpenAI SDK takes it, for example https://api.example.com/v1"
+    )
     model: str = Field(min_length=1, description="the model's name at the endpoint")
-    api_key_env: str | None = Field(None, description="the environment variable that holds the key; none for local servers")
+    api_key_env: str | None = Field(
+        None, description="the environment variable that holds the key; none for local servers"
+    )
     concurrency: int = Field(16, ge=1, le=1000, description="requests in flight")
-    requests_per_minute: float | None = Field(None, gt=0, description="an upper limit on requests, evenly spaced")
+    requests_per_minute: float | None = Field(
+        None, gt=0, description="an upper limit on requests, evenly spaced"
+    )
     timeout: float = Field(60.0, gt=0, description="seconds for one attempt")
-    deadline: float = Field(600.0, gt=0, description="seconds for a request with all its retries, from when it is first sent")
+    deadline: float = Field(
+        600.0,
+        gt=0,
+        description="seconds for a request with all its retries, from when it is first sent",
+    )
     retries: int = Field(5, ge=0, description="further attempts after a failure that may pass")
-    backoff: float = Field(1.0, ge=0, description="seconds before the first retry, doubled before each further one, up to 30")
+    backoff: float = Field(
+        1.0,
+        ge=0,
+        description="seconds before the first retry, doubled before each further one, up to 30",
+    )
     structured: Literal["json_schema", "json_object", "none"] = Field(
-        "json_schema", description="how the endpoint is told to answer in JSON; 'none' says it in the prompt alone"
+        "json_schema",
+        description="how the endpoint is told to answer in JSON; 'none' says it in the prompt alone",
     )
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the endpoint calls the limit on an answer's length"
     )
-    seed: bool = Field(False, description="send a seed with requests that are sampled, for endpoints that know one")
+    seed: bool = Field(
+        False, description="send a seed with requests that are sampled, for endpoints that know one"
+    )
     parameters: dict[str, Any] = Field(
-        default_factory=dict, description="put into the body of every request as they are; null removes one of ours"
+        default_factory=dict,
+        description="put into the body of every request as they are; null removes one of ours",
     )
     trusted: bool = Field(False, description="may receive the text of restricted cases")
     price: Price = Price()
@@ -85,14 +115,19 @@ class EndpointSettings(BaseModel):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("no http:// or https:// address")
         if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("an address with a user, a password or a query may hold a secret; only api_key_env names one")
+            raise ValueError(
+                "an address with a user, a password or a query may hold a secret; only "
+                "api_key_env names one"
+            )
         return url.rstrip("/")
 
     @field_validator("api_key_env")
     @classmethod
     def _variable(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
-            raise ValueError("the NAME of an environment variable, in capitals, never the key itself")
+            raise ValueError(
+                "the NAME of an environment variable, in capitals, never the key itself"
+            )
         return name
 
     @field_validator("parameters")
@@ -149,8 +184,9 @@ class _Line:
 class Endpoint:
     """A `Model` behind HTTP.
 
-    Any number of requests may be made at once, and from one event loop after another; the limits hold per loop.
-    `notes` is what the reader of its results should know, such as a format that the endpoint turned out not to speak.
+    Any number of requests may be made at once, and from one event loop after another; the limits
+    hold per loop. `notes` is what the reader of its results should know, such as a format that the
+    endpoint turned out not to speak.
     """
 
     def __init__(self, settings: EndpointSettings) -> None:
@@ -165,14 +201,19 @@ class Endpoint:
     @property
     def name(self) -> str:
         """Model, address, and the parameters that make it answer otherwise."""
-        own = f" with {json.dumps(self.settings.parameters, sort_keys=True)}" if self.settings.parameters else ""
+        own = (
+            f" with {json.dumps(self.settings.parameters, sort_keys=True)}"
+            if self.settings.parameters
+            else ""
+        )
         return f"{self.settings.model} at {self.settings.base_url}{own}"
 
     async def complete(self, request: Request) -> Reply:
         """The endpoint's answer, after as many attempts as the settings allow.
 
-        Raises RolloutError when none succeeded, when the deadline passed, or when the endpoint refuses this request; UserError
-        where the settings are wrong: the key, the model's name, the address.
+        Raises RolloutError when none succeeded, when the deadline passed, or when the endpoint
+        refuses this request; UserError where the settings are wrong: the key, the model's name, the
+        address.
         """
         import stamina
 
@@ -189,18 +230,30 @@ class Endpoint:
         with anyio.CancelScope() as clock:
             try:
                 async for attempt in stamina.retry_context(
-                    patience, limits.retries + 1, None, limits.backoff, LONGEST_BACKOFF, limits.backoff
+                    patience,
+                    limits.retries + 1,
+                    None,
+                    limits.backoff,
+                    LONGEST_BACKOFF,
+                    limits.backoff,
                 ):
                     with attempt:
                         async with self._turn(line, clock):
                             return await self._attempt(line, request)
             except Passing as error:
-                failures.append(f"{error} (it asks to wait {error.wait:g} s)" if error.wait else str(error))
-        spent = f"its deadline of {limits.deadline:g} s passed" if clock.cancelled_caught else "gave up"
+                failures.append(
+                    f"{error} (it asks to wait {error.wait:g} s)" if error.wait else str(error)
+                )
+        spent = (
+            f"its deadline of {limits.deadline:g} s passed" if clock.cancelled_caught else "gave up"
+        )
         raise RolloutError(f"{self.name}: {spent}: {failures[-1]}")
 
     def _wait(self, asked: float | None, clock: anyio.CancelScope) -> bool | float:
-        """Whether to try again: True after our own backoff, or after this many seconds; not if that outlasts the deadline."""
+        """Whether to try again:
+
+        True after our own backoff, or after this many seconds; not if that outlasts the deadline.
+        """
         if asked is None:
             return True
         self._paused_until = max(self._paused_until, anyio.current_time() + asked)
@@ -209,13 +262,19 @@ class Endpoint:
 
     @asynccontextmanager
     async def _turn(self, line: _Line, clock: anyio.CancelScope) -> AsyncIterator[None]:
-        """A place among those in flight. The clock of the request stands still until it has one: a long queue is no failure."""
+        """A place among those in flight.
+
+        The clock of the request stands still until it has one: a long queue is no failure.
+        """
         left = min(clock.deadline - anyio.current_time(), self.settings.deadline)
         clock.deadline = math.inf
         async with line.room:
             while (pause := self._paused_until - anyio.current_time()) > 0:
                 if pause > left:
-                    raise RolloutError(f"{self.name}: asks for {pause:.0f} s of silence, longer than the deadline allows")
+                    raise RolloutError(
+                        f"{self.name}: asks for {pause:.0f} s of silence, longer than the "
+                        "deadline allows"
+                    )
                 await anyio.sleep(pause)
             if line.rate is not None:
                 await line.rate.acquire()
@@ -236,7 +295,10 @@ class Endpoint:
         return self._reply(outcome, request)
 
     async def _send(self, line: _Line, request: Request) -> _Answer | Exception:
-        """One HTTP request. The error is returned: raised in here, it would drag the SDK's along, and with it the key."""
+        """One HTTP request.
+
+        The error is returned: raised in here, it would drag the SDK's along, and with it the key.
+        """
         from openai import OpenAIError
 
         from workup.models.support import wire
@@ -254,7 +316,9 @@ class Endpoint:
             return explain(error, line.party)
 
     def _reply(self, answer: _Answer, request: Request) -> Reply:
-        """Raises Passing for an answer without text; RolloutError where more attempts would end the same way."""
+        """Raises Passing for an answer without text; RolloutError where more attempts would end the
+        same way.
+        """
         from workup.models.support.faults import Passing
 
         choice, usage = answer.choices[0], answer.used()
@@ -263,9 +327,14 @@ class Endpoint:
         text = without_keys(choice.message.content or "")
         truncated = choice.finish_reason == "length"
         if truncated and not text.strip():
-            raise RolloutError(f"{self.name}: all {request.max_tokens} tokens were spent before the answer began")
+            raise RolloutError(
+                f"{self.name}: all {request.max_tokens} tokens were spent before the answer began"
+            )
         if len(text) > AROUND + TOKEN * (tokens := self._tokens(request)):
-            raise RolloutError(f"{self.name}: {len(text):,} characters are no answer of {tokens:,} tokens; it ignores the limit")
+            raise RolloutError(
+                f"{self.name}: {len(text):,} characters are no answer of {tokens:,} tokens; it "
+                "ignores the limit"
+            )
         if not text.strip():
             refused = without_keys(choice.message.refusal or "")
             said = refused or ("content filter" if choice.finish_reason == "content_filter" else "")
@@ -284,7 +353,10 @@ class Endpoint:
         limits = self.settings
         body: dict[str, Any] = {
             "model": limits.model,
-            "messages": [{"role": message.role, "content": _sound(message.content)} for message in request.messages],
+            "messages": [
+                {"role": message.role, "content": _sound(message.content)}
+                for message in request.messages
+            ],
             limits.max_tokens_name: request.max_tokens,
             "temperature": request.temperature,
         }
@@ -292,7 +364,11 @@ class Endpoint:
             body["seed"] = request.sample
         if request.schema:
             self._shape(body, request)
-        return {name: value for name, value in {**body, **limits.parameters}.items() if value is not None}
+        return {
+            name: value
+            for name, value in {**body, **limits.parameters}.items()
+            if value is not None
+        }
 
     def _shape(self, body: dict[str, Any], request: Request) -> None:
         """Asks for the schema: in the field for it, or in the last message."""
@@ -320,23 +396,37 @@ class Endpoint:
         return self._lines[loop][0]
 
     async def _open(self) -> AsyncGenerator[_Line, None]:
-        """The line of the running loop. A loop that ends closes its generators, and with this one the connections."""
+        """The line of the running loop.
+
+        A loop that ends closes its generators, and with this one the connections.
+        """
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
 
         from workup.models.support.faults import Party
         from workup.models.support.wire import bound
 
         limits, key = self.settings, self.key()
-        # No redirects: the text of a case goes to the address in the settings, and nowhere else. Timeouts are ours.
+        # No redirects: the text of a case goes to the address in the settings, and nowhere else.
+        # Timeouts are ours.
         http = DefaultAsyncHttpxClient(
             follow_redirects=False,
             timeout=None,
             headers={"Accept-Encoding": "identity"},
             event_hooks={"response": [bound]},
         )
-        client = AsyncOpenAI(base_url=limits.base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
-        party = Party(self.name, limits.base_url, limits.model, limits.api_key_env, limits.timeout, key)
-        rate = AsyncLimiter(1, 60 / limits.requests_per_minute) if limits.requests_per_minute else None
+        client = AsyncOpenAI(
+            base_url=limits.base_url,
+            api_key=key or "none",
+            max_retries=0,
+            timeout=None,
+            http_client=http,
+        )
+        party = Party(
+            self.name, limits.base_url, limits.model, limits.api_key_env, limits.timeout, key
+        )
+        rate = (
+            AsyncLimiter(1, 60 / limits.requests_per_minute) if limits.requests_per_minute else None
+        )
         try:
             yield _Line(client, party, anyio.CapacityLimiter(limits.concurrency), rate)
         finally:
@@ -351,9 +441,15 @@ class Endpoint:
         if variable is None:
             return ""
         if not (key := os.environ.get(variable, "").strip()):
-            raise UserError(f"the environment variable {variable} is not set; {self.settings.base_url} takes its key from there")
+            raise UserError(
+                f"the environment variable {variable} is not set; {self.settings.base_url} takes "
+                "its key from there"
+            )
         if not key.isascii() or not key.isprintable() or " " in key:
-            raise UserError(f"the environment variable {variable} holds no key: it has spaces, control or non-ASCII characters")
+            raise UserError(
+                f"the environment variable {variable} holds no key: it has spaces, control or "
+                "non-ASCII characters"
+            )
         learn(key)
         return key
 

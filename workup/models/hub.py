@@ -68,7 +68,9 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
             return make(name)
     except (OSError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"'{name}' holds no weights that can be loaded: {reason} ({forms})") from error
+        raise UserError(
+            f"'{name}' holds no weights that can be loaded: {reason} ({forms})"
+        ) from error
 
 
 def is_path(name: str) -> bool:
@@ -97,9 +99,14 @@ def cached(name: str) -> str | None:
 
 
 def at_hand(name: str) -> bool:
-    """Whether the hub's cache holds a model's weights and not its settings alone. Asks no server."""
+    """Whether the hub's cache holds a model's weights and not its settings alone.
+
+    Asks no server.
+    """
     folder = cached(name)
-    return folder is not None and any(next(Path(folder).glob(file), None) is not None for file in ("*.safetensors", "*.bin"))
+    return folder is not None and any(
+        next(Path(folder).glob(file), None) is not None for file in ("*.safetensors", "*.bin")
+    )
 
 
 @cache

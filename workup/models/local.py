@@ -1,8 +1,9 @@
-"""A local Hugging Face model as a policy: asynchronous, batched, with a KV cache that lives across turns.
+"""A local Hugging Face model as a policy: asynchronous, batched, with a KV cache that lives across
+turns.
 
-Callers ask for one completion at a time; whatever is waiting shares a batch, episodes at different turns included. A request
-carries its whole token prefix; inside, a slot whose tokens are a prefix of it is continued (as vLLM's prefix cache does), so
-that only the new tokens are computed.
+Callers ask for one completion at a time; whatever is waiting shares a batch, episodes at different
+turns included. A request carries its whole token prefix; inside, a slot whose tokens are a prefix
+of it is continued (as vLLM's prefix cache does), so that only the new tokens are computed.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from workup.ports import Sampling
 hf_logging.disable_progress_bar()  # a run has its own view
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
-PLAIN = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
-)
-JOIN = 16  # requests with at most this many new tokens share one padded forward pass with those that decode
+PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+# Requests with at most this many new tokens share one padded forward pass with those that decode.
+JOIN = 16
 BLOCK = 64  # the cache's length is a multiple of this many tokens
-TAIL = 8  # idle slots are looked up by their last tokens before their whole transcripts are compared
+TAIL = (
+    8  # idle slots are looked up by their last tokens before their whole transcripts are compared
+)
 MAYBE = -1
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -57,7 +59,9 @@ def load(path: str | Path, *, dtype: str = "float32", device: str | None = None)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
-    """One layer's keys and values, stored (slots × capacity, heads, head size); each row writes at its own positions."""
+    """One layer's keys and values, stored (slots × capacity, heads, head size); each row writes at
+    its own positions.
+    """
 
     is_compileable = False
 
@@ -79,18 +83,27 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         return self._write(self.keys, key_states), self._write(self.values, value_states)
 
     def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
-        """Puts `new` (rows, heads, width, size) in its places; returns the rows' whole past (rows, heads, reach, size)."""
+        """Puts `new` (rows, heads, width, size) in its places; returns the rows' whole past (rows,
+        heads, reach, size).
+        """
         assert store is not None
         t = self.table
-        # Whole rows of a two-dimensional view: several times faster than indexing slots and positions separately.
+        # Whole rows of a two-dimensional view: several times faster than indexing slots and
+        # positions separately.
         store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
         slots = store.view(t.count, t.capacity, *store.shape[1:])
         # Neighbouring slots need no copy: the usual case, since episodes start together.
-        rows = slots[t.first : t.first + len(t.rows), : t.reach] if t.contiguous else slots[:, : t.reach].index_select(0, t.rows)
+        rows = (
+            slots[t.first : t.first + len(t.rows), : t.reach]
+            if t.contiguous
+            else slots[:, : t.reach].index_select(0, t.rows)
+        )
         return rows.transpose(1, 2)
 
     def grow(self, count: int, capacity: int) -> None:
-        """Enlarges the buffers from (count, capacity) to the table's present size, keeping what they hold."""
+        """Enlarges the buffers from (count, capacity) to the table's present size, keeping what
+        they hold.
+        """
         if not self.is_initialized:
             return
         assert self.keys is not None
@@ -114,7 +127,9 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
 
 
 class Slots:
-    """The cache's book-keeping: which tokens each slot holds, and where the present forward pass writes."""
+    """The cache's book-keeping: which tokens each slot holds, and where the present forward pass
+    writes.
+    """
 
     def __init__(self, layers: int, device: torch.device) -> None:
         self.count, self.capacity, self.device = 0, 0, device
@@ -123,11 +138,17 @@ class Slots:
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
         self.free: list[int] = []
-        self.idle: dict[int, tuple[int, ...]] = {}  # slots that no request is using → the tokens they hold, oldest first
-        self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}  # how many those are → the last of them → slots
+        self.idle: dict[
+            int, tuple[int, ...]
+        ] = {}  # slots that no request is using → the tokens they hold, oldest first
+        self.index: dict[
+            int, dict[tuple[int, ...], list[int]]
+        ] = {}  # how many those are → the last of them → slots
 
     def reserve(self, slots: int, length: int) -> None:
-        """Room for `slots` rows of `length` tokens, and one scratch position that padding is written to."""
+        """Room for `slots` rows of `length` tokens, and one scratch position that padding is
+        written to.
+        """
         if slots <= self.count and length < self.capacity:
             return
         before = self.count, self.capacity
@@ -139,7 +160,9 @@ class Slots:
             layer.grow(*before)
 
     def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
-        """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than all of them)."""
+        """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than
+        all of them).
+        """
         for length in sorted(self.index, reverse=True):
             if length < len(prompt):
                 for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
@@ -200,10 +223,11 @@ class Request:
 
 
 class LocalPolicy:
-    """Implements `Policy` on a causal language model of transformers (full attention, any size, LoRA or not).
+    """Implements `Policy` on a causal language model of transformers (full attention, any size,
+    LoRA or not).
 
-    `model` is used as it is: call `refresh()` whenever its weights have changed. `max_batch` bounds the KV cache: that many
-    transcripts are kept.
+    `model` is used as it is: call `refresh()` whenever its weights have changed. `max_batch` bounds
+    the KV cache: that many transcripts are kept.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, max_batch: int = 256) -> None:
@@ -213,8 +237,8 @@ class LocalPolicy:
         config = model.config.get_text_config()
         self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
         if not _attends_to_everything(config, self.context):
-            raise UserError(f"model type '{config.model_type}' has sliding or linear attention layers, which the local policy's "
-                            "cache does not hold; use a model with full attention")  # fmt: skip
+            raise UserError(f"model type '{config.model_type}' has sliding or linear attention layers, which "
+                "the local policy's cache does not hold; use a model with full attention")  # fmt: skip
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)
@@ -249,7 +273,8 @@ class LocalPolicy:
     def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
         """What the chat template puts between the assistant's words and its next turn.
 
-        `ended` tells that the assistant closed its turn itself, so that the closing token is not written twice.
+        `ended` tells that the assistant closed its turn itself, so that the closing token is not
+        written twice.
         """
         whole = self._template((Message("user", "x"), Message("assistant", MARK), *messages))
         ids = self.encode(whole[whole.index(MARK) + len(MARK) :])
@@ -257,12 +282,17 @@ class LocalPolicy:
 
     def _template(self, messages: Sequence[Message]) -> str:
         chat = [{"role": m.role, "content": m.content} for m in messages]
-        return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        return str(
+            self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        )
 
     # --- sampling ---
 
     def refresh(self) -> None:
-        """Forgets the KV cache; call it after the weights have changed. Nothing may be in flight."""
+        """Forgets the KV cache; call it after the weights have changed.
+
+        Nothing may be in flight.
+        """
         assert not self.active
         self.slots.clear()
 
@@ -271,14 +301,18 @@ class LocalPolicy:
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         loop = asyncio.get_running_loop()
-        request = Request(tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room)
+        request = Request(
+            tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room
+        )
         self.active[request] = None
         if self.worker is None or self.worker.done():
             self.worker = loop.create_task(self._serve())
         return await request.future
 
     async def _serve(self) -> None:
-        """Runs forward passes while anything is waiting; between two of them everyone else gets their turn."""
+        """Runs forward passes while anything is waiting; between two of them everyone else gets
+        their turn.
+        """
         try:
             while self.active:
                 # Twice: once for those that a completion woke, once for the requests they make.
@@ -302,7 +336,8 @@ class LocalPolicy:
         for request in [r for r in self.active if r.slot < 0][: self.max_batch - len(batch)]:
             self._admit(request)
             batch.append(request)
-        # Long prompts go first and alone, so that those which decode are not padded to their length.
+        # Long prompts go first and alone, so that those which decode are not padded to their
+        # length.
         if now := [r for r in batch if len(r.pending) > JOIN] or batch:
             self._advance(now)
 
@@ -331,10 +366,14 @@ class LocalPolicy:
                 self._finish(request)
 
     def _forward(self, batch: list[Request]) -> torch.Tensor:
-        """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned in one padded block."""
+        """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned
+        in one padded block.
+        """
         slots = self.slots
         counts = np.array([len(r.pending) for r in batch])
-        column = np.arange(counts.max()) - (counts.max() - counts)[:, None]  # negative where there is padding
+        column = (
+            np.arange(counts.max()) - (counts.max() - counts)[:, None]
+        )  # negative where there is padding
         real = column >= 0
         ids = np.zeros(real.shape, dtype=np.int64)
         ids[real] = list(chain.from_iterable(r.pending for r in batch))
@@ -348,7 +387,11 @@ class LocalPolicy:
         places = rows[:, None] * slots.capacity + np.where(real, positions, slots.capacity - 1)
         slots.rows = torch.from_numpy(rows).to(self.device)
         slots.places = torch.from_numpy(places.reshape(-1)).to(self.device)
-        slots.reach, slots.first, slots.contiguous = reach, int(rows[0]), bool(rows[-1] - rows[0] == len(rows) - 1)
+        slots.reach, slots.first, slots.contiguous = (
+            reach,
+            int(rows[0]),
+            bool(rows[-1] - rows[0] == len(rows) - 1),
+        )
         mask = torch.arange(reach, device=self.device) <= where[:, None, :, None]
         if self.model.config._attn_implementation == "eager":
             # Eager attention adds its mask: a boolean one would be silently wrong.
@@ -376,24 +419,36 @@ class LocalPolicy:
         return any(s in tail for s in stop)
 
     def _endings(self, stop: tuple[str, ...]) -> list[int]:
-        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or the text must be compared.
+        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or
+        the text must be compared.
 
         Nothing where nothing stops.
         """
         if stop and stop not in self._enders:
             ends = tuple(s[i:] for s in stop for i in range(1, len(s)))
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            known = [int(any(s in t for s in stop)) or MAYBE * (t.startswith(ends) or PARTIAL in t) for t in texts]
+            known = [
+                int(any(s in t for s in stop)) or MAYBE * (t.startswith(ends) or PARTIAL in t)
+                for t in texts
+            ]
             # The output layer may be padded beyond the vocabulary.
-            self._enders[stop] = known + [0] * max(0, self.model.get_output_embeddings().weight.shape[0] - len(known))
+            self._enders[stop] = known + [0] * max(
+                0, self.model.get_output_embeddings().weight.shape[0] - len(known)
+            )
         return self._enders[stop] if stop else []
 
     def _finish(self, request: Request) -> None:
         self._leave(request)
         ended = request.tokens[-1] in self.eos
         text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))
-        cut = not ended and len(request.tokens) >= request.room and not any(s in text for s in request.sampling.stop)
-        request.future.set_result(Completion(text, tuple(request.tokens), tuple(request.logprobs), cut))
+        cut = (
+            not ended
+            and len(request.tokens) >= request.room
+            and not any(s in text for s in request.sampling.stop)
+        )
+        request.future.set_result(
+            Completion(text, tuple(request.tokens), tuple(request.logprobs), cut)
+        )
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:
@@ -405,15 +460,21 @@ def _attends_to_everything(config: Any, context: int) -> bool:
 
 
 def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = getattr(model.generation_config, "eos_token_id", None) if model.generation_config else None
+    configured = (
+        getattr(model.generation_config, "eos_token_id", None) if model.generation_config else None
+    )
     ids = configured if isinstance(configured, list) else [configured]
     return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
 
 
-def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequence[int]) -> tuple[list[int], list[float]]:
-    """One token per row of `logits` (rows, vocabulary) and its log-probability under the tempered distribution.
+def draw(
+    logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequence[int]
+) -> tuple[list[int], list[float]]:
+    """One token per row of `logits` (rows, vocabulary) and its log-probability under the tempered
+    distribution.
 
-    Each row's random number depends on its own key and position alone, so a draw does not change with the batch around it.
+    Each row's random number depends on its own key and position alone, so a draw does not change
+    with the batch around it.
     """
     temperature = np.array([s.temperature for s in samplings], dtype=np.float32)
     greedy = temperature == 0
@@ -431,7 +492,8 @@ def draw(logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequenc
 
 
 def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float32]:
-    """Counter-based random numbers in (0, 1], float32: a function of (key, position), by SplitMix64's finaliser.
+    """Counter-based random numbers in (0, 1], float32: a function of (key, position), by
+    SplitMix64's finaliser.
 
     Zero is left out, since it would draw a token without probability.
     """
@@ -442,5 +504,7 @@ def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float3
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    found: NDArray[np.float32] = (((x >> np.uint64(40)) + np.uint64(1)).astype(np.float64) / 2**24).astype(np.float32)
+    found: NDArray[np.float32] = (
+        ((x >> np.uint64(40)) + np.uint64(1)).astype(np.float64) / 2**24
+    ).astype(np.float32)
     return found

@@ -1,7 +1,8 @@
 """A local Hugging Face model as a scorer: how probable an answer is after each of many contexts.
 
-Contexts that begin alike share their tokens (`scorer_trie`), concurrent requests share forward passes, and what was asked
-before is remembered. The output layer runs only where an answer's token is predicted. No gradient flows.
+Contexts that begin alike share their tokens (`scorer_trie`), concurrent requests share forward
+passes, and what was asked before is remembered. The output layer runs only where an answer's token
+is predicted. No gradient flows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ SLICE = 128  # queries that attend together
 LOGITS = 1 << 28  # entries of the largest table of logits that is held
 REMEMBERED = 1 << 18
 TOLERANCE = {torch.float32: 1e-2}
-ROUGH = 0.5  # nats by which a packed answer may differ in half precision, where single logits are that coarse
+# Nats by which a packed answer may differ in half precision, where single logits are that coarse.
+ROUGH = 0.5
 
 
 @dataclass(slots=True)
 class Work:
-    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these took `tokens`
-    through the model in `forwards` and `seconds`.
+    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these
+    took `tokens` through the model in `forwards` and `seconds`.
     """
 
     asked: int = 0
@@ -54,15 +56,22 @@ class Work:
 
 
 class LocalScorer:
-    """Implements `Scorer` on the model of a `LocalPolicy`, as its weights are when a request is served.
+    """Implements `Scorer` on the model of a `LocalPolicy`, as its weights are when a request is
+    served.
 
-    Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never do; `adapters=False` scores
-    with the policy's own weights but without its adapters, which training leaves alone. `budget` bounds the tokens of a forward
-    pass, `remembered` the values kept. Raises UserError for models that cannot be packed.
+    Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never do;
+    `adapters=False` scores with the policy's own weights but without its adapters, which training
+    leaves alone. `budget` bounds the tokens of a forward pass, `remembered` the values kept. Raises
+    UserError for models that cannot be packed.
     """
 
     def __init__(
-        self, policy: LocalPolicy, *, adapters: bool = True, budget: int | None = None, remembered: int = REMEMBERED
+        self,
+        policy: LocalPolicy,
+        *,
+        adapters: bool = True,
+        budget: int | None = None,
+        remembered: int = REMEMBERED,
     ) -> None:
         self.policy, self.adapters, self.remembered = policy, adapters, remembered
         self.model: Any = policy.model
@@ -94,11 +103,17 @@ class LocalScorer:
     async def score(self, probe: Probe) -> Logprobs:
         answer = self.policy.encode(probe.answer)
         if not answer:
-            raise WorkupError(f"case '{probe.case}': the answer '{probe.answer}' has no tokens to score")
+            raise WorkupError(
+                f"case '{probe.case}': the answer '{probe.answer}' has no tokens to score"
+            )
         keys = _keys(probe)
         self.work.asked += len(keys)
         found = {key: self.known[key] for key in keys if key in self.known}
-        missing = {key: context for key, context in zip(keys, probe.contexts, strict=True) if key not in found}
+        missing = {
+            key: context
+            for key, context in zip(keys, probe.contexts, strict=True)
+            if key not in found
+        }
         if missing:
             found |= await self._computed(probe, answer, missing)
         for key in found:
@@ -106,9 +121,17 @@ class LocalScorer:
                 self.known.move_to_end(key)
         return Logprobs(tuple(self._finite(probe, found[key]) for key in keys), len(answer))
 
-    async def _computed(self, probe: Probe, answer: Ids, missing: dict[bytes, Context]) -> dict[bytes, float]:
-        """The values of contexts that are not known, each computed once whoever else is asking for it."""
-        paths = {key: self._path(probe, context, len(answer)) for key, context in missing.items() if key not in self.flying}
+    async def _computed(
+        self, probe: Probe, answer: Ids, missing: dict[bytes, Context]
+    ) -> dict[bytes, float]:
+        """The values of contexts that are not known, each computed once whoever else is asking for
+        it.
+        """
+        paths = {
+            key: self._path(probe, context, len(answer))
+            for key, context in missing.items()
+            if key not in self.flying
+        }
         loop = asyncio.get_running_loop()
         for key, path in paths.items():
             self.flying[key] = loop.create_future()
@@ -123,7 +146,10 @@ class LocalScorer:
 
     def _finite(self, probe: Probe, value: float) -> float:
         if not math.isfinite(value):
-            raise WorkupError(f"case '{probe.case}': the model gives the answer '{probe.answer}' the log-probability {value}")
+            raise WorkupError(
+                f"case '{probe.case}': the model gives the answer '{probe.answer}' the "
+                f"log-probability {value}"
+            )
         return value
 
     # --- text to tokens ---
@@ -133,16 +159,20 @@ class LocalScorer:
         try:
             head, tail = self._frame(probe.opening)
         except TemplateError as error:
-            raise RolloutError(f"case '{probe.case}': the chat template refuses the messages: {error}") from error
+            raise RolloutError(
+                f"case '{probe.case}': the chat template refuses the messages: {error}"
+            ) from error
         runs = (head, *map(self._ids, context), tail, self._ids(probe.lead))
         path = tuple(run for run in runs if run)
         length = sum(map(len, path))
         if not length:
-            raise WorkupError(f"case '{probe.case}': nothing stands before the answer '{probe.answer}'")
+            raise WorkupError(
+                f"case '{probe.case}': nothing stands before the answer '{probe.answer}'"
+            )
         if length + answer > self.policy.context:
             raise RolloutError(
-                f"case '{probe.case}': {length} tokens and an answer of {answer} do not fit the model's context of "
-                f"{self.policy.context}"
+                f"case '{probe.case}': {length} tokens and an answer of {answer} do not fit the "
+                f"model's context of {self.policy.context}"
             )
         return path
 
@@ -155,14 +185,18 @@ class LocalScorer:
             return (), ()
         chat = [{"role": m.role, "content": m.content} for m in opening]
         chat[-1]["content"] += MARK
-        whole = self.policy.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        whole = self.policy.tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True
+        )
         head, _, tail = whole.rpartition(MARK)
         return self.policy.encode(head), self.policy.encode(tail)
 
     # --- forward passes ---
 
     async def _serve(self) -> None:
-        """Scores while anything is waiting; between two forward passes everyone else gets their turn."""
+        """Scores while anything is waiting; between two forward passes everyone else gets their
+        turn.
+        """
         try:
             while self.waiting:
                 # Twice: once for those that a value woke, once for the requests they make.
@@ -203,23 +237,39 @@ class LocalScorer:
         self.work.forwards += 1
         self.work.seconds += time.perf_counter() - began
         lengths = [len(one.answer) for one in part.wanted]
-        return [float(value) for value in np.add.reduceat(logprobs, [*accumulate(lengths[:-1], initial=0)])]
+        return [
+            float(value)
+            for value in np.add.reduceat(logprobs, [*accumulate(lengths[:-1], initial=0)])
+        ]
 
     def _logprobs(self, part: Sequenced) -> torch.Tensor:
         """log P of every answer token, (answer tokens,) float32."""
         targets = [token for one in part.wanted for token in one.answer]
         tokens, positions, predictors, wanted = (
-            torch.tensor(ids, device=self.policy.device) for ids in (part.tokens, part.positions, part.predictors, targets)
+            torch.tensor(ids, device=self.policy.device)
+            for ids in (part.tokens, part.positions, part.predictors, targets)
         )
-        unused = torch.zeros((1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device)  # keeps the model from making one
-        with _only(self.model.get_output_embeddings(), predictors), Branching(part.ends, SLICE, unused):
-            out = self.model(input_ids=tokens[None], attention_mask=unused, position_ids=positions[None], use_cache=False)
+        unused = torch.zeros(
+            (1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device
+        )  # keeps the model from making one
+        with (
+            _only(self.model.get_output_embeddings(), predictors),
+            Branching(part.ends, SLICE, unused),
+        ):
+            out = self.model(
+                input_ids=tokens[None],
+                attention_mask=unused,
+                position_ids=positions[None],
+                use_cache=False,
+            )
         return -F.cross_entropy(out.logits[0].float(), wanted, reduction="none")
 
     def _check_attention(self) -> None:
-        """Raises UserError unless a few tokens have the same log-probabilities packed as one by one.
+        """Raises UserError unless a few tokens have the same log-probabilities packed as one by
+        one.
 
-        Attention that is not torch's own, or positions that are not those given, would fail silently.
+        Attention that is not torch's own, or positions that are not those given, would fail
+        silently.
         """
         try:
             apart = self._discrepancy()
@@ -233,9 +283,15 @@ class LocalScorer:
         self.work = Work()
 
     def _discrepancy(self) -> float:
-        """By how much (nats) the answers of a small trie differ from those of ordinary forward passes, at most."""
+        """By how much (nats) the answers of a small trie differ from those of ordinary forward
+        passes, at most.
+        """
         a, b, c, d, e = (i % self._vocabulary for i in range(5, 10))
-        wanted = [Wanted(((a, b), (c,)), (d, e)), Wanted(((a, b), (d, e, a)), (c,)), Wanted(((a, b), (d, e, a), (b,)), (a, e))]
+        wanted = [
+            Wanted(((a, b), (c,)), (d, e)),
+            Wanted(((a, b), (d, e, a)), (c,)),
+            Wanted(((a, b), (d, e, a), (b,)), (a, e)),
+        ]
         (part,) = sequences(wanted, 64, 64)
         with _scoring(self.model, self.adapters):
             plain = [self._plain(one) for one in part.wanted]
@@ -243,14 +299,18 @@ class LocalScorer:
 
     def _plain(self, one: Wanted) -> float:
         """log P of an answer by the model's ordinary forward pass."""
-        before, answer = [i for run in one.path for i in run], torch.tensor(one.answer, device=self.policy.device)
+        before, answer = (
+            [i for run in one.path for i in run],
+            torch.tensor(one.answer, device=self.policy.device),
+        )
         ids = torch.tensor([[*before, *one.answer]], device=self.policy.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
         return -float(F.cross_entropy(logits.float(), answer, reduction="sum"))
 
 
 class Branching(TorchFunctionMode):
-    """Within it, torch's attention lets each token of one sequence see its own past only, whatever mask the model passes.
+    """Within it, torch's attention lets each token of one sequence see its own past only, whatever
+    mask the model passes.
 
     `ends` is the sequence's, `like` a tensor of the model's type and device.
     """
@@ -259,11 +319,17 @@ class Branching(TorchFunctionMode):
         super().__init__()
         self.slices = [self._ready(cut, like) for cut in slices(ends, width)]
 
-    def _ready(self, cut: Slice, like: torch.Tensor) -> tuple[slice, slice | torch.Tensor, torch.Tensor]:
-        """The queries, the keys, and the mask as what is added to the scores: of booleans every layer would make this again."""
+    def _ready(
+        self, cut: Slice, like: torch.Tensor
+    ) -> tuple[slice, slice | torch.Tensor, torch.Tensor]:
+        """The queries, the keys, and the mask as what is added to the scores: of booleans every
+        layer would make this again.
+        """
         mask = like.new_zeros(cut.seen.shape)
         mask.masked_fill_(~torch.from_numpy(cut.seen).to(like.device), torch.finfo(like.dtype).min)
-        keys = cut.keys if isinstance(cut.keys, slice) else torch.from_numpy(cut.keys).to(like.device)
+        keys = (
+            cut.keys if isinstance(cut.keys, slice) else torch.from_numpy(cut.keys).to(like.device)
+        )
         return slice(cut.start, cut.stop), keys, mask
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -271,13 +337,25 @@ class Branching(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         return self._attend(*args, **(kwargs or {}))
 
-    def _attend(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0, **more: Any) -> torch.Tensor:
+    def _attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: Any = 0,
+        **more: Any,
+    ) -> torch.Tensor:
         """Takes and returns what `scaled_dot_product_attention` does, (1, heads, tokens, size)."""
         more["is_causal"] = False
         return torch.cat(
             [
                 F.scaled_dot_product_attention(
-                    query[:, :, part], _pick(key, keys), _pick(value, keys), attn_mask=mask.to(query.dtype), **more
+                    query[:, :, part],
+                    _pick(key, keys),
+                    _pick(value, keys),
+                    attn_mask=mask.to(query.dtype),
+                    **more,
                 )
                 for part, keys, mask in self.slices
             ],
@@ -296,11 +374,15 @@ def _pick(states: torch.Tensor, keys: slice | torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
-    """Within it the output layer `head` sees these positions of the flattened batch only, as one sequence.
+    """Within it the output layer `head` sees these positions of the flattened batch only, as one
+    sequence.
 
-    As a hook of the layer, so that whatever the model does to its logits afterwards is done to these.
+    As a hook of the layer, so that whatever the model does to its logits afterwards is done to
+    these.
     """
-    handle = head.register_forward_pre_hook(lambda module, inputs: (inputs[0].flatten(0, 1)[where][None],))
+    handle = head.register_forward_pre_hook(
+        lambda module, inputs: (inputs[0].flatten(0, 1)[where][None],)
+    )
     try:
         yield
     finally:
@@ -309,9 +391,17 @@ def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
 
 @contextmanager
 def _scoring(model: Any, adapters: bool) -> Iterator[None]:
-    """The model as a scorer needs it: without dropout, gradients and, if so wished, adapters; afterwards as it was."""
+    """The model as a scorer needs it: without dropout, gradients and, if so wished, adapters;
+    afterwards as it was.
+    """
     training = model.training
-    layers = [] if adapters else [m for m in model.modules() if isinstance(m, BaseTunerLayer) and not m.disable_adapters]
+    layers = (
+        []
+        if adapters
+        else [
+            m for m in model.modules() if isinstance(m, BaseTunerLayer) and not m.disable_adapters
+        ]
+    )
     learns = [(p, p.requires_grad) for layer in layers for p in layer.parameters()]
     if training:
         model.eval()
@@ -332,7 +422,11 @@ def _scoring(model: Any, adapters: bool) -> Iterator[None]:
 def _keys(probe: Probe) -> list[bytes]:
     """One digest for each context, of everything that its value depends on besides the model."""
     root = hashlib.blake2b(digest_size=16)
-    for text in (probe.lead, probe.answer, *(text for m in probe.opening for text in (m.role, m.content))):
+    for text in (
+        probe.lead,
+        probe.answer,
+        *(text for m in probe.opening for text in (m.role, m.content)),
+    ):
         _feed(root, text)
     _feed(root, ())  # here the pieces begin
     seen: dict[Context, Any] = {(): root}
@@ -352,5 +446,9 @@ def _keys(probe: Probe) -> list[bytes]:
 
 def _feed(state: Any, piece: Piece) -> None:
     """Adds a piece such that no two sequences of pieces look alike."""
-    data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else np.array(piece, dtype=np.int64).tobytes()
+    data = (
+        piece.encode("utf-8", "surrogatepass")
+        if isinstance(piece, str)
+        else np.array(piece, dtype=np.int64).tobytes()
+    )
     state.update(f"{'s' if isinstance(piece, str) else 'i'}{len(data)}:".encode() + data)

@@ -1,9 +1,11 @@
-"""Many transcripts that begin alike, laid out so that what they share is computed once, without any padding.
+"""Many transcripts that begin alike, laid out so that what they share is computed once, without any
+padding.
 
-Transcripts form a trie whose nodes are runs of tokens. A sequence holds tries in depth-first order, so that the descendants
-of a token are the tokens right behind it: token i sees token j exactly when j ≤ i < end[j], where end[j] is where the last
-descendant of j ends. For attention a sequence is cut into slices of queries, each with those keys only that one of them
-sees: the work is that of the transcripts' own lengths, however many share the sequence.
+Transcripts form a trie whose nodes are runs of tokens. A sequence holds tries in depth-first order,
+so that the descendants of a token are the tokens right behind it: token i sees token j exactly when
+j ≤ i < end[j], where end[j] is where the last descendant of j ends. For attention a sequence is cut
+into slices of queries, each with those keys only that one of them sees: the work is that of the
+transcripts' own lengths, however many share the sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ SPARSE = 1.5  # how many times as many keys as needed cost no more than picking 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An answer to be scored at the end of a path of runs; neither is empty. `tag` is the caller's."""
+    """An answer to be scored at the end of a path of runs; neither is empty.
+
+    `tag` is the caller's.
+    """
 
     path: tuple[Ids, ...]
     answer: Ids
@@ -33,20 +38,28 @@ class Wanted:
 
 @dataclass(slots=True)
 class Sequenced:
-    """One sequence of T tokens with their positions and ends, and for every answer where its tokens' predictors stand."""
+    """One sequence of T tokens with their positions and ends, and for every answer where its
+    tokens' predictors stand.
+    """
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     wanted: list[Wanted] = field(default_factory=list)
-    predictors: list[int] = field(default_factory=list)  # the answers' tokens, one answer after the other
-    open: list[tuple[Ids, int]] = field(default_factory=list)  # the runs of the present path and where each starts
+    predictors: list[int] = field(
+        default_factory=list
+    )  # the answers' tokens, one answer after the other
+    open: list[tuple[Ids, int]] = field(
+        default_factory=list
+    )  # the runs of the present path and where each starts
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def add(self, wanted: Wanted, runs: int, depth: int) -> None:
-        """Appends `wanted` but for its first `runs` runs of `depth` tokens, which the one before it had too."""
+        """Appends `wanted` but for its first `runs` runs of `depth` tokens, which the one before it
+        had too.
+        """
         self.close(runs)
         for run in wanted.path[runs:]:
             self._append(run, depth)
@@ -73,17 +86,28 @@ class Sequenced:
 
 
 def sequences(wanted: Sequence[Wanted], budget: int, scored: int) -> list[Sequenced]:
-    """All of `wanted`, in sequences of at most `budget` tokens and `scored` answer tokens, or of one transcript.
+    """All of `wanted`, in sequences of at most `budget` tokens and `scored` answer tokens, or of
+    one transcript.
 
-    A new sequence begins where a branch does not fit the present one but a fresh one, so that little is computed twice.
+    A new sequence begins where a branch does not fit the present one but a fresh one, so that
+    little is computed twice.
     """
     ordered = sorted(wanted, key=lambda one: one.path)
     shared = [(0, 0), *(_shared(one.path, other.path) for one, other in pairwise(ordered))]
-    added = [sum(map(len, one.path)) - c + len(one.answer) - 1 for one, (_, c) in zip(ordered, shared, strict=True)]
+    added = [
+        sum(map(len, one.path)) - c + len(one.answer) - 1
+        for one, (_, c) in zip(ordered, shared, strict=True)
+    ]
     made = [Sequenced()]
-    for one, (runs, c), new, branch in zip(ordered, shared, added, _branches([c for _, c in shared], added), strict=True):
+    for one, (runs, c), new, branch in zip(
+        ordered, shared, added, _branches([c for _, c in shared], added), strict=True
+    ):
         left = budget - len(made[-1])
-        full = new > left or (branch > left and c + branch <= budget) or len(made[-1].predictors) + len(one.answer) > scored
+        full = (
+            new > left
+            or (branch > left and c + branch <= budget)
+            or len(made[-1].predictors) + len(one.answer) > scored
+        )
         if full and made[-1].wanted:
             made[-1].close()
             made.append(Sequenced())
@@ -100,7 +124,9 @@ def _shared(one: Sequence[Ids], other: Sequence[Ids]) -> tuple[int, int]:
 
 
 def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:
-    """For each place, the tokens added from there until something shares no more than it does with what stands before."""
+    """For each place, the tokens added from there until something shares no more than it does with
+    what stands before.
+    """
     sizes = [0] * len(added)
     total = [*accumulate(added, initial=0)]
     unfinished: list[int] = []
@@ -114,7 +140,9 @@ def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The queries from `start` to before `stop`, the keys they need, and which of them each sees, (queries, keys)."""
+    """The queries from `start` to before `stop`, the keys they need, and which of them each sees,
+    (queries, keys).
+    """
 
     start: int
     stop: int
@@ -123,7 +151,10 @@ class Slice:
 
 
 def slices(ends: Sequence[int], width: int) -> list[Slice]:
-    """A sequence cut for attention. Keys that lie close enough together are taken as they lie, which spares a copy."""
+    """A sequence cut for attention.
+
+    Keys that lie close enough together are taken as they lie, which spares a copy.
+    """
     end, made = np.array(ends), []
     for start in range(0, len(ends), width):
         stop = min(start + width, len(ends))
@@ -132,5 +163,12 @@ def slices(ends: Sequence[int], width: int) -> list[Slice]:
         if dense:
             keys = np.arange(keys[0], stop)
         i = np.arange(start, stop)[:, None]
-        made.append(Slice(start, stop, slice(int(keys[0]), stop) if dense else keys, (keys <= i) & (i < end[keys])))
+        made.append(
+            Slice(
+                start,
+                stop,
+                slice(int(keys[0]), stop) if dense else keys,
+                (keys <= i) & (i < end[keys]),
+            )
+        )
     return made

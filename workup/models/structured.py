@@ -1,4 +1,6 @@
-"""Answers of a fixed shape from any model: a JSON Schema is asked for, the answer checked, and what is wrong asked again."""
+"""Answers of a fixed shape from any model: a JSON Schema is asked for, the answer checked, and what
+is wrong asked again.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,23 @@ from workup.ports import Model, Request
 
 Shape = TypeVar("Shape", bound=BaseModel)
 ATTEMPTS = 3
-LONGEST = 200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
+LONGEST = (
+    200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
+)
 SHOWN = 4_000  # characters of a wrong answer that are shown to the model that gave it
 
 
 async def ask(
-    model: Model, request: Request, shape: type[Shape], check: Callable[[Shape], str | None] = lambda answer: None
+    model: Model,
+    request: Request,
+    shape: type[Shape],
+    check: Callable[[Shape], str | None] = lambda answer: None,
 ) -> Shape:
-    """The model's answer as `shape`; `check` says in one sentence what is wrong with a well-formed answer, or None.
+    """The model's answer as `shape`; `check` says in one sentence what is wrong with a well-formed
+    answer, or None.
 
-    A wrong answer is shown to the model with the reason and the schema (which some endpoints take and never show their model),
-    at most twice. Raises RolloutError when it stays wrong.
+    A wrong answer is shown to the model with the reason and the schema (which some endpoints take
+    and never show their model), at most twice. Raises RolloutError when it stays wrong.
     """
     schema = schema_of(shape)
     first = request = replace(request, schema=schema)
@@ -38,9 +46,21 @@ async def ask(
             return answer
         if reply.truncated:
             problem = f"it was cut off at {request.max_tokens} tokens; be shorter"
-        repair = f"That is not usable: {problem}. Answer again with nothing but one JSON object of this JSON Schema:\n{schema}"
-        request = replace(first, messages=(*first.messages, Message("assistant", reply.text[:SHOWN]), Message("user", repair)))
-    raise RolloutError(f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}")
+        repair = (
+            f"That is not usable: {problem}. Answer again with nothing but one JSON object of "
+            f"this JSON Schema:\n{schema}"
+        )
+        request = replace(
+            first,
+            messages=(
+                *first.messages,
+                Message("assistant", reply.text[:SHOWN]),
+                Message("user", repair),
+            ),
+        )
+    raise RolloutError(
+        f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}"
+    )
 
 
 def in_words(schema: str) -> str:
@@ -56,8 +76,9 @@ def schema_of(shape: type[BaseModel]) -> str:
 def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
     """The JSON object in `text` as `shape`, or None and what is wrong, in one line.
 
-    Prose and code fences around the object are forgiven, as is a thought before it: what counts is from the first brace to the
-    last, or where that is no such object from the first brace after `</think>`.
+    Prose and code fences around the object are forgiven, as is a thought before it: what counts is
+    from the first brace to the last, or where that is no such object from the first brace after
+    `</think>`.
     """
     text = text[:LONGEST]
     answer, problem = _parse(text, shape)

@@ -1,9 +1,10 @@
 """The tiny policy: a language model small enough to train from nothing in a minute on one CPU core.
 
-Its vocabulary is made from the cases: every fixed phrase of the source (a finding's name, a diagnosis, a whole answer) is ONE
-token, so that a ten-question encounter is about fifty tokens and still reads as English. Text outside the phrases falls back
-to sub-words learned from the cases. What comes out is an ordinary Hugging Face model folder, so that real weights take the
-same code path.
+Its vocabulary is made from the cases: every fixed phrase of the source (a finding's name, a
+diagnosis, a whole answer) is ONE token, so that a ten-question encounter is about fifty tokens and
+still reads as English. Text outside the phrases falls back to sub-words learned from the cases.
+What comes out is an ordinary Hugging Face model folder, so that real weights take the same code
+path.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from workup.case import Kind, Source
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-# The tiny policy knows one task only, so its template leaves the instructions out: they would cost it tokens and tell it nothing.
-TEMPLATE = "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}{% endfor %}"
-TAGS = tuple(f"<{slash}{tag}>" for tag in (*(kind.value for kind in Kind), "diagnose") for slash in ("", "/"))
+# The tiny policy knows one task only, so its template leaves the instructions out: they would cost
+# it tokens and tell it nothing.
+TEMPLATE = (
+    "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}{% endfor %}"
+)
+TAGS = tuple(
+    f"<{slash}{tag}>" for tag in (*(kind.value for kind in Kind), "diagnose") for slash in ("", "/")
+)
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
 SAMPLE = 2_000  # training cases read to learn sub-words from
 SUBWORDS = 4_096
@@ -70,7 +76,9 @@ def build(
 
 
 def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    """One token per phrase and tag; sub-words for the rest (single characters only, where the source is all phrases)."""
+    """One token per phrase and tag; sub-words for the rest (single characters only, where the
+    source is all phrases).
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -80,7 +88,9 @@ def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedToken
     raw.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_next")
     raw.decoder = decoders.Fuse()
     size = 0 if source.phrases else SUBWORDS
-    trainer: Any = trainers.BpeTrainer(vocab_size=size, special_tokens=[PAD, END, UNKNOWN], show_progress=False)
+    trainer: Any = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[PAD, END, UNKNOWN], show_progress=False
+    )
     raw.train_from_iterator(corpus(source, phrases), trainer)
     # `lstrip` swallows the space that separates two phrases.
     raw.add_tokens([AddedToken(phrase, lstrip=True, normalized=False) for phrase in phrases])
@@ -95,7 +105,9 @@ def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedToken
 
 
 def corpus(source: Source, phrases: Sequence[str]) -> Iterator[str]:
-    """Text to learn characters and sub-words from: the phrases, or where there are none the training cases themselves."""
+    """Text to learn characters and sub-words from: the phrases, or where there are none the
+    training cases themselves.
+    """
     yield from phrases
     if source.phrases:
         return

@@ -1,4 +1,6 @@
-"""Warm-started tiny policies by content hash: what was made once from the same recipe is not made again."""
+"""Warm-started tiny policies by content hash: what was made once from the same recipe is not made
+again.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ def cache() -> Path:
 
 
 class Store:
-    """One warm start: in its run's `folder`, and for other runs of the same recipe in the user's cache."""
+    """One warm start: in its run's `folder`, and for other runs of the same recipe in the user's
+    cache.
+    """
 
     def __init__(self, folder: Path, recipe: str) -> None:
         self.folder = folder
-        self.shared = cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
+        self.shared = (
+            cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
+        )
 
     @property
     def found(self) -> bool:
@@ -76,13 +82,21 @@ def _complete(folder: Path) -> bool:
 
 
 def _whole(folder: Path, write: Any) -> None:
-    """Fills a folder beside, then renames: it is complete or absent. Raises UserError when the disk refuses."""
+    """Fills a folder beside, then renames: it is complete or absent.
+
+    Raises UserError when the disk refuses.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parent:
             beside = Path(parent) / folder.name
             write(beside)
-            if not _complete(folder):  # another run of the same recipe may have been faster: its weights are the same
+            if not _complete(
+                folder
+            ):  # another run of the same recipe may have been faster: its weights are the same
                 beside.replace(folder)
     except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror or error} (set WORKUP_CACHE to a writable folder)") from error
+        raise UserError(
+            f"cannot write {folder}: {error.strerror or error} (set WORKUP_CACHE to a writable "
+            "folder)"
+        ) from error

@@ -1,4 +1,6 @@
-"""You are the doctor: one case at the keyboard, then what was missed, what it was worth, and what others asked."""
+"""You are the doctor: one case at the keyboard, then what was missed, what it was worth, and what
+others asked.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,16 @@ def play(
     console: Console | None = None,
     ask: Callable[[str], str] = input,
 ) -> list[Record]:
-    """Let a person play one test case of `source` and show the review; returns everyone's episode, the person's first.
+    """Let a person play one test case of `source` and show the review; returns everyone's episode,
+    the person's first.
 
-    The case is the `index`-th of the test split, or drawn with `seed`. `against` plays the same case afterwards, sampled at
-    temperature 1, as do the greedy and the random doctor where the source has a model of its cases. `max_turns` is T for
-    everyone, the reward CRAFT's with its defaults. `ask` shows a prompt and returns a line.
+    The case is the `index`-th of the test split, or drawn with `seed`. `against` plays the same
+    case afterwards, sampled at temperature 1, as do the greedy and the random doctor where the
+    source has a model of its cases. `max_turns` is T for everyone, the reward CRAFT's with its
+    defaults. `ask` shows a prompt and returns a line.
 
-    Empty when the person leaves early, by command or at the end of input; Ctrl-C goes on as KeyboardInterrupt. Raises
-    UserError for a source without test cases and for an index outside it.
+    Empty when the person leaves early, by command or at the end of input; Ctrl-C goes on as
+    KeyboardInterrupt. Raises UserError for a source without test cases and for an index outside it.
     """
     with suppress(ImportError):
         import readline  # noqa: F401  its presence gives `input` line editing and history
@@ -53,7 +57,9 @@ def play(
     index = _choose(source, index, seed)
     case, round_ = source.test[index], _Round(source, craft.Settings(max_turns=max_turns), seed)
     console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
-    console.print(Text("No medical device: a test bench with simulated or published patients.", style="dim"))
+    console.print(
+        Text("No medical device: a test bench with simulated or published patients.", style="dim")
+    )
     person = Person(source, round_.environment, console, ask)
     try:
         yours = round_.run(person, case)
@@ -73,7 +79,9 @@ def play(
 
 @dataclass(frozen=True)
 class _Round:
-    """What everyone who plays the case shares: the source, CRAFT's settings (and with them T), and the seed of all draws."""
+    """What everyone who plays the case shares: the source, CRAFT's settings (and with them T), and
+    the seed of all draws.
+    """
 
     source: Source
     settings: craft.Settings
@@ -84,12 +92,16 @@ class _Round:
         return craft.method.environment(self.source, self.settings)
 
     def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
-        """Who else plays, by label: the policy, and the anchors where the source has a model of its cases."""
+        """Who else plays, by label: the policy, and the anchors where the source has a model of its
+        cases.
+        """
         doctors = {} if against is None else {"policy": against}
         knowledge, items = self.source.knowledge, self.source.items
         if knowledge is not None:
             doctors["greedy information"] = GreedyDoctor(knowledge, items, self.settings.max_turns)
-            doctors["random doctor"] = RandomDoctor(knowledge, items, self.settings.max_turns, self.seed)
+            doctors["random doctor"] = RandomDoctor(
+                knowledge, items, self.settings.max_turns, self.seed
+            )
         return doctors
 
     def run(self, doctor: Doctor, case: Case) -> Episode:
@@ -99,18 +111,25 @@ class _Round:
             return loop.run_until_complete(rollout(job, self.environment, doctor, Play()))
 
     def judge(self, label: str, episode: Episode) -> Record:
-        """The verdict, CRAFT's score where the findings have weights, and the measures; none of a failed episode."""
+        """The verdict, CRAFT's score where the findings have weights, and the measures; none of a
+        failed episode.
+        """
         if episode.ending is Ending.FAILED:
             return Record(label, episode)
         acc = asyncio.run(accuracy(episode, ExactJudge()))
         score = craft.score(episode, acc, self.settings) if scored(episode) else None
-        return Record(label, episode, correct=bool(acc), score=score, measures=measure(episode, bool(acc)))
+        return Record(
+            label, episode, correct=bool(acc), score=score, measures=measure(episode, bool(acc))
+        )
 
 
 def _choose(source: Source, index: int | None, seed: int) -> int:
     count = len(source.test)
     if not count:
-        raise UserError(f"{source.name} holds no test case to play; a file needs at least a handful of cases to hold some out")
+        raise UserError(
+            f"{source.name} holds no test case to play; a file needs at least a handful of cases "
+            "to hold some out"
+        )
     if index is None:
         return int(np.random.default_rng([seed]).integers(count))
     if not 0 <= index < count:

@@ -46,11 +46,14 @@ T = TypeVar("T")
 class Person:
     """A `Doctor` who is asked at the keyboard.
 
-    What is not understood, asked twice or misspelt costs a person no turn, unlike a policy: it is said, and asked again.
-    Nothing is coloured by what it is worth. Raises EOFError when the person leaves, by command or by the end of input.
+    What is not understood, asked twice or misspelt costs a person no turn, unlike a policy: it is
+    said, and asked again. Nothing is coloured by what it is worth. Raises EOFError when the person
+    leaves, by command or by the end of input.
     """
 
-    def __init__(self, source: Source, environment: Consultation, console: Console, ask: Callable[[str], str]) -> None:
+    def __init__(
+        self, source: Source, environment: Consultation, console: Console, ask: Callable[[str], str]
+    ) -> None:
         self.environment, self.console, self.ask = environment, console, ask
         self.items, self.diagnoses = source.items, source.diagnoses
         self._by_name = {item.name: item for item in source.items}
@@ -58,7 +61,9 @@ class Person:
         self._words = [words(f"{item.name} {item.question}") for item in source.items]
         self._wordings = [_content(f"{item.name} {item.question}") for item in source.items]
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         if past:
             self.show(past[-1].observation)
         else:
@@ -82,15 +87,23 @@ class Person:
     def _introduce(self, case: Case, opening: Sequence[Message]) -> None:
         shown = "\n".join(message.content for message in opening if message.role != "system")
         # Options are numbered, so that `dx 2` can name one; in a policy's prompt they are not.
-        lines = [f"{case.options.index(line) + 1:>3} {line}" if line in case.options else line for line in shown.splitlines()]
+        lines = [
+            f"{case.options.index(line) + 1:>3} {line}" if line in case.options else line
+            for line in shown.splitlines()
+        ]
         body = Text(printable("\n".join(lines)))
         self.console.print(Panel(body, title="the patient", title_align="left", border_style="dim"))
         asking = "? lists what to ask" if self.items else "ask in your own words"
         naming = "dx NUMBER" if case.options and not self.diagnoses else "dx NAME"
-        self._say(f"{self.environment.max_turns} actions, diagnosis included · {asking} · {naming} · help · quit")
+        self._say(
+            f"{self.environment.max_turns} actions, diagnosis included · {asking} · {naming} · "
+            "help · quit"
+        )
 
     def _read(self, line: str, case: Case, past: Sequence[Turn]) -> str | None:
-        """The action that the line asks for, in the grammar; None where it was a command or was not understood."""
+        """The action that the line asks for, in the grammar; None where it was a command or was not
+        understood.
+        """
         command, _, rest = line.partition(" ")
         match command.lower():
             case "quit" | "exit" | "q" if not rest:
@@ -127,7 +140,9 @@ class Person:
         return self._ask_for(line, "", case, past)
 
     def _ask_for(self, request: str, kind: str, case: Case, past: Sequence[Turn]) -> str | None:
-        """The action asking for `request`, with the item's own tag if `kind` is ""; None, and why, where it is none."""
+        """The action asking for `request`, with the item's own tag if `kind` is ""; None, and why,
+        where it is none.
+        """
         request, reply = self._understood(request, case)
         if self.items and not reply.item and not reply.evidence:
             self._suggest(request)
@@ -145,47 +160,71 @@ class Person:
         return None
 
     def _understood(self, request: str, case: Case) -> tuple[str, Observation]:
-        """The request as the environment understands it, with its reply: by number, by its own words, or by the name of the
-        only item that contains all of them."""
+        """The request as the environment understands it, with its reply: by number, by its own
+        words, or by the name of the only item that contains all of them."""
         if request.isdecimal() and 1 <= int(request) <= len(self.items):
             request = self.items[int(request) - 1].name
         reply = self._reply(request, case)
         found = self._containing(request) if not reply.item and not reply.evidence else []
-        return (found[0].name, self._reply(found[0].name, case)) if len(found) == 1 else (request, reply)
+        return (
+            (found[0].name, self._reply(found[0].name, case))
+            if len(found) == 1
+            else (request, reply)
+        )
 
     def _reply(self, request: str, case: Case) -> Observation:
         return self.environment.reply(case, Action(Kind.HISTORY, (request,)))
 
     def _containing(self, request: str) -> list[Item]:
         wanted = words(request)
-        return [item for item, have in zip(self.items, self._words, strict=True) if wanted and wanted <= have]
+        return [
+            item
+            for item, have in zip(self.items, self._words, strict=True)
+            if wanted and wanted <= have
+        ]
 
     def _suggest(self, request: str) -> None:
         """Says that the request is not clear, and what has to do with it or is spelt like it."""
         wanted, related = self._related(_content(request))
-        near = process.extract(wanted, self._wordings, scorer=fuzz.WRatio, score_cutoff=_NEAR, limit=_SUGGESTIONS)
+        near = process.extract(
+            wanted, self._wordings, scorer=fuzz.WRatio, score_cutoff=_NEAR, limit=_SUGGESTIONS
+        )
         found = related or [self.items[number] for _, _, number in near]
         if not found:
-            self._say(f"Nothing here is called '{request}'. No turn was used. ? lists all that can be asked.")
+            self._say(
+                f"Nothing here is called '{request}'. No turn was used. ? lists all that can be "
+                "asked."
+            )
             return
-        self._say(f"'{request}' may mean:" if related else f"Nothing here is called '{request}'. Near it:")
+        self._say(
+            f"'{request}' may mean:" if related else f"Nothing here is called '{request}'. Near it:"
+        )
         self._print_items(found[:_SUGGESTIONS])
         more = f" `? {wanted}` lists all {len(found)}." if len(found) > _SUGGESTIONS else ""
         self._say(f"No turn was used: type a number or a name.{more}")
 
     def _related(self, wanted: str) -> tuple[str, list[Item]]:
-        """The items that all of the wanted words, or else the rarest of them, have to do with; and those words."""
+        """The items that all of the wanted words, or else the rarest of them, have to do with; and
+        those words.
+        """
         found = {part: self._search(part) for part in (wanted, *wanted.split()) if part}
         if found.get(wanted):
             return wanted, found[wanted]
-        return min(((part, items) for part, items in found.items() if items), key=lambda pair: len(pair[1]), default=(wanted, []))
+        return min(
+            ((part, items) for part, items in found.items() if items),
+            key=lambda pair: len(pair[1]),
+            default=(wanted, []),
+        )
 
     def _search(self, wanted: str) -> list[Item]:
         return _matching(wanted, self.items, lambda item: f"{item.name} {item.question}")
 
     def _list_items(self, wanted: str) -> None:
         if not self.items:
-            self._say("This record is free text: ask for anything in your own words. Each request costs a turn.")
+            self._say(
+                "This record is free text: ask for anything in your own words. Each request "
+                "costs a turn."
+            )
             return
         found = self._search(wanted)
         if not found:
@@ -203,7 +242,12 @@ class Person:
         entries = []
         for item in items:
             beside = "" if brief or item.question == item.name else f"  {item.question}"
-            entries.append((self._numbers[item.name], Text(printable(item.name)) + Text(printable(beside), style="dim")))
+            entries.append(
+                (
+                    self._numbers[item.name],
+                    Text(printable(item.name)) + Text(printable(beside), style="dim"),
+                )
+            )
         self._print(entries)
 
     def _list_diagnoses(self, known: Sequence[str], wanted: str) -> None:
@@ -215,7 +259,9 @@ class Person:
         self._print([(known.index(name) + 1, Text(printable(name))) for name in found])
 
     def _diagnose(self, name: str, known: Sequence[str]) -> str | None:
-        """The diagnosis that ends it: a name on the closed list where there is one; asked about unless it is exactly that."""
+        """The diagnosis that ends it: a name on the closed list where there is one; asked about
+        unless it is exactly that.
+        """
         if not normalise(name):
             self._list_diagnoses(known, "")
             return None
@@ -227,7 +273,9 @@ class Person:
         return tagged(DIAGNOSE, neutralise(exact))
 
     def _nearest(self, name: str, known: Sequence[str]) -> str | None:
-        near = process.extractOne(name, known, scorer=fuzz.WRatio, processor=normalise, score_cutoff=_NEAR)
+        near = process.extractOne(
+            name, known, scorer=fuzz.WRatio, processor=normalise, score_cutoff=_NEAR
+        )
         if near is None:
             self._say(f"No diagnosis is called '{name}' here; `diagnoses` lists all {len(known)}.")
         return None if near is None else near[0]
@@ -272,9 +320,15 @@ def _content(text: str) -> str:
 
 
 def _matching(wanted: str, entries: Sequence[T], wording: Callable[[T], str]) -> list[T]:
-    """The entries in whose wording every word of `wanted` begins a word; all where nothing is wanted."""
+    """The entries in whose wording every word of `wanted` begins a word; all where nothing is
+    wanted.
+    """
     parts = normalise(wanted).split()
-    return [entry for entry in entries if all(f" {part}" in f" {normalise(wording(entry))}" for part in parts)]
+    return [
+        entry
+        for entry in entries
+        if all(f" {part}" in f" {normalise(wording(entry))}" for part in parts)
+    ]
 
 
 def _exactly(name: str, known: Sequence[str]) -> str | None:

@@ -1,4 +1,5 @@
-"""After the diagnosis: what there was to find, what it was worth, who else asked what, and how the evidence moved the odds.
+"""After the diagnosis: what there was to find, what it was worth, who else asked what, and how the
+evidence moved the odds.
 
 Colour means criticality and nothing else; the figure beside it says the same without colour.
 """
@@ -33,7 +34,9 @@ _SENTENCE = 40  # items with longer names are sentences, unreadable in a narrow 
 _MEASURES = {"recall": "CR", "critical": "critical", "noise": "noise"}
 
 
-def review(console: Console, source: Source, records: Sequence[Record], settings: craft.Settings) -> None:
+def review(
+    console: Console, source: Source, records: Sequence[Record], settings: craft.Settings
+) -> None:
     """Print the review of one case; `records` are everyone's episodes of it, the person's first."""
     yours = records[0]
     _verdict(console, yours)
@@ -42,7 +45,10 @@ def review(console: Console, source: Source, records: Sequence[Record], settings
     if len(records) > 1:
         _side_by_side(console, records)
     if source.knowledge is None:
-        note = "This source comes without a model of its cases: no greedy or random doctor and no posterior to learn from."
+        note = (
+            "This source comes without a model of its cases: no greedy or random doctor and no "
+            "posterior to learn from."
+        )
         console.print(Text(note, style="dim"))
     else:
         _Tutor(source, yours.episode).print(console)
@@ -64,17 +70,26 @@ def _verdict(console: Console, record: Record) -> None:
 
 
 def _findings(console: Console, record: Record, settings: craft.Settings) -> None:
-    """Every hidden finding in the order of its weight: when it was found, and its share of CR-6 and of the reward.
+    """Every hidden finding in the order of its weight: when it was found, and its share of CR-6 and
+    of the reward.
 
     The worth in reward is what the finding brings to a right diagnosis, α·w_f / Σ w.
     """
     case, turns = record.episode.case, _found_in(record.episode)
     shown, rest = _worth_showing(case, turns)
     if not case.truth.facts:
-        console.print(Text("There was nothing to find: every answer on this record is normal.", style="dim"))
+        console.print(
+            Text("There was nothing to find: every answer on this record is normal.", style="dim")
+        )
         return
     total = sum(fact.weight or 0 for fact in case.truth.facts) if scored(record.episode) else 0
-    table = Table(title="\nWhat there was to find", title_justify="left", box=None, padding=(0, 2, 0, 0), title_style="bold")
+    table = Table(
+        title="\nWhat there was to find",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        title_style="bold",
+    )
     table.add_column("when", no_wrap=True)
     table.add_column("finding", ratio=1)
     for name in ("criticality", "CR", "reward" if record.correct else "if right") if total else ():
@@ -91,11 +106,17 @@ def _findings(console: Console, record: Record, settings: craft.Settings) -> Non
 def _worth(fact: Fact, total: int, settings: craft.Settings) -> tuple[str, str, str]:
     part = (fact.weight or 0) / total
     name = f"{fact.weight} {NAMES[fact.weight]}"
-    return (name, number("CR", part), f"+{number('share', settings.alpha * part)}") if part else (name, "", "")
+    return (
+        (name, number("CR", part), f"+{number('share', settings.alpha * part)}")
+        if part
+        else (name, "", "")
+    )
 
 
 def _worth_showing(case: Case, turns: dict[str, int]) -> tuple[list[Fact], int]:
-    """The findings by weight, found ones first, and how many irrelevant ones are left out because nobody asked."""
+    """The findings by weight, found ones first, and how many irrelevant ones are left out because
+    nobody asked.
+    """
     facts = case.truth.facts
     shown = [fact for fact in facts if fact.weight != 0 or fact.id in turns]
     shown.sort(key=lambda fact: (-(fact.weight or 0), turns.get(fact.id, math.inf)))
@@ -113,31 +134,57 @@ def _found_in(episode: Episode) -> dict[str, int]:
 
 def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
     if record.score is None:
-        return console.print(Text("Nobody has scored how critical these findings are: no worth, and no reward.", style="dim"))
+        return console.print(
+            Text(
+                "Nobody has scored how critical these findings are: no worth, and no reward.",
+                style="dim",
+            )
+        )
     s, episode = settings, record.episode
-    CR, acc, t = number("CR", record.measures["recall"]), int(bool(record.correct)), episode.questions
+    CR, acc, t = (
+        number("CR", record.measures["recall"]),
+        int(bool(record.correct)),
+        episode.questions,
+    )
     penalty = f" − {s.penalty:g}" if malformed(episode) else ""
     equation = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}{penalty}"
     total = number("reward", record.score.total)
-    console.print(Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {equation} = {total}", style="bold"))
+    console.print(
+        Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {equation} = {total}", style="bold")
+    )
     return None
 
 
 def _side_by_side(console: Console, records: Sequence[Record]) -> None:
-    """What everyone asked, turn by turn, and how it ended; several tables where one would be too narrow to read."""
+    """What everyone asked, turn by turn, and how it ended; several tables where one would be too
+    narrow to read.
+    """
     longest = max(len(_name(turn)) + 2 for record in records for turn in record.episode.turns)
     least = _WIDEST if longest > _SENTENCE else max(_NARROWEST, min(longest, _NARROW))
     tables = math.ceil(len(records) / max(2, (console.width - len("diagnosis  ")) // (least + 2)))
     each = math.ceil(len(records) / tables)
     for start in range(0, len(records), each):
         console.print()
-        console.print(_columns(records[start : start + each], least, "" if start else "Who asked what"))
+        console.print(
+            _columns(records[start : start + each], least, "" if start else "Who asked what")
+        )
     console.print(_legend())
-    console.print(Text("CR: criticality recall · critical, noise: share of 3s and 0s in what was found", style="dim"))
+    console.print(
+        Text(
+            "CR: criticality recall · critical, noise: share of 3s and 0s in what was found",
+            style="dim",
+        )
+    )
 
 
 def _columns(records: Sequence[Record], width: int, title: str) -> Table:
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
     table.add_column("turn", style="dim", no_wrap=True)
     for record in records:
         table.add_column(record.doctor, min_width=_NARROWEST, max_width=_WIDEST)
@@ -148,14 +195,21 @@ def _columns(records: Sequence[Record], width: int, title: str) -> Table:
     table.add_row("diagnosis", *map(_answer, records))
     table.add_row("questions", *(str(record.episode.questions) for record in records))
     for measure, heading in _MEASURES.items():
-        table.add_row(heading, *(number(measure, record.measures.get(measure)) for record in records))
+        table.add_row(
+            heading, *(number(measure, record.measures.get(measure)) for record in records)
+        )
     if records[0].score is not None:
-        table.add_row("reward", *(number("reward", record.score.total if record.score else None) for record in records))
+        table.add_row(
+            "reward",
+            *(number("reward", record.score.total if record.score else None) for record in records),
+        )
     return table
 
 
 def _asked(record: Record, width: int) -> Iterator[Text]:
-    """One cell per question: the heaviest criticality of what it revealed, and what was asked, on two lines at most."""
+    """One cell per question: the heaviest criticality of what it revealed, and what was asked, on
+    two lines at most.
+    """
     weights = {fact.id: fact.weight for fact in record.episode.case.truth.facts}
     known: set[str] = set()
     for turn in record.episode.turns:
@@ -178,7 +232,9 @@ def _name(turn: Turn) -> str:
 def _answer(record: Record) -> Text:
     if not record.episode.answer:
         return Text(record.episode.ending.value)
-    return Text(f"{'✓' if record.correct else '✗'} {printable(record.episode.answer[0])}", style="bold")
+    return Text(
+        f"{'✓' if record.correct else '✗'} {printable(record.episode.answer[0])}", style="bold"
+    )
 
 
 def _legend() -> Text:
@@ -187,7 +243,9 @@ def _legend() -> Text:
 
 
 class _Tutor:
-    """How the exact posterior moved with each question, and what each question could be expected to tell."""
+    """How the exact posterior moved with each question, and what each question could be expected to
+    tell.
+    """
 
     def __init__(self, source: Source, episode: Episode) -> None:
         assert source.knowledge is not None
@@ -196,7 +254,14 @@ class _Tutor:
 
     def print(self, console: Console) -> None:
         title = "\nWhat the evidence said (exact posterior; ← is the truth)"
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 2, 1, 0))
+        table = Table(
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            show_header=False,
+            padding=(0, 2, 1, 0),
+        )
         table.add_column(ratio=2)
         table.add_column(ratio=3)
         ascii_only = console.options.ascii_only
@@ -207,15 +272,21 @@ class _Tutor:
             if turn.action.kind == "diagnose":
                 break
             past.append(turn)
-            question = Text(f"{len(past)} {printable(_name(turn))}\n") + Text(self._hint(evidence, turn), style="dim")
+            question = Text(f"{len(past)} {printable(_name(turn))}\n") + Text(
+                self._hint(evidence, turn), style="dim"
+            )
             evidence = self._bayes.evidence(self.episode.case, past)
             table.add_row(question, self._bars(evidence, ascii_only))
-        everything = FullInformationDoctor(self.knowledge, self.items).evidence(self.episode.case, ())
+        everything = FullInformationDoctor(self.knowledge, self.items).evidence(
+            self.episode.case, ()
+        )
         table.add_row("everything on record", self._bars(everything, ascii_only))
         console.print(table)
 
     def _hint(self, evidence: Evidence, turn: Turn) -> str:
-        """What the question could be expected to tell, in bits, beside the most telling one at that time."""
+        """What the question could be expected to tell, in bits, beside the most telling one at that
+        time.
+        """
         names = [item.name for item in self.items]
         gains = np.asarray(self.knowledge.gains(evidence, names)) / math.log(2)
         best = int(np.argmax(gains))
@@ -223,7 +294,10 @@ class _Tutor:
         gain = gains[names.index(asked)] if asked in names else 0.0
         if asked == names[best]:
             return f"{gain:.2f} bits expected, the most"
-        return f"{gain:.2f} bits expected; most: {gains[best]:.2f}, {shorten(names[best], _WIDEST, placeholder=' …')}"
+        return (
+            f"{gain:.2f} bits expected; most: {gains[best]:.2f}, "
+            f"{shorten(names[best], _WIDEST, placeholder=' …')}"
+        )
 
     def _bars(self, evidence: Evidence, ascii_only: bool) -> Table:
         """The most probable diagnoses, and the truth below them if it is none of them."""

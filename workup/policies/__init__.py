@@ -25,8 +25,8 @@ TRAINABLE = "tiny, a model folder, a run folder or a hub id"
 def path(name: str, forms: str = FORMS) -> str:
     """Where the weights are; a run folder stands for the policy it trained.
 
-    Raises UserError for what cannot be a policy, and for a hub id that neither the cache nor the hub
-    knows (`hub.weights`). `forms` says what could have been named.
+    Raises UserError for what cannot be a policy, and for a hub id that neither the cache nor the
+    hub knows (`hub.weights`). `forms` says what could have been named.
     """
     folder = Path(name).expanduser()
     if not folder.exists():
@@ -40,15 +40,23 @@ def path(name: str, forms: str = FORMS) -> str:
             raise UserError(f"{name} has trained no policy yet; type `workup resume {name}` first")
         return str(folder / "policy")
     if not any((folder / each).is_file() for each in hub.FILES):
-        raise UserError(f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)")
+        raise UserError(
+            f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)"
+        )
     return str(folder)
 
 
 def trained(run: str) -> Mapping[str, Any]:
-    """The settings of the run that trained a policy. UserError for an evaluation: it trains none."""
+    """The settings of the run that trained a policy.
+
+    UserError for an evaluation: it trains none.
+    """
     config = Run.open(Path(run).expanduser()).config
     if "method" not in config:
-        raise UserError(f"{run} is an evaluation and holds no policy; name what it evaluated: '{config.get('policy')}'")
+        raise UserError(
+            f"{run} is an evaluation and holds no policy; name what it evaluated: "
+            f"'{config.get('policy')}'"
+        )
     return config
 
 
@@ -68,8 +76,8 @@ def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
 def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
     """A warning for each of these policies that is also its own judge.
 
-    The same is the same model at the same address, or the same weights on this machine or the hub. A
-    model tends to find its own answers right.
+    The same is the same model at the same address, or the same weights on this machine or the hub.
+    A model tends to find its own answers right.
     """
     specs = settings.roles.get("judge", "").split(",")
     judges = {_identity(spec.strip(), settings): spec.strip() for spec in specs if spec.strip()}
@@ -96,7 +104,9 @@ def _refuse_other_names(name: str, anchors: Collection[str]) -> None:
     if name in Config.find(None).endpoints:
         raise UserError(f"no policy '{name}'. Did you mean '{ENDPOINT}{name}'?")
     if name in methods.names():
-        raise UserError(f"'{name}' is a method: type `workup train {name}`, then evaluate its run folder")
+        raise UserError(
+            f"'{name}' is a method: type `workup train {name}`, then evaluate its run folder"
+        )
     if name in strategies.names():
         raise UserError(f"'{name}' is a strategy: type workup evaluate POLICY strategy={name}")
     begun = [anchor for anchor in anchors if anchor.startswith(name)]

@@ -65,8 +65,9 @@ def own_cases(policies: Sequence[str]) -> str:
     newest = {policy: one[0].spec for policy in policies if (one := history(policy))}
     if not newest:
         raise UserError(
-            "--cases is missing: SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists "
-            f"all); only a run has cases of its own, unlike {' and '.join(policies)}"
+            "--cases is missing: SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup "
+            "sources` lists all); only a run has cases of its own, unlike "
+            f"{' and '.join(policies)}"
         )
     if len(set(map(_view, newest.values()))) > 1:
         told = " and ".join(f"{policy} on {cases}" for policy, cases in newest.items())
@@ -85,9 +86,9 @@ def open_unseen(
     """The source `spec`, its test side being what `policies` are to be evaluated on; and its split.
 
     Without a `split` it is the one that they were trained in. Where none of them was trained on
-    these cases and the cases came as one set, all of them are the test side, and the split is
-    None. `strict` is `open_source`'s. Raises UserError for policies that were trained on these cases in different splits, and
-    what `open_source` raises.
+    these cases and the cases came as one set, all of them are the test side, and the split is None.
+    `strict` is `open_source`'s. Raises UserError for policies that were trained on these cases in
+    different splits, and what `open_source` raises.
     """
     if split is not None:
         return open_source(spec, split=split, strict=strict), split
@@ -126,7 +127,9 @@ class Met:
         return f"{who} was trained on {self.count:,} of these {self.played:,} cases ({where})"
 
 
-def met(cases: Sequence[Case], spec: str, split: int | None, policies: Sequence[str]) -> Iterator[Met]:
+def met(
+    cases: Sequence[Case], spec: str, split: int | None, policies: Sequence[str]
+) -> Iterator[Met]:
     """Where `policies` have met `cases`, which are those of `spec` in `split`, in their training.
 
     A case is the same where its id is: within one file or folder. In another one, where ids like

@@ -1,6 +1,9 @@
-"""Offline preparation of cases: JSON lines in, JSON lines out, resumable, with provenance in every record.
+"""Offline preparation of cases:
 
-A step is one module of this package that defines `step`; its name, with hyphens, is what one types. There is no registry.
+JSON lines in, JSON lines out, resumable, with provenance in every record.
+
+A step is one module of this package that defines `step`; its name, with hyphens, is what one types.
+There is no registry.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ def right(case: Case) -> list[str]:
 
 def opened(truth: Truth, answers: Sequence[str]) -> Truth:
     """The truth of the same question without options, with these right answers."""
-    extra = Answer(right=list(answers), letters=[], alphabet=[]) if _lists(truth.extra) else truth.extra
+    extra = (
+        Answer(right=list(answers), letters=[], alphabet=[]) if _lists(truth.extra) else truth.extra
+    )
     return replace(truth, diagnosis="; ".join(answers), extra=extra)
 
 

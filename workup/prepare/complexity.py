@@ -13,14 +13,22 @@ class ComplexitySettings(GradedSettings):
     """How many answers are drawn, and what their marks (1 to 5) mean."""
 
     n: int = Field(16, ge=1, description="answers drawn at most")
-    easy_within: int = Field(3, ge=1, description="too easy if one of fewer than so many first answers is fully right")
+    easy_within: int = Field(
+        3, ge=1, description="too easy if one of fewer than so many first answers is fully right"
+    )
     full: int = Field(5, ge=2, le=5, description="the mark of a fully right answer")
-    ambiguous: int = Field(2, ge=1, le=4, description="too ambiguous if no answer's mark is above this")
-    every: bool = Field(False, description="draw all n also where fewer decide; their marks stand in the provenance")
+    ambiguous: int = Field(
+        2, ge=1, le=4, description="too ambiguous if no answer's mark is above this"
+    )
+    every: bool = Field(
+        False, description="draw all n also where fewer decide; their marks stand in the provenance"
+    )
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    """Draws one after the other, and stops when the verdict cannot change any more: most questions need three draws."""
+    """Draws one after the other, and stops when the verdict cannot change any more: most questions
+    need three draws.
+    """
     settings: ComplexitySettings = aids.settings
     marks: list[int] = []
     while len(marks) < settings.n and (settings.every or undecided(marks, settings)):
@@ -40,9 +48,14 @@ def undecided(marks: list[int], settings: ComplexitySettings) -> bool:
     """Whether further draws can change the verdict."""
     if objection(marks, settings) == "too easy":
         return False
-    return len(marks) < settings.easy_within - 1 or all(mark <= settings.ambiguous for mark in marks)
+    return len(marks) < settings.easy_within - 1 or all(
+        mark <= settings.ambiguous for mark in marks
+    )
 
 
 step = Step(
-    "drop what a strong model finds too easy or too ambiguous (MR-11)", f"complexity/1, {VERSION}", apply, ComplexitySettings
+    "drop what a strong model finds too easy or too ambiguous (MR-11)",
+    f"complexity/1, {VERSION}",
+    apply,
+    ComplexitySettings,
 )

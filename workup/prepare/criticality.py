@@ -1,4 +1,6 @@
-"""How much each hidden finding says about the diagnosis (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2, 3}."""
+"""How much each hidden finding says about the diagnosis (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2,
+3}.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
 VERSION = "criticality/1"
 TASK = """\
-You weigh findings for a diagnosis that is known to be right. The doctor has read the presentation; judge how much each finding, \
-learned on top of it, moves a careful doctor towards this diagnosis and away from the others that the presentation leaves open.
+You weigh findings for a diagnosis that is known to be right. The doctor has read the \
+presentation; judge how much each finding, learned on top of it, moves a careful doctor towards \
+this diagnosis and away from the others that the presentation leaves open.
 - 0: irrelevant: about as common in the alternatives, or evidence against the diagnosis.
-- 1: supportive: fits the diagnosis better than the alternatives, but is found in many of them (at least twice as likely).
+- 1: supportive: fits the diagnosis better than the alternatives, but is found in many of them (at \
+least twice as likely).
 - 2: significant: clearly sets the diagnosis apart (at least five times as likely).
 - 3: pathognomonic: a hallmark that all but establishes it (at least ten times as likely).
-Weigh every finding by itself, whatever the others say. Give one weight for each number in the list, each number once."""
+Weigh every finding by itself, whatever the others say. Give one weight for each number in the \
+list, each number once."""
 UNWEIGHED = "the case has no hidden finding"
 
 
@@ -46,29 +51,48 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     facts = case.truth.facts
     if not facts:
         return Drop(UNWEIGHED)
-    sections = [("presentation", case.presentation), ("diagnosis", case.truth.diagnosis), ("findings", numbered(facts))]
+    sections = [
+        ("presentation", case.presentation),
+        ("diagnosis", case.truth.diagnosis),
+        ("findings", numbered(facts)),
+    ]
     asked = request("criticality", VERSION, TASK, sections, aids.settings.max_tokens)
-    answer = await ask(aids.model, asked, Weights, lambda w: misaligned([entry.number for entry in w.weights], len(facts)))
+    answer = await ask(
+        aids.model,
+        asked,
+        Weights,
+        lambda w: misaligned([entry.number for entry in w.weights], len(facts)),
+    )
     weights = {entry.number: entry.weight for entry in answer.weights}
     return Kept(_weighed(case, [weights[number] for number in range(1, len(facts) + 1)]))
 
 
 def exact(case: Case, source: Source) -> Outcome:
-    """The weights that the case has already, and for findings without one those that the source's knowledge implies."""
+    """The weights that the case has already, and for findings without one those that the source's
+    knowledge implies.
+    """
     facts = case.truth.facts
     if not facts:
         return Drop(UNWEIGHED)
     if all(fact.weight is not None for fact in facts):
         return Kept(case, "already weighed")
     if source.knowledge is None:
-        raise UserError(f"{source.name} has no generative model to weigh findings with: give --model instead of exact")
+        raise UserError(
+            f"{source.name} has no generative model to weigh findings with: give --model instead "
+            "of exact"
+        )
     knowledge = source.knowledge
-    weights = [fact.weight if fact.weight is not None else _psi(fact, case, knowledge, source) for fact in facts]
+    weights = [
+        fact.weight if fact.weight is not None else _psi(fact, case, knowledge, source)
+        for fact in facts
+    ]
     return Kept(_weighed(case, weights), "weighed by the source's knowledge")
 
 
 def _psi(fact: Fact, case: Case, knowledge: Knowledge, source: Source) -> int:
-    """ψ(f | d*, o_0) from LR = P(f | d*, o_0) / P(f | not d*, o_0), by Bayes the posterior odds of d* over its prior odds."""
+    """ψ(f | d*, o_0) from LR = P(f | d*, o_0) / P(f | not d*, o_0), by Bayes the posterior odds of
+    d* over its prior odds.
+    """
     stated = evidence_of([*case.given, *_above(fact, case, source)])
     place = list(knowledge.diagnoses).index(case.truth.diagnosis)
     before = knowledge.posterior(stated)[place]
@@ -81,7 +105,9 @@ def _odds(p: float) -> float:
 
 
 def _above(fact: Fact, case: Case, source: Source) -> list[Fact]:
-    """The findings that the fact's item is a question about: that there is pain is paid once, not with each place of it."""
+    """The findings that the fact's item is a question about: that there is pain is paid once, not
+    with each place of it.
+    """
     parents = {item.name: item.parent for item in source.items}
     line, name = set(), parents.get(fact.item)
     while name is not None and name not in line:
@@ -91,7 +117,9 @@ def _above(fact: Fact, case: Case, source: Source) -> list[Fact]:
 
 
 def _weighed(case: Case, weights: list[int]) -> Case:
-    facts = tuple(replace(fact, weight=weight) for fact, weight in zip(case.truth.facts, weights, strict=True))
+    facts = tuple(
+        replace(fact, weight=weight) for fact, weight in zip(case.truth.facts, weights, strict=True)
+    )
     return replace(case, truth=replace(case.truth, facts=facts))
 
 

@@ -1,4 +1,6 @@
-"""A raw report into a case of five parts (ES-11): history, microscopy, differential, tests with results, final diagnosis."""
+"""A raw report into a case of five parts (ES-11): history, microscopy, differential, tests with
+results, final diagnosis.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,19 @@ from workup.text import normalise
 
 VERSION = "extract-case/1"
 TASK = """\
-You take a report of one patient apart into five parts. Copy the report's own words wherever they fit; add nothing, and leave \
-empty what it does not tell.
-- history: who the patient is, complaints, past history, imaging and operative or gross findings: all that was known before the \
-microscope.
-- microscopy: what sections stained in the ordinary way show, as description. Without any further stain or molecular result.
+You take a report of one patient apart into five parts. Copy the report's own words wherever they \
+fit; add nothing, and leave empty what it does not tell.
+- history: who the patient is, complaints, past history, imaging and operative or gross findings: \
+all that was known before the microscope.
+- microscopy: what sections stained in the ordinary way show, as description. Without any further \
+stain or molecular result.
 - differential: the diagnoses that the report weighs against the final one.
-- tests: every further examination with its result (immunohistochemistry, special stains, molecular and other tests), one entry \
-each: name, spelled as in the report; result, as in the report; kind: ask, examine, test, image or procedure.
+- tests: every further examination with its result (immunohistochemistry, special stains, \
+molecular and other tests), one entry each: name, spelled as in the report; result, as in the \
+report; kind: ask, examine, test, image or procedure.
 - diagnosis: the final diagnosis alone; empty if the report reaches none.
-History, microscopy and results are what a doctor reads before the diagnosis: none of them may name it."""
+History, microscopy and results are what a doctor reads before the diagnosis: none of them may \
+name it."""
 
 
 class ExtractSettings(StepSettings):
@@ -72,7 +77,9 @@ def _problem(parts: Parts, report: str) -> str | None:
     if len({normalise(name) for name in names}) < len(names):
         return "a test stands twice; give one entry for each, with all its results"
     form = normalise(report).replace(" ", "")
-    if invented := next((name for name in names if normalise(name).replace(" ", "") not in form), None):
+    if invented := next(
+        (name for name in names if normalise(name).replace(" ", "") not in form), None
+    ):
         return f"the report names no test '{invented}'; spell names as the report does"
     shown = {"history": parts.history, "microscopy": parts.microscopy}
     shown |= {f"result of {test.name}": test.result for test in parts.tests}
@@ -83,17 +90,28 @@ def _problem(parts: Parts, report: str) -> str | None:
 def _case(report: Case, parts: Parts) -> Case:
     colon = "：" if ideographic(parts.history + parts.microscopy) else ": "
     tests = [
-        Fact(f"t{number}", test.name.strip(), f"{test.name.strip()}{colon}{test.result.strip()}", test.kind)
+        Fact(
+            f"t{number}",
+            test.name.strip(),
+            f"{test.name.strip()}{colon}{test.result.strip()}",
+            test.kind,
+        )
         for number, test in enumerate(parts.tests, start=1)
     ]
     truth = Truth(
         diagnosis=parts.diagnosis.strip(),
-        differentials=tuple(dict.fromkeys(name.strip() for name in parts.differential if name.strip())),
+        differentials=tuple(
+            dict.fromkeys(name.strip() for name in parts.differential if name.strip())
+        ),
         facts=tuple(tests),
         record=report.truth.record,
     )
-    presentation = "\n".join(part for text in (parts.history, parts.microscopy) if (part := text.strip()))
-    return replace(report, presentation=presentation, truth=truth, question="", options=(), given=())
+    presentation = "\n".join(
+        part for text in (parts.history, parts.microscopy) if (part := text.strip())
+    )
+    return replace(
+        report, presentation=presentation, truth=truth, question="", options=(), given=()
+    )
 
 
 step = Step(

@@ -1,4 +1,6 @@
-"""Atomic findings of a record (CRAFT CR-3, φ): single, without interpretation, stated in the presentation or hidden."""
+"""Atomic findings of a record (CRAFT CR-3, φ): single, without interpretation, stated in the
+presentation or hidden.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,22 @@ from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
 VERSION = "facts/1"
 TASK = """\
-You cut a patient's record into atomic findings. A finding is the smallest thing that can be true or false of this patient on \
-its own: one symptom, one item of history, one sign, one value, one result of an image or a procedure.
+You cut a patient's record into atomic findings. A finding is the smallest thing that can be true \
+or false of this patient on its own: one symptom, one item of history, one sign, one value, one \
+result of an image or a procedure.
 For every finding give:
-- text: one complete sentence that says it and nothing else. Keep figures and units. Report what was seen, heard or measured; \
-leave out what anybody concluded from it. Where the record states a conclusion together with what it rests on, keep the latter.
-- item: the two or three words with which a doctor would ask for it, such as "onset of pain", "blood pressure", "chest x-ray".
-- kind: ask (what the patient can tell), examine (physical examination), test (laboratory), image (imaging) or procedure.
+- text: one complete sentence that says it and nothing else. Keep figures and units. Report what \
+was seen, heard or measured; leave out what anybody concluded from it. Where the record states a \
+conclusion together with what it rests on, keep the latter.
+- item: the two or three words with which a doctor would ask for it, such as "onset of pain", \
+"blood pressure", "chest x-ray".
+- kind: ask (what the patient can tell), examine (physical examination), test (laboratory), image \
+(imaging) or procedure.
 - stated: true if the presentation says so already, else false.
-Findings that are absent ("no fever") count where the record mentions them. Say nothing twice. Leave out what is known only \
-after the diagnosis was made (treatment, course, final diagnosis). No finding and no item may name the diagnosis, in whatever \
-wording; it is given to you for this purpose alone.
+Findings that are absent ("no fever") count where the record mentions them. Say nothing twice. \
+Leave out what is known only after the diagnosis was made (treatment, course, final diagnosis). No \
+finding and no item may name the diagnosis, in whatever wording; it is given to you for this \
+purpose alone.
 If the record is about no patient at all, the list is empty."""
 
 
@@ -65,14 +72,23 @@ def _problem(answer: Findings, barred: list[str]) -> str | None:
         return "a finding stands twice"
     for finding in answer.findings:
         if (name := named(barred, f"{finding.text} | {finding.item}")) is not None:
-            return f"the finding '{finding.text[:200]}' names the diagnosis ('{name}'); state what was observed, or leave it out"
+            return (
+                f"the finding '{finding.text[:200]}' names the diagnosis ('{name}'); state what "
+                "was observed, or leave it out"
+            )
     return None
 
 
 def _with(case: Case, findings: list[Finding]) -> Case:
-    """The case with these findings in place of its own. Without a record, the presentation says all there is."""
+    """The case with these findings in place of its own.
+
+    Without a record, the presentation says all there is.
+    """
     facts = [
-        (finding.stated or not case.truth.record, Fact(f"f{number}", finding.item.strip(), finding.text.strip(), finding.kind))
+        (
+            finding.stated or not case.truth.record,
+            Fact(f"f{number}", finding.item.strip(), finding.text.strip(), finding.kind),
+        )
         for number, finding in enumerate(findings, start=1)
     ]
     given = tuple(fact for stated, fact in facts if stated)
@@ -80,4 +96,6 @@ def _with(case: Case, findings: list[Finding]) -> Case:
     return replace(case, given=given, truth=replace(case.truth, facts=hidden))
 
 
-step = Step("a record into atomic findings, stated or hidden (CR-3)", VERSION, apply, keeps_items=False)
+step = Step(
+    "a record into atomic findings, stated or hidden (CR-3)", VERSION, apply, keeps_items=False
+)

@@ -1,4 +1,6 @@
-"""What a preparation reads: cases with their provenance, or raw reports as cases of which only the record is known."""
+"""What a preparation reads: cases with their provenance, or raw reports as cases of which only the
+record is known.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ SPLITS = ("all", "train", "test")
 
 @dataclass(frozen=True)
 class Input:
-    """`cases` in order, each with an id of its own; `histories` holds the provenance of those that have one."""
+    """`cases` in order, each with an id of its own; `histories` holds the provenance of those that
+    have one.
+    """
 
     source: Source
     cases: Sequence[Sequence[Case]]
@@ -66,7 +70,8 @@ def open_input(
     reports: bool = False,
     strict: bool = False,
 ) -> Input:
-    """Opens `SCHEME:REST` or a jsonl file of cases; with `reports` also a jsonl file of reports or a folder of texts.
+    """Opens `SCHEME:REST` or a jsonl file of cases; with `reports` also a jsonl file of reports or
+    a folder of texts.
 
     Rows that are no cases, and texts that are no reports, are left out; with `strict` the first is
     an error. Raises UserError and CaseError.
@@ -80,7 +85,9 @@ def open_input(
             raise UserError("raw reports have no split: leave --split out")
         return Input(source, [source.test], limit=limit)
     source = open_source(_spec(spec, split), split=seed, strict=strict)
-    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[split]
+    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[
+        split
+    ]
     return Input(source, sides, _histories(source.name), limit)
 
 
@@ -99,7 +106,9 @@ def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:
 def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
     files = sorted(folder.glob("*.txt"))
     if not files:
-        raise UserError(f"{folder} holds no .txt file; a folder of reports has one text file per report.")
+        raise UserError(
+            f"{folder} holds no .txt file; a folder of reports has one text file per report."
+        )
     sound = [file for file, _ in errors.read(files, _text)]
     if not sound:
         raise errors.nothing(UserError(f"{folder} holds no report."))
@@ -142,7 +151,9 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
         raise errors.nothing(UserError(f"{path} holds no report."))
 
     def make(i: int) -> Case:
-        row = checked(ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)
+        row = checked(
+            ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
+        )
         return _report(row.id, row.text)
 
     notes = errors.notes(name, listed=False)

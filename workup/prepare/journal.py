@@ -1,7 +1,9 @@
-"""What a preparation has finished, kept at every moment: one line per case, appended, whatever happens next.
+"""What a preparation has finished, kept at every moment: one line per case, appended, whatever
+happens next.
 
-The first line says how the file is made (step, model, version, settings, first day); every other line is one case, kept or
-dropped, with a digest of what came in, so that a case that was edited since counts as a new one.
+The first line says how the file is made (step, model, version, settings, first day); every other
+line is one case, kept or dropped, with a digest of what came in, so that a case that was edited
+since counts as a new one.
 """
 
 from __future__ import annotations
@@ -19,13 +21,19 @@ from workup.errors import UserError, WorkupError
 from workup.prepare.steps import Drop
 
 _SYNC_EVERY = 1.0  # seconds; a kill loses nothing, a power failure at most this
-_HOW = {"step": "the step", "model": "the model", "version": "the prompts", "settings": "the settings"}
+_HOW = {
+    "step": "the step",
+    "model": "the model",
+    "version": "the prompts",
+    "settings": "the settings",
+}
 
 
 class Journal:
     """An append-only file, held against other processes while it is open.
 
-    Raises UserError if another process holds it, if it was made in another way than `header` says, or if it cannot be written.
+    Raises UserError if another process holds it, if it was made in another way than `header` says,
+    or if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any], *, private: bool = False) -> None:
@@ -33,7 +41,11 @@ class Journal:
         self._places: dict[str, tuple[str, int]] = {}  # id → (digest, byte offset)
         self._synced = time.monotonic()
         try:
-            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o644), "r+b", buffering=0)
+            self._file = os.fdopen(
+                os.open(path, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o644),
+                "r+b",
+                buffering=0,
+            )
             self._reader = path.open("rb")
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
@@ -41,7 +53,9 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._shut()
-            raise UserError(f"{path}: another process is preparing this file; wait for it, or stop it") from error
+            raise UserError(
+                f"{path}: another process is preparing this file; wait for it, or stop it"
+            ) from error
         try:
             self.header = self._read(dict(header))
         except BaseException:
@@ -49,7 +63,9 @@ class Journal:
             raise
 
     def _read(self, header: dict[str, Any]) -> dict[str, Any]:
-        """The header as it stands in the file, or `header`, newly written; a half-written last line is cut off."""
+        """The header as it stands in the file, or `header`, newly written; a half-written last line
+        is cut off.
+        """
         known, offset = None, 0
         for number, line in enumerate(self._reader, start=1):
             if not line.endswith(b"\n"):
@@ -71,15 +87,19 @@ class Journal:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise WorkupError(f"{self.path}, line {number}: not JSON; delete this line, and its case is done again") from error
+            raise WorkupError(
+                f"{self.path}, line {number}: not JSON; delete this line, and its case is done "
+                "again"
+            ) from error
         return dict(entry)
 
     def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
         for key, what in _HOW.items():
             if known.get(key) != header[key]:
                 raise UserError(
-                    f"{self.path} was begun with {what} {_short(known.get(key))}, not {_short(header[key])}: one file is made "
-                    f"in one way. Take another --out, or delete {self.path} to begin anew"
+                    f"{self.path} was begun with {what} {_short(known.get(key))}, not "
+                    f"{_short(header[key])}: one file is made in one way. Take another --out, or "
+                    f"delete {self.path} to begin anew"
                 )
 
     def has(self, id: str, digest: str) -> bool:
@@ -87,7 +107,10 @@ class Journal:
         return self._places.get(id, ("", 0))[0] == digest
 
     def add(self, id: str, digest: str, result: str | Drop) -> None:
-        """Writes down a finished case: its line if it was kept. Raises UserError when the disk refuses."""
+        """Writes down a finished case: its line if it was kept.
+
+        Raises UserError when the disk refuses.
+        """
         entry: dict[str, Any] = {"id": id, "digest": digest}
         if isinstance(result, Drop):
             entry |= {"dropped": result.reason, "detail": result.detail}
@@ -105,7 +128,9 @@ class Journal:
                 self.sync()
         except OSError as error:
             self._file.truncate(offset)  # the next line must not continue a half-written one
-            raise UserError(f"cannot write {self.path}: {error.strerror}; what is finished is kept") from error
+            raise UserError(
+                f"cannot write {self.path}: {error.strerror}; what is finished is kept"
+            ) from error
         return offset
 
     def sync(self) -> None:

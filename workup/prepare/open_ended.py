@@ -14,12 +14,13 @@ from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
 VERSION = "open-ended/1"
 TASK = """\
-You turn a multiple-choice question into an open one. You get what comes before the question (it stays as it is), the question, \
-its options and the right answer.
-- question: the same question, put so that it can be answered freely. Change as little as you can: words that point to the \
-options ("which of the following", "the most likely option is") give way to an open wording, and an unfinished sentence \
-becomes a question. Everything it says about the patient stays. The right answer must still be the answer; neither it nor any \
-other option may stand in the question, unless the original question named it. Keep the language of the question."""
+You turn a multiple-choice question into an open one. You get what comes before the question (it \
+stays as it is), the question, its options and the right answer.
+- question: the same question, put so that it can be answered freely. Change as little as you can: \
+words that point to the options ("which of the following", "the most likely option is") give way \
+to an open wording, and an unfinished sentence becomes a question. Everything it says about the \
+patient stays. The right answer must still be the answer; neither it nor any other option may \
+stand in the question, unless the original question named it. Keep the language of the question."""
 
 
 class Opened(BaseModel):
@@ -33,7 +34,9 @@ class Opened(BaseModel):
 async def apply(case: Case, aids: Aids) -> Outcome:
     if not case.options:
         return Kept(case, "already open")
-    asked_before, question = (case.presentation, case.question) if case.question else ("", case.presentation)
+    asked_before, question = (
+        (case.presentation, case.question) if case.question else ("", case.presentation)
+    )
     if not question.strip():
         return Drop("the case has no question")
     sections = [
@@ -50,9 +53,15 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def revealed(case: Case, question: str) -> str | None:
-    """What is wrong with an open question that still shows an answer or an option; None if nothing is."""
+    """What is wrong with an open question that still shows an answer or an option; None if nothing
+    is.
+    """
     before = stem(case)
-    shown = [name for name in (*right(case), *case.options) if named([name], question) and not named([name], before)]
+    shown = [
+        name
+        for name in (*right(case), *case.options)
+        if named([name], question) and not named([name], before)
+    ]
     return f"the question still names '{shown[0]}'" if shown else None
 
 

@@ -31,7 +31,8 @@ class Reason:
 class Report:
     """Filled in the order of the input, so that the same result has the same report.
 
-    `private` leaves out what a model said about restricted cases. `cases` is how many there are to prepare.
+    `private` leaves out what a model said about restricted cases. `cases` is how many there are to
+    prepare.
     """
 
     step: str
@@ -54,7 +55,9 @@ class Report:
     def add(self, id: str, result: str | Drop) -> None:
         """Counts a finished case: kept if `result` is its line."""
         if isinstance(result, Drop):
-            self.dropped.setdefault(result.reason, Reason()).add(id, "" if self.private else result.detail)
+            self.dropped.setdefault(result.reason, Reason()).add(
+                id, "" if self.private else result.detail
+            )
         else:
             self.kept += 1
 
@@ -75,12 +78,21 @@ class Report:
         return json.dumps({**plain, "complete": self.complete}, ensure_ascii=False, indent=1)
 
     def rows(self) -> list[tuple[str, int, str]]:
-        """(what, how many, for example) for a table: kept, each reason to drop by frequency, failures."""
-        reasons = [("dropped", *pair) for pair in self.dropped.items()] + [("failed", *pair) for pair in self.failed.items()]
+        """(what, how many, for example) for a table: kept, each reason to drop by frequency,
+        failures.
+        """
+        reasons = [("dropped", *pair) for pair in self.dropped.items()] + [
+            ("failed", *pair) for pair in self.failed.items()
+        ]
         reasons.sort(key=lambda row: (row[0], -row[2].count))
-        named = [(f"{what}: {name}", reason.count, _examples(reason)) for what, name, reason in reasons]
+        named = [
+            (f"{what}: {name}", reason.count, _examples(reason)) for what, name, reason in reasons
+        ]
         return [("kept", self.kept, ""), *named]
 
 
 def _examples(reason: Reason) -> str:
-    return "; ".join(example["id"] + (f": {example['detail']}" if "detail" in example else "") for example in reason.examples)
+    return "; ".join(
+        example["id"] + (f": {example['detail']}" if "detail" in example else "")
+        for example in reason.examples
+    )

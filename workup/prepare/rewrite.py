@@ -1,4 +1,6 @@
-"""Any question about a patient's diagnosis as an open one in another language (C-MIG CM-18); other questions are dropped."""
+"""Any question about a patient's diagnosis as an open one in another language (C-MIG CM-18); other
+questions are dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 VERSION = "rewrite/1"
 TASK = """\
 You rewrite a medical case as an open question about the diagnosis, in {language}.
-- diagnostic: true if the reference answers are diseases or conditions that this patient has. If they are anything else (a \
-drug, a test, a mechanism, advice), say false, and leave the other texts and lists empty.
-- presentation: all that the text tells of the patient, in {language}: translate, leave nothing out, add nothing, keep figures \
-and units. Without the question.
+- diagnostic: true if the reference answers are diseases or conditions that this patient has. If \
+they are anything else (a drug, a test, a mechanism, advice), say false, and leave the other texts \
+and lists empty.
+- presentation: all that the text tells of the patient, in {language}: translate, leave nothing \
+out, add nothing, keep figures and units. Without the question.
 - question: one open question for the diagnosis, in {language}, without options.
-- answers: each reference answer in {language}, in the same order, by its usual medical name, as specific as it is and no more.
-- findings: the numbered findings in {language}, one text for each number, each number once; an empty list if there are none.
-Neither the presentation nor the question may name an answer, unless the text itself tells it of the patient."""
+- answers: each reference answer in {language}, in the same order, by its usual medical name, as \
+specific as it is and no more.
+- findings: the numbered findings in {language}, one text for each number, each number once; an \
+empty list if there are none.
+Neither the presentation nor the question may name an answer, unless the text itself tells it of \
+the patient."""
 
 
 class RewriteSettings(StepSettings):
@@ -64,8 +70,17 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     ]
     task = TASK.format(language=settings.language)
     asked = request("rewrite", VERSION, task, sections, settings.max_tokens)
-    answer = await ask(aids.model, asked, Rewritten, lambda made: _problem(made, case, len(facts), settings.language))
-    return Kept(_rewritten(case, answer)) if answer.diagnostic else Drop("does not ask for a diagnosis")
+    answer = await ask(
+        aids.model,
+        asked,
+        Rewritten,
+        lambda made: _problem(made, case, len(facts), settings.language),
+    )
+    return (
+        Kept(_rewritten(case, answer))
+        if answer.diagnostic
+        else Drop("does not ask for a diagnosis")
+    )
 
 
 def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | None:
@@ -76,7 +91,12 @@ def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | No
 
 
 def _texts(made: Rewritten) -> tuple[str, ...]:
-    return (made.presentation, made.question, *made.answers, *(finding.text for finding in made.findings))
+    return (
+        made.presentation,
+        made.question,
+        *made.answers,
+        *(finding.text for finding in made.findings),
+    )
 
 
 def _incomplete(made: Rewritten, case: Case, count: int) -> str | None:
@@ -93,27 +113,48 @@ def _foreign(made: Rewritten, language: str) -> str | None:
 
 
 def _revealing(made: Rewritten, case: Case) -> str | None:
-    if named(right(case), stem(case)) is None and (told := named(made.answers, joined([made.presentation, made.question]))):
+    if named(right(case), stem(case)) is None and (
+        told := named(made.answers, joined([made.presentation, made.question]))
+    ):
         return f"the answer '{told}' stands in the presentation or the question"
     return revealed(case, made.question)
 
 
 def _rewritten(case: Case, made: Rewritten) -> Case:
-    """The case in the new language; what it was stays in the record, and the old name of the answer among the aliases."""
+    """The case in the new language; what it was stays in the record, and the old name of the answer
+    among the aliases.
+    """
     texts = {finding.number: finding.text.strip() for finding in made.findings}
-    facts = [replace(fact, item="", text=texts[n]) for n, fact in enumerate((*case.given, *case.truth.facts), start=1)]
+    facts = [
+        replace(fact, item="", text=texts[n])
+        for n, fact in enumerate((*case.given, *case.truth.facts), start=1)
+    ]
     given, hidden = facts[: len(case.given)], facts[len(case.given) :]
     answers = [answer.strip() for answer in made.answers]
-    aliases = [name for name in dict.fromkeys((case.truth.diagnosis, *case.truth.aliases)) if name != "; ".join(answers)]
-    record = case.truth.record or "\n".join(filter(None, (case.presentation, case.question, *case.options)))
+    aliases = [
+        name
+        for name in dict.fromkeys((case.truth.diagnosis, *case.truth.aliases))
+        if name != "; ".join(answers)
+    ]
+    record = case.truth.record or "\n".join(
+        filter(None, (case.presentation, case.question, *case.options))
+    )
     return replace(
         case,
         presentation=made.presentation.strip(),
         question=made.question.strip(),
         options=(),
         given=tuple[Fact, ...](given),
-        truth=replace(opened(case.truth, answers), aliases=tuple(aliases), facts=tuple(hidden), record=record),
+        truth=replace(
+            opened(case.truth, answers), aliases=tuple(aliases), facts=tuple(hidden), record=record
+        ),
     )
 
 
-step = Step("keep diagnostic questions, as open ones in English (CM-18)", VERSION, apply, RewriteSettings, keeps_items=False)
+step = Step(
+    "keep diagnostic questions, as open ones in English (CM-18)",
+    VERSION,
+    apply,
+    RewriteSettings,
+    keeps_items=False,
+)

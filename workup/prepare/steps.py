@@ -1,4 +1,6 @@
-"""What a step of preparation is: one case in, the case changed or dropped out, with the model's help."""
+"""What a step of preparation is: one case in, the case changed or dropped out, with the model's
+help.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,15 @@ class StepSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_tokens: int = Field(4096, ge=1, description="tokens of one reply; models that think aloud need more")
-    max_failed: float = Field(0.2, ge=0, le=1, description="share of failed cases that stops the work")
-    patience: int = Field(20, ge=1, description="cases to finish before the share of failed ones may stop the work")
+    max_tokens: int = Field(
+        4096, ge=1, description="tokens of one reply; models that think aloud need more"
+    )
+    max_failed: float = Field(
+        0.2, ge=0, le=1, description="share of failed cases that stops the work"
+    )
+    patience: int = Field(
+        20, ge=1, description="cases to finish before the share of failed ones may stop the work"
+    )
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -34,7 +42,10 @@ class StepSettings(BaseModel):
 class GradedSettings(StepSettings):
     """Of the steps that draw answers from one model and let another grade them."""
 
-    judge: str = Field("", description="the model that grades, endpoint:NAME, a folder or a hub id; by default the same one")
+    judge: str = Field(
+        "",
+        description="the model that grades, endpoint:NAME, a folder or a hub id; by default the same one",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The case goes no further. `reason` is one of few, for counting; `detail` belongs to this case alone."""
+    """The case goes no further.
+
+    `reason` is one of few, for counting; `detail` belongs to this case alone.
+    """
 
     reason: str
     detail: str = ""
@@ -58,7 +72,10 @@ Outcome = Kept | Drop
 
 @dataclass(frozen=True)
 class Aids:
-    """What a step works with; models are opened when they are first needed. `spec` is the step's model as typed."""
+    """What a step works with; models are opened when they are first needed.
+
+    `spec` is the step's model as typed.
+    """
 
     spec: str
     settings: Any
@@ -90,17 +107,20 @@ class _Nobody:
     name = "none"
 
     async def complete(self, request: Request) -> Reply:
-        raise UserError("this step asks a model: add --model endpoint:NAME, a model folder or a hub id")
+        raise UserError(
+            "this step asks a model: add --model endpoint:NAME, a model folder or a hub id"
+        )
 
 
 @dataclass(frozen=True)
 class Step:
     """One way to prepare a case.
 
-    `version` names its prompts: whoever edits one gives it a new version. `apply` raises RolloutError when the model fails.
-    `exact` does the same without a model, raising UserError where it cannot. `keeps_items` tells that the source's list of
-    items and diagnoses holds for the result too. `from_reports` tells that it reads raw reports, of which only
-    `truth.record` is known.
+    `version` names its prompts: whoever edits one gives it a new version. `apply` raises
+    RolloutError when the model fails. `exact` does the same without a model, raising UserError
+    where it cannot. `keeps_items` tells that the source's list of items and diagnoses holds for the
+    result too. `from_reports` tells that it reads raw reports, of which only `truth.record` is
+    known.
     """
 
     summary: str

@@ -1,4 +1,6 @@
-"""Which questions stand without options (Med-R³ MR-10), are about a patient (ProMed PM-12), ask for a diagnosis (CM-18)."""
+"""Which questions stand without options (Med-R³ MR-10), are about a patient (ProMed PM-12), ask for
+a diagnosis (CM-18).
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,28 @@ from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 
 VERSION = "suitability/1"
 TASK = """\
-You sort examination questions. Imagine the options struck out and only the text left. Decide, each for itself:
+You sort examination questions. Imagine the options struck out and only the text left. Decide, \
+each for itself:
 - reason: first, in one or two sentences, what speaks for and against the question.
-- valid: true if the text is still a complete question that an expert could answer without having seen any options.
-- unique: true if it then has one best answer, the reference answer, and no other answer is as good. False where the answer is \
-a range, a vague amount, or one of several that would do.
+- valid: true if the text is still a complete question that an expert could answer without having \
+seen any options.
+- unique: true if it then has one best answer, the reference answer, and no other answer is as \
+good. False where the answer is a range, a vague amount, or one of several that would do.
 - unambiguous: true if question and answer leave no doubt about what is meant.
-- negated: true if it asks for an exception: what is wrong, not true, least likely, not indicated, "all except".
-- patient: true if it is about one particular patient whose findings it tells, false if it asks for general knowledge.
-- diagnosis: true if the reference answer is the disease or condition that the patient has, false if it is a drug, a test, a \
-mechanism, a next step or anything else."""
+- negated: true if it asks for an exception: what is wrong, not true, least likely, not indicated, \
+"all except".
+- patient: true if it is about one particular patient whose findings it tells, false if it asks \
+for general knowledge.
+- diagnosis: true if the reference answer is the disease or condition that the patient has, false \
+if it is a drug, a test, a mechanism, a next step or anything else."""
 
 
 class SuitabilitySettings(StepSettings):
     """What a question must be to be kept."""
 
-    open_ended: bool = Field(True, description="valid without options, one unambiguous answer, no negation (MR-10)")
+    open_ended: bool = Field(
+        True, description="valid without options, one unambiguous answer, no negation (MR-10)"
+    )
     patient: bool = Field(False, description="about one particular patient (PM-12)")
     diagnosis: bool = Field(False, description="the answer is the patient's diagnosis (CM-18)")
 
@@ -48,7 +56,11 @@ class Verdict(BaseModel):
 async def apply(case: Case, aids: Aids) -> Outcome:
     told = joined([case.truth.record or case.presentation, case.question])
     options = "\n".join(case.options)
-    sections = [("question", told), ("options that are struck out", options), ("reference answer", case.truth.diagnosis)]
+    sections = [
+        ("question", told),
+        ("options that are struck out", options),
+        ("reference answer", case.truth.diagnosis),
+    ]
     asked = request("suitability", VERSION, TASK, sections, aids.settings.max_tokens)
     verdict = await ask(aids.model, asked, Verdict)
     reason = objection(verdict, aids.settings)
@@ -68,4 +80,9 @@ def objection(verdict: Verdict, settings: SuitabilitySettings) -> str | None:
     return next((reason for holds, reason in objections if holds), None)
 
 
-step = Step("drop questions that need their options, or ask for exceptions (MR-10)", VERSION, apply, SuitabilitySettings)
+step = Step(
+    "drop questions that need their options, or ask for exceptions (MR-10)",
+    VERSION,
+    apply,
+    SuitabilitySettings,
+)

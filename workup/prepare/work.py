@@ -1,7 +1,8 @@
-"""Preparing a file: a bounded number of cases at a time, finished ones written down at once, the result in the input's order.
+"""Preparing a file: a bounded number of cases at a time, finished ones written down at once, the
+result in the input's order.
 
-Nothing that is finished is done again: killed, stopped or interrupted, the same call goes on. A case whose model fails is
-neither kept nor dropped; the next call tries it again.
+Nothing that is finished is done again: killed, stopped or interrupted, the same call goes on. A
+case whose model fails is neither kept nor dropped; the next call tries it again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ GO_ON = "everything finished is kept, and the same command goes on from there"
 
 @dataclass(frozen=True)
 class Job:
-    """One step for one file. `model` is a spec that the opener understands, "exact", or "" where none is needed."""
+    """One step for one file.
+
+    `model` is a spec that the opener understands, "exact", or "" where none is needed.
+    """
 
     step: str
     input: Input
@@ -57,12 +61,16 @@ class Progress:
         return self.kept + self.dropped + self.failed
 
 
-def prepare(job: Job, opener: Callable[[str], Model], show: Callable[[Progress], None] = lambda progress: None) -> Report:
+def prepare(
+    job: Job,
+    opener: Callable[[str], Model],
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> Report:
     """Does what is left of `job`, and writes the file, its report and its journal.
 
-    Raises UserError for what cannot be begun; WorkupError when too many cases fail, and what the models raise besides
-    RolloutError, after the cases in flight are finished and written. KeyboardInterrupt leaves the files as they were, and all
-    that is finished in the journal.
+    Raises UserError for what cannot be begun; WorkupError when too many cases fail, and what the
+    models raise besides RolloutError, after the cases in flight are finished and written.
+    KeyboardInterrupt leaves the files as they were, and all that is finished in the journal.
     """
     step = load(job.step)
     settings = job.settings or step.settings()
@@ -95,7 +103,9 @@ def report_of(out: Path) -> Path:
 
 def _check(job: Job, step: Step) -> None:
     if job.out.suffix != ".jsonl":
-        raise UserError(f"--out {job.out}: the result is a file of JSON lines, as in --out {job.out.stem}.jsonl")
+        raise UserError(
+            f"--out {job.out}: the result is a file of JSON lines, as in --out {job.out.stem}.jsonl"
+        )
     if not job.out.parent.is_dir():
         raise UserError(f"--out {job.out}: there is no folder {job.out.parent}")
     if job.out.exists() and not journal_of(job.out).exists():
@@ -103,7 +113,10 @@ def _check(job: Job, step: Step) -> None:
     if job.input.source.name.partition(":")[2].partition("#")[0] == str(job.out):
         raise UserError(f"--out {job.out} is the input itself; choose another --out")
     if job.model == EXACT and step.exact is None:
-        raise UserError(f"the step {job.step} has no exact counterpart: give --model endpoint:NAME, a model folder or a hub id")
+        raise UserError(
+            f"the step {job.step} has no exact counterpart: give --model endpoint:NAME, a model "
+            "folder or a hub id"
+        )
 
 
 @dataclass
@@ -113,7 +126,9 @@ class _Work:
     aids: Aids
     journal: Journal
     show: Callable[[Progress], None]
-    digests: dict[str, str] = field(default_factory=dict)  # of the cases seen so far, in the order of the input
+    digests: dict[str, str] = field(
+        default_factory=dict
+    )  # of the cases seen so far, in the order of the input
     failures: dict[str, str] = field(default_factory=dict)  # id → reason
     finished: int = 0  # in this call, failures included
     kept: int = 0
@@ -121,7 +136,9 @@ class _Work:
     stop: WorkupError | None = None
 
     async def run(self) -> None:
-        """Works on cases until there are none left or there is a reason to stop; then reads on, to know what is there."""
+        """Works on cases until there are none left or there is a reason to stop; then reads on, to
+        know what is there.
+        """
         pending = self._pending()
         await asyncio.gather(*(self._worker(pending) for _ in range(self.job.concurrency)))
         while self._next(pending):
@@ -137,10 +154,14 @@ class _Work:
             except WorkupError as error:
                 self.stop = self.stop or error
             self.show(self.progress)
-            await asyncio.sleep(0)  # exact steps never wait: let the others, and Ctrl-C, have their turn
+            await asyncio.sleep(
+                0
+            )  # exact steps never wait: let the others, and Ctrl-C, have their turn
 
     def _next(self, pending: Iterator[tuple[Case, str]]) -> tuple[Case, str] | None:
-        """The next case to do; None at the end, or where the input cannot be read on, which is a reason to stop."""
+        """The next case to do; None at the end, or where the input cannot be read on, which is a
+        reason to stop.
+        """
         try:
             return next(pending, None)
         except WorkupError as error:
@@ -148,7 +169,9 @@ class _Work:
             return None
 
     def _pending(self) -> Iterator[tuple[Case, str]]:
-        """The cases that are not finished; a generator that all workers share, so it runs no further than they do."""
+        """The cases that are not finished; a generator that all workers share, so it runs no
+        further than they do.
+        """
         for case in self.job.input:
             if case.id in self.digests:
                 raise UserError(f"{self.job.input.source.name}: two cases have the id '{case.id}'")
@@ -186,27 +209,35 @@ class _Work:
             date=header["started"],
             detail=outcome.detail,
         )
-        line = line_of(outcome.case, (*self._history(case), made), restricted=self.aids.source.restricted)
+        line = line_of(
+            outcome.case, (*self._history(case), made), restricted=self.aids.source.restricted
+        )
         try:
             CaseLine.model_validate(json.loads(line))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise RolloutError(f"the model's answer makes no case: {where}: {first['msg']}") from error
+            raise RolloutError(
+                f"the model's answer makes no case: {where}: {first['msg']}"
+            ) from error
         return line
 
     def _fail(self, case: Case, error: RolloutError) -> None:
         self.failures[case.id] = str(error)
         self.finished += 1
         settings = self.aids.settings
-        if self.finished >= settings.patience and len(self.failures) > settings.max_failed * self.finished:
+        if (
+            self.finished >= settings.patience
+            and len(self.failures) > settings.max_failed * self.finished
+        ):
             self.stop = self.stop or self._too_many()
 
     def _too_many(self) -> WorkupError:
         *_, last = self.failures.values()
         return WorkupError(
-            f"{len(self.failures)} of {self.finished} cases failed (max_failed={self.aids.settings.max_failed:g}), "
-            f"the last because of: {last[:300]}; {GO_ON}"
+            f"{len(self.failures)} of {self.finished} cases failed "
+            f"(max_failed={self.aids.settings.max_failed:g}), the last because of: {last[:300]}; "
+            f"{GO_ON}"
         )
 
     @property
@@ -223,9 +254,13 @@ class _Work:
             raise self._too_many()
 
     def write(self) -> Report:
-        """Writes the result in the order of the input, its sidecar and its report; returns the report."""
+        """Writes the result in the order of the input, its sidecar and its report; returns the
+        report.
+        """
         out, private = self.job.out, self.aids.source.restricted
-        report = Report.of(self.journal.header, self.job.input.source.name, len(self.job.input), private=private)
+        report = Report.of(
+            self.journal.header, self.job.input.source.name, len(self.job.input), private=private
+        )
         _write_whole(out, self._lines(report), private=private)
         if self.step.keeps_items and keeps_sidecar(self.aids.source):
             write_sidecar(out, self.aids.source.items, self.aids.source.diagnoses)

@@ -32,7 +32,8 @@ REGRESSION = "what success goes with (logistic regression)"
 @dataclass(frozen=True)
 class Side:
     """One of the compared runs; `doctor` is who is compared, `changes` its paired differences to
-    the first run, and `alike` whether it was evaluated on the same cases as that one (`unseen.alike`).
+    the first run, and `alike` whether it was evaluated on the same cases as that one
+    (`unseen.alike`).
     """
 
     label: str
@@ -91,7 +92,9 @@ def compare(
 
 def _sides(runs: Sequence[Run]) -> list[Side]:
     folders = [run.path.resolve() for run in runs]
-    if twice := next((run for run, folder in zip(runs, folders, strict=True) if folders.count(folder) > 1), None):
+    if twice := next(
+        (run for run, folder in zip(runs, folders, strict=True) if folders.count(folder) > 1), None
+    ):
         raise UserError(f"{twice.path} is named twice; name different runs")
     names = [run.name for run in runs]
     labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
@@ -109,7 +112,8 @@ def _doctor(run: Run) -> str:
     doctor = Ends.of(run.doctors()).after
     if doctor is None:
         raise UserError(
-            f"{run.path}: no policy has been evaluated in this run yet; let it finish with `workup resume {run.path}`"
+            f"{run.path}: no policy has been evaluated in this run yet; let it finish with "
+            f"`workup resume {run.path}`"
         )
     return doctor
 
@@ -120,14 +124,19 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
     anchors = {doctor: describe(first, doctor) for doctor in first.doctors() if doctor in ANCHORS}
     ends = {side.row: side.entry for side in sides}
     shown, rows = tables.headline(
-        {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors}, Ends(None, None)
+        {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
+        Ends(None, None),
     )
     return [HEADINGS[metric] for metric in shown], rows
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
     """The policies that runs began with, by row: one row where all of them had the same."""
-    found = {side.label: describe(side.run, doctor) for side in sides if doctor in side.run.doctors() and side.doctor != doctor}
+    found = {
+        side.label: describe(side.run, doctor)
+        for side in sides
+        if doctor in side.run.doctors() and side.doctor != doctor
+    }
     entries = list(found.values())
     if len(found) == len(sides) and all(entry == entries[0] for entry in entries):
         return {doctor: entries[0]}
@@ -154,7 +163,10 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
             both += f" ({side.cases}; {first.cases})"
         console.print(f"{both}: no paired difference.\n", markup=False)
         return
-    rows = [(HEADINGS[each.metric], each.by, each.interval, "clear" if each.sure else "unclear") for each in side.changes]
+    rows = [
+        (HEADINGS[each.metric], each.by, each.interval, "clear" if each.sure else "unclear")
+        for each in side.changes
+    ]
     title = f"{side.row} − {first.row}, paired over {side.changes[0].cases:,} cases"
     Sheet(("", "difference", "95 % interval", ""), rows, title).show(console)
 
@@ -162,7 +174,9 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
 def _show_regression(console: Console, found: Regression) -> None:
     notes = "; ".join(found.notes)
     if found.problem:
-        console.print(f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False)
+        console.print(
+            f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False
+        )
         return
     caption = f"{found.rests_on}, standard errors clustered by case{f'; {notes}' if notes else ''}"
     headings = ("", "coefficient (error)", "p", "CRAFT, Table 2", "p")
@@ -176,7 +190,11 @@ def _curve(side: Side) -> Curve:
 def _dynamics(trained: Sequence[Curve]) -> Sheet:
     """How the runs trained, by `dynamics.COMPARED`; columns that none of them has are left out."""
     rows = {curve.label: dynamics.compared(curve) for curve in trained}
-    shown = [place for place in range(len(dynamics.COMPARED)) if any(row[place] != DASH for row in rows.values())]
+    shown = [
+        place
+        for place in range(len(dynamics.COMPARED))
+        if any(row[place] != DASH for row in rows.values())
+    ]
     return Sheet(
         ["", *(dynamics.COMPARED[place] for place in shown)],
         [[label, *(row[place] for place in shown)] for label, row in rows.items()],
@@ -187,8 +205,16 @@ def _dynamics(trained: Sequence[Curve]) -> Sheet:
 def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool) -> None:
     restricted = any(side.run.config.get("restricted") for side in sides)
     paired = [side for side in sides if side.alike]
-    players = [] if restricted and not asked else [Player(side.row, side.run, side.doctor) for side in paired]
-    content = _content(sides) | {"regression": found, "effects": regression.rows(found)} | _encounters(players)
+    players = (
+        []
+        if restricted and not asked
+        else [Player(side.row, side.run, side.doctor) for side in paired]
+    )
+    content = (
+        _content(sides)
+        | {"regression": found, "effects": regression.rows(found)}
+        | _encounters(players)
+    )
     folder = html.with_name(f"{html.stem}-transcripts")
     more = leaves.write(folder, players, content["title"], html.name, private=restricted)
     page = render("compare.html", **content, folder=folder.name, leaves=more, withheld=not players)
@@ -198,7 +224,12 @@ def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool)
 def _encounters(players: Sequence[Player]) -> dict[str, Any]:
     chosen = transcripts.groups([each.run.outcomes(each.doctor) for each in players], between=" · ")
     meetings = list(transcripts.shown(players, chosen))
-    return {"players": players, "groups": chosen, "meetings": meetings, **transcripts.legend(meetings)}
+    return {
+        "players": players,
+        "groups": chosen,
+        "meetings": meetings,
+        **transcripts.legend(meetings),
+    }
 
 
 def _figures(sides: Sequence[Side]) -> dict[str, Any]:
@@ -209,10 +240,14 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     found = tables.by_category({side.row: side.outcomes() for side in sides}, seed_of(first.run))
     start = Ends.of(first.run.doctors()).before
     before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
-    marks = {doctor: describe(first.run, doctor) for doctor in first.run.doctors() if doctor in ANCHORS}
+    marks = {
+        doctor: describe(first.run, doctor) for doctor in first.run.doctors() if doctor in ANCHORS
+    }
     looks = outcomes.looks([*rows, *before, *marks], before=next(iter(before), None))
     return {
-        "scatter": outcomes.against_accuracy(tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])),
+        "scatter": outcomes.against_accuracy(
+            tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])
+        ),
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),
         "categories": found,

@@ -46,7 +46,12 @@ HEALTH = {
     "tokens_per_second": "Tokens per second",
 }
 HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
-SHORT = {"random doctor": "random", "told information": "told", "greedy information": "greedy", "full information": "full"}
+SHORT = {
+    "random doctor": "random",
+    "told information": "told",
+    "greedy information": "greedy",
+    "full information": "full",
+}
 DASHES = {
     "random doctor": (0, (1, 2)),
     "told information": (0, (4, 2)),
@@ -79,7 +84,11 @@ class Curve:
     def borders(self) -> list[tuple[int, str]]:
         """(steps before it, name) of every stage after the first."""
         stages = [line["stage"] for line in self.lines]
-        return [(number, after) for number, (before, after) in enumerate(pairwise(stages), start=1) if before != after]
+        return [
+            (number, after)
+            for number, (before, after) in enumerate(pairwise(stages), start=1)
+            if before != after
+        ]
 
 
 def reinforced(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -99,23 +108,33 @@ def learning(curve: Curve, levels: Levels, ends: Levels) -> Drawing | None:
     the held-out evaluations before and after training (`ends`, in that order) as points with their
     intervals.
     """
-    shown = [metric for metric in PANELS if any(value is not None for value in curve.values(metric))]
+    shown = [
+        metric for metric in PANELS if any(value is not None for value in curve.values(metric))
+    ]
     panels = []
     for metric in shown:
         ax = panel(PANELS[metric], HEIGHT)
         _curve(ax, curve, metric, faint=True, color=COLOURS["after"])
         name = "return" if metric == "reward" else metric
         _evaluations(ax, [end.get(name) for end in ends.values()], len(curve.lines))
-        _anchors(ax, {doctor: levels[doctor][name].mean for doctor in levels if name in levels[doctor]})
+        _anchors(
+            ax, {doctor: levels[doctor][name].mean for doctor in levels if name in levels[doctor]}
+        )
         _steps(ax, curve)
         panels.append(ax)
-    return Drawing("Learning curves with the anchors as horizontal lines", panels) if panels else None
+    return (
+        Drawing("Learning curves with the anchors as horizontal lines", panels) if panels else None
+    )
 
 
 @figure
 def overlaid(curves: Sequence[Curve]) -> Drawing | None:
     """The smoothed curves of several runs, one panel per metric."""
-    shown = [metric for metric in PANELS if any(any(v is not None for v in curve.values(metric)) for curve in curves)]
+    shown = [
+        metric
+        for metric in PANELS
+        if any(any(v is not None for v in curve.values(metric)) for curve in curves)
+    ]
     panels = []
     for metric in shown:
         ax = panel(PANELS[metric], HEIGHT)
@@ -134,7 +153,9 @@ def health(lines: Sequence[Mapping[str, Any]]) -> Drawing | None:
     panels = []
     for stage in stages:
         curve = Curve(stage, [line for line in lines if line["stage"] == stage])
-        for metric in (name for name in HEALTH if any(value is not None for value in curve.values(name))):
+        for metric in (
+            name for name in HEALTH if any(value is not None for value in curve.values(name))
+        ):
             ax = panel(f"{HEALTH[metric]} · {stage}", HEIGHT)
             _curve(ax, curve, metric, faint=True, color=COLOURS["before"])
             _steps(ax)
@@ -149,14 +170,21 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
     if not names:
         return None
     ax = panel("", 2.6, WIDE)
-    values = [smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window) for name in names]
+    values = [
+        smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window)
+        for name in names
+    ]
     index = thin(len(curve.lines))
     keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
     total = smooth(curve.values("reward"), curve.window)
     ax.plot(index + 1, total[index], color=COLOURS["ink"], linewidth=1.8)
     ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
     _steps(ax)
-    return Drawing("Where the reward came from, over training", [ax], [Key("reward", COLOURS["ink"], "━━"), *keys])
+    return Drawing(
+        "Where the reward came from, over training",
+        [ax],
+        [Key("reward", COLOURS["ink"], "━━"), *keys],
+    )
 
 
 def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
@@ -199,17 +227,37 @@ def _steps(ax: Axes, curve: Curve | None = None) -> None:
     ax.set_xlabel("step")
     for steps, name in curve.borders if curve else ():
         ax.axvline(steps + 0.5, color=COLOURS["muted"], linewidth=0.6)
-        style: dict[str, Any] = {"fontsize": 6.5, "color": COLOURS["muted"], "va": "top", "rotation": 90}
-        ax.annotate(name, (steps + 0.5, 0.98), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
+        style: dict[str, Any] = {
+            "fontsize": 6.5,
+            "color": COLOURS["muted"],
+            "va": "top",
+            "rotation": 90,
+        }
+        ax.annotate(
+            name,
+            (steps + 0.5, 0.98),
+            (2, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            **style,
+        )
 
 
 def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
     """Held-out evaluations: hollow before the first step, filled after the last."""
     for place, estimate in zip((0, steps), ends, strict=False):
         if estimate is not None and math.isfinite(estimate.mean):
-            whiskers = np.nan_to_num([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
+            whiskers = np.nan_to_num(
+                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]]
+            )
             face = COLOURS["paper"] if place == 0 else COLOURS["ink"]
-            marker: dict[str, Any] = {"fmt": "o", "markersize": 4, "markerfacecolor": face, "color": COLOURS["ink"], "zorder": 5}
+            marker: dict[str, Any] = {
+                "fmt": "o",
+                "markersize": 4,
+                "markerfacecolor": face,
+                "color": COLOURS["ink"],
+                "zorder": 5,
+            }
             ax.errorbar([place], [estimate.mean], yerr=whiskers, linewidth=1, capsize=2, **marker)
 
 
@@ -217,13 +265,22 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
     """A line per anchor, with its name to the right of the panel; names that would touch are moved
     apart.
     """
-    known = sorted((mean, doctor) for doctor, mean in means.items() if doctor in ANCHORS and math.isfinite(mean))
+    known = sorted(
+        (mean, doctor)
+        for doctor, mean in means.items()
+        if doctor in ANCHORS and math.isfinite(mean)
+    )
     for mean, doctor in known:
         ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=DASHES[doctor])
     low, high = ax.get_ylim()
     places = apart([mean for mean, _ in known], 0.075 * (high - low))
     for (_, doctor), place in zip(known, places, strict=True):
-        style: dict[str, Any] = {"fontsize": 7, "color": COLOURS["muted"], "va": "center", "annotation_clip": False}
+        style: dict[str, Any] = {
+            "fontsize": 7,
+            "color": COLOURS["muted"],
+            "va": "center",
+            "annotation_clip": False,
+        }
         ax.annotate(SHORT[doctor], (1.015, place), xycoords=("axes fraction", "data"), **style)
 
 

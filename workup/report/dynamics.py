@@ -90,13 +90,21 @@ def trend(name: str, values: Sequence[float | None]) -> Trend:
     )
 
 
-def together(one: str, other: str, values: Sequence[float | None], others: Sequence[float | None], window: int) -> Together:
+def together(
+    one: str,
+    other: str,
+    values: Sequence[float | None],
+    others: Sequence[float | None],
+    window: int,
+) -> Together:
     """How two metrics move together; smoothing over `window` steps takes the noise of single
     batches out of both.
     """
     pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
     a, b = np.array(pairs, dtype=float).reshape(-1, 2).T
-    smoothed = pearson(*(smooth(column.tolist(), window) for column in (a, b))) if pairs else math.nan
+    smoothed = (
+        pearson(*(smooth(column.tolist(), window) for column in (a, b))) if pairs else math.nan
+    )
     return Together(one, other, len(pairs), pearson(a, b), smoothed, window)
 
 
@@ -145,7 +153,9 @@ def values(curve: Curve, name: str) -> list[float | None]:
     if name != "length":
         return curve.values(name)
     pairs = zip(curve.values("tokens"), curve.values("episodes"), strict=True)
-    return [tokens / episodes if tokens is not None and episodes else None for tokens, episodes in pairs]
+    return [
+        tokens / episodes if tokens is not None and episodes else None for tokens, episodes in pairs
+    ]
 
 
 def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
@@ -168,10 +178,22 @@ def cells(found: Trend) -> list[str]:
     figures.
     """
     std = found.population_std if found.name == "grad_norm" else found.std
-    return [plain(value) for value in (found.mean, 100 * found.slope, found.r2, found.late_mean, std, found.cv)]
+    return [
+        plain(value)
+        for value in (found.mean, 100 * found.slope, found.r2, found.late_mean, std, found.cv)
+    ]
 
 
-COMPARED = ("r", "r smoothed", "entropy slope", "entropy R²", "σ accuracy", "σ Doc_Hit", "norm CV", "tokens")
+COMPARED = (
+    "r",
+    "r smoothed",
+    "entropy slope",
+    "entropy R²",
+    "σ accuracy",
+    "σ Doc_Hit",
+    "norm CV",
+    "tokens",
+)
 
 
 def compared(curve: Curve) -> list[str]:
@@ -218,7 +240,13 @@ def _draw(ax: Axes, column: Sequence[float | None], window: int) -> None:
     steps, known = _known(column)
     slope, _ = line(steps, known)
     ends = steps[[0, -1]]
-    ax.plot(ends, known.mean() + slope * (ends - steps.mean()), color=COLOURS["muted"], linestyle=(0, (4, 2)), linewidth=1)
+    ax.plot(
+        ends,
+        known.mean() + slope * (ends - steps.mean()),
+        color=COLOURS["muted"],
+        linestyle=(0, (4, 2)),
+        linewidth=1,
+    )
     ax.axvspan(late(steps)[0], steps[-1], color=COLOURS["grid"], alpha=0.35, linewidth=0)
 
 

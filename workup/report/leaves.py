@@ -26,7 +26,9 @@ class Leaf:
     last: int
 
 
-def write(folder: Path, players: Sequence[Player], title: str, back: str, *, private: bool = False) -> list[Leaf]:
+def write(
+    folder: Path, players: Sequence[Player], title: str, back: str, *, private: bool = False
+) -> list[Leaf]:
     """Write every evaluated episode of `players` into `folder` as 1.html, 2.html, …, and remove the
     pages of before.
 

@@ -1,4 +1,6 @@
-"""What a run shows while it works: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
+"""What a run shows while it works: a live view on a terminal, plain lines elsewhere, JSON lines for
+machines.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,9 @@ class Live(Protocol):
         """A stage of `total` steps begins, `done` of them in an earlier session."""
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Step `metrics["step"]` is done. Read, all optional: reward, parts, endings, tokens_per_second
-        and what `SHOWN` names, each of this step; accuracy_so_far of the `judged` episodes so far; and
-        spent, the money that the run has cost so far.
+        """Step `metrics["step"]` is done. Read, all optional: reward, parts, endings,
+        tokens_per_second and what `SHOWN` names, each of this step; accuracy_so_far of the `judged`
+        episodes so far; and spent, the money that the run has cost so far.
         """
 
     def note(self, text: str) -> None:
@@ -57,7 +59,12 @@ class Live(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
 def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
@@ -67,7 +74,9 @@ def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
         stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end a run
     if as_json:
         return JsonLive(stream)
-    return ScreenLive(Console(file=stream, highlight=False)) if stream.isatty() else PlainLive(stream)
+    return (
+        ScreenLive(Console(file=stream, highlight=False)) if stream.isatty() else PlainLive(stream)
+    )
 
 
 @dataclass
@@ -111,13 +120,20 @@ class Progress:
 
     def mean(self, name: str) -> float | None:
         """The mean of a metric over the last steps that had it."""
-        values = [metrics[name] for metrics in self.metrics if isinstance(metrics.get(name), int | float)]
+        values = [
+            metrics[name] for metrics in self.metrics if isinstance(metrics.get(name), int | float)
+        ]
         return fmean(values) if values else None
 
     def means(self, name: str) -> dict[str, float]:
         """The same for a metric that is a mapping; a key that a step lacks counts 0 there."""
-        steps = [metrics[name] for metrics in self.metrics if isinstance(metrics.get(name), Mapping)]
-        return {key: sum(step.get(key) or 0 for step in steps) / len(steps) for key in dict.fromkeys(k for s in steps for k in s)}
+        steps = [
+            metrics[name] for metrics in self.metrics if isinstance(metrics.get(name), Mapping)
+        ]
+        return {
+            key: sum(step.get(key) or 0 for step in steps) / len(steps)
+            for key in dict.fromkeys(k for s in steps for k in s)
+        }
 
 
 def reward_line(progress: Progress) -> str:
@@ -126,7 +142,9 @@ def reward_line(progress: Progress) -> str:
 
 
 def figures(progress: Progress) -> list[tuple[str, str]]:
-    """(name, figure) of everything that is known: what is counted so far, then means over the last steps."""
+    """(name, figure) of everything that is known: what is counted so far, then means over the last
+    steps.
+    """
     shown = [(name, progress.mean(name)) for name in SHOWN]
     means = [(name, number(name, value)) for name, value in shown if value is not None]
     return [*_so_far(progress), *means]
@@ -144,22 +162,34 @@ def endings_line(progress: Progress) -> str:
     endings = progress.means("endings")
     total = sum(endings.values())
     ranked = sorted(endings.items(), key=lambda pair: -pair[1])
-    return " · ".join(f"{100 * count / total:.0f} % {name}" for name, count in ranked if count >= 0.005 * total)
+    return " · ".join(
+        f"{100 * count / total:.0f} % {name}" for name, count in ranked if count >= 0.005 * total
+    )
 
 
 def time_line(progress: Progress) -> str:
     speed, left = progress.mean("tokens_per_second"), progress.left
-    parts = [f"{duration(left)} left" if left is not None else "", f"{speed:,.0f} tok/s" if speed else ""]
+    parts = [
+        f"{duration(left)} left" if left is not None else "",
+        f"{speed:,.0f} tok/s" if speed else "",
+    ]
     return "   ".join(part for part in parts if part)
 
 
 def spark(values: Sequence[float], width: int = 24) -> str:
-    """A curve in one line of block letters, from the lowest to the highest value; empty before there is a curve."""
+    """A curve in one line of block letters, from the lowest to the highest value; empty before
+    there is a curve.
+    """
     if len(values) < width:
         return ""
-    means = [fmean(values[len(values) * k // width : len(values) * (k + 1) // width]) for k in range(width)]
+    means = [
+        fmean(values[len(values) * k // width : len(values) * (k + 1) // width])
+        for k in range(width)
+    ]
     low, high = min(means), max(means)
-    return "".join(BLOCKS[int((value - low) / (high - low or 1) * (len(BLOCKS) - 1))] for value in means)
+    return "".join(
+        BLOCKS[int((value - low) / (high - low or 1) * (len(BLOCKS) - 1))] for value in means
+    )
 
 
 def print_result(summary: Mapping[str, Any], console: Console) -> None:
@@ -193,7 +223,12 @@ class _Base:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -216,7 +251,11 @@ class JsonLive(_Base):
         self._put("summary", **summary)
 
     def _put(self, event: str, **values: Any) -> None:
-        print(json.dumps({"event": event, **finite(values)}, ensure_ascii=False), file=self._stream, flush=True)
+        print(
+            json.dumps({"event": event, **finite(values)}, ensure_ascii=False),
+            file=self._stream,
+            flush=True,
+        )
 
 
 class PlainLive(_Base):
@@ -227,7 +266,9 @@ class PlainLive(_Base):
 
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         self.progress, self._last = Progress(name, total, done, unit), time.monotonic()
-        self._put(f"{name}: {total:,} {unit}s" + (f", {done:,} of them done before" if done else ""))
+        self._put(
+            f"{name}: {total:,} {unit}s" + (f", {done:,} of them done before" if done else "")
+        )
 
     def step(self, metrics: Mapping[str, Any]) -> None:
         assert self.progress, "a stage must begin before its steps"
@@ -263,7 +304,12 @@ class ScreenLive(_Base):
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         self._finish()
         self.progress = Progress(name, total, done, unit)
-        self._live = RichLive(get_renderable=self._render, console=self._console, refresh_per_second=REFRESHES, transient=True)
+        self._live = RichLive(
+            get_renderable=self._render,
+            console=self._console,
+            refresh_per_second=REFRESHES,
+            transient=True,
+        )
         self._live.start()
 
     def step(self, metrics: Mapping[str, Any]) -> None:
@@ -287,8 +333,13 @@ class ScreenLive(_Base):
         self._live.stop()
         self._live, progress = None, self.progress
         whole = progress.done >= progress.total
-        head = Text.assemble(("✓ ", "green") if whole else ("■ ", "yellow"), (progress.name, "bold"))
-        head.append(f"  {progress.done:,}/{progress.total:,} {progress.unit}s in {duration(progress.elapsed)}")
+        head = Text.assemble(
+            ("✓ ", "green") if whole else ("■ ", "yellow"), (progress.name, "bold")
+        )
+        head.append(
+            f"  {progress.done:,}/{progress.total:,} {progress.unit}s in "
+            f"{duration(progress.elapsed)}"
+        )
         known = list(_figures(progress, self._console.width))
         self._console.print(head, *known, *([""] if known else []), sep="\n")
 
@@ -323,16 +374,24 @@ def _figures(progress: Progress, width: int) -> Iterable[Text]:
         yield from _flowed(pairs, width)
     if endings := endings_line(progress):
         first, *others = endings.split(" · ")
-        shares = [Text.assemble(("endings ", "dim"), first), *(Text(f"· {each}") for each in others)]
+        shares = [
+            Text.assemble(("endings ", "dim"), first),
+            *(Text(f"· {each}") for each in others),
+        ]
         steps = Text(f"  (means of {len(progress.metrics)} steps)", "dim")
         yield from _flowed([*shares, steps], width, " ")
 
 
 def _bar(progress: Progress, width: int) -> RenderableType:
     """Name, count, bar and time in one line, or the bar in a line of its own where they do not fit."""
-    name, done = Text(progress.name, "bold"), Text(f"{progress.unit} {progress.done:,}/{progress.total:,}")
+    name, done = (
+        Text(progress.name, "bold"),
+        Text(f"{progress.unit} {progress.done:,}/{progress.total:,}"),
+    )
     left = Text(time_line(progress) or duration(progress.elapsed))
-    bar = ProgressBar(total=progress.total, completed=progress.done, complete_style="cyan", finished_style="green")
+    bar = ProgressBar(
+        total=progress.total, completed=progress.done, complete_style="cyan", finished_style="green"
+    )
     if sum(part.cell_len + 2 for part in (name, done, left)) + SHORTEST > width:
         return Group(*_flowed((name, done, left), width), bar)
     grid = Table.grid(padding=(0, 2), expand=True)

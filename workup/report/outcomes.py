@@ -57,7 +57,9 @@ def by_category(found: Categories, looks: Looks) -> Drawing | None:
     ax = panel("", 0.45 + len(groups) * (0.14 + 0.13 * len(doctors)), WIDE)
     for number, (doctor, estimates) in enumerate(doctors.items()):
         shift = 0.7 * ((number + 0.5) / len(doctors) - 0.5)
-        _row_points(ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0])
+        _row_points(
+            ax, [row + shift for row in range(len(groups))], estimates[:MOST], looks[doctor][0]
+        )
     ax.set_yticks(range(len(groups)), [f"{_short(name)} ({size:,})" for name, size in groups])
     ax.set_ylim(len(groups) - 0.5, -0.5)
     ax.set_xlim(-0.02, 1.02)
@@ -71,9 +73,13 @@ def _short(name: str) -> str:
     return name if cell_len(name) <= LONGEST else set_cell_size(name, LONGEST - 1).rstrip() + "…"
 
 
-def _row_points(ax: Axes, rows: Sequence[float], estimates: Sequence[Estimate], look: Mapping[str, Any]) -> None:
+def _row_points(
+    ax: Axes, rows: Sequence[float], estimates: Sequence[Estimate], look: Mapping[str, Any]
+) -> None:
     means = np.array([estimate.mean for estimate in estimates])
-    ends = np.array([(estimate.mean - estimate.low, estimate.high - estimate.mean) for estimate in estimates]).T
+    ends = np.array(
+        [(estimate.mean - estimate.low, estimate.high - estimate.mean) for estimate in estimates]
+    ).T
     ax.errorbar(
         means,
         rows,
@@ -86,14 +92,20 @@ def _row_points(ax: Axes, rows: Sequence[float], estimates: Sequence[Estimate], 
 
 
 @figure
-def against_accuracy(doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks, curve: Curve) -> Drawing | None:
+def against_accuracy(
+    doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks, curve: Curve
+) -> Drawing | None:
     """Coverage, noise and critical share against accuracy (CRAFT Fig. 2): every doctor a point with
     its intervals, and the training of `curve` a path.
     """
     panels: list[Axes] = []
     drawn: set[str] = set()
     for name, title in SHARES.items():
-        known = {doctor: metrics for doctor, metrics in doctors.items() if _known(metrics, "accuracy", name)}
+        known = {
+            doctor: metrics
+            for doctor, metrics in doctors.items()
+            if _known(metrics, "accuracy", name)
+        }
         drawn |= known.keys()
         ax = panel(f"Accuracy against {name}", 2.5)
         _path(ax, curve, name)
@@ -109,7 +121,11 @@ def against_accuracy(doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks
     for ax in panels:
         ax.set_ylim(low, high)
     keys = [looks[doctor][1] for doctor in doctors if doctor in drawn]
-    return Drawing("Accuracy against coverage, noise and critical share", panels, keys) if drawn else None
+    return (
+        Drawing("Accuracy against coverage, noise and critical share", panels, keys)
+        if drawn
+        else None
+    )
 
 
 def looks(doctors: Sequence[str], before: str | None = None, after: str | None = None) -> Looks:
@@ -117,7 +133,10 @@ def looks(doctors: Sequence[str], before: str | None = None, after: str | None =
     hollow, anchors grey.
     """
     numbers = count(1 if after in doctors else 0)  # the first colour is that of `after`
-    return {doctor: _look(doctor, {before: "before", after: "after"}.get(doctor, ""), numbers) for doctor in doctors}
+    return {
+        doctor: _look(doctor, {before: "before", after: "after"}.get(doctor, ""), numbers)
+        for doctor in doctors
+    }
 
 
 def _look(doctor: str, role: str, numbers: Iterator[int]) -> Look:
@@ -139,10 +158,14 @@ def _known(metrics: Mapping[str, Estimate], *names: str) -> bool:
 def _path(ax: Axes, curve: Curve, name: str) -> None:
     if curve.lines:
         index = thin(len(curve.lines), 200)
-        accuracy, other = (smooth(curve.values(metric), curve.wide)[index] for metric in ("accuracy", name))
+        accuracy, other = (
+            smooth(curve.values(metric), curve.wide)[index] for metric in ("accuracy", name)
+        )
         ax.plot(other, accuracy, color=COLOURS["after"], alpha=0.35, linewidth=2.5)
 
 
 def _point(ax: Axes, x: Estimate, y: Estimate, look: Mapping[str, Any]) -> None:
-    xerr, yerr = (np.nan_to_num([[value.mean - value.low], [value.high - value.mean]]) for value in (x, y))
+    xerr, yerr = (
+        np.nan_to_num([[value.mean - value.low], [value.high - value.mean]]) for value in (x, y)
+    )
     ax.errorbar([x.mean], [y.mean], xerr=xerr, yerr=yerr, linewidth=0.9, markersize=5.5, **look)

@@ -32,9 +32,15 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
     """
     restricted = bool(run.config.get("restricted"))
     withheld = restricted and not transcripts
-    everyone = [] if withheld else [Player(doctor, run, doctor) for doctor in in_order(run.doctors())]
+    everyone = (
+        [] if withheld else [Player(doctor, run, doctor) for doctor in in_order(run.doctors())]
+    )
     more = leaves.write(run.transcripts, everyone, title(run), run.report.name, private=restricted)
-    write_whole(run.report, render("report.html", **_content(run, withheld), leaves=more), private=restricted)
+    write_whole(
+        run.report,
+        render("report.html", **_content(run, withheld), leaves=more),
+        private=restricted,
+    )
     return run.report
 
 
@@ -55,7 +61,11 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "shown": [tables.HEADINGS[metric] for metric in shown],
         "headings": tables.HEADINGS,
         "changes": changes,
-        "uncompared": [tables.HEADINGS[name] for name in compared if name not in {change.metric for change in changes}],
+        "uncompared": [
+            tables.HEADINGS[name]
+            for name in compared
+            if name not in {change.metric for change in changes}
+        ],
         "resamples": RESAMPLES,
         "anchors": [doctor for doctor in entries if doctor in ANCHORS],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
@@ -86,10 +96,17 @@ def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, 
             yield name.capitalize(), str(config[name])
     if lines:
         stages = dict.fromkeys(line["stage"] for line in lines)
-        yield "Steps", ", ".join(f"{sum(line['stage'] == stage for line in lines):,} {stage}" for stage in stages)
+        yield (
+            "Steps",
+            ", ".join(
+                f"{sum(line['stage'] == stage for line in lines):,} {stage}" for stage in stages
+            ),
+        )
         yield "Training time", duration(sum(line.get("seconds") or 0 for line in lines))
         if scoring := [line for line in lines if line.get("scoring_seconds")]:
-            taken, whole = (sum(line[name] for line in scoring) for name in ("scoring_seconds", "seconds"))
+            taken, whole = (
+                sum(line[name] for line in scoring) for name in ("scoring_seconds", "seconds")
+            )
             yield "Scoring for the reward", f"{100 * taken / whole:.1f} % of the time of its steps"
     yield from (("Note", note) for note in config.get("notes") or ())
     if versions.get("started"):
@@ -107,15 +124,22 @@ def _machine(versions: Mapping[str, Any]) -> str:
 def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) -> dict[str, Any]:
     curve = Curve("policy", curves.reinforced(lines))
     levels = tables.levels_of(entries)
-    additive = bool(curve.lines) and all(adds_up(line["reward"], line.get("parts") or {}) for line in curve.lines)
+    additive = bool(curve.lines) and all(
+        adds_up(line["reward"], line.get("parts") or {}) for line in curve.lines
+    )
     return {
         "learning": curves.learning(curve, levels, {name: levels[name] for name in ends.names}),
-        "learning_caption": _learning_caption(curve, ends, any(doctor in ANCHORS for doctor in entries)),
+        "learning_caption": _learning_caption(
+            curve, ends, any(doctor in ANCHORS for doctor in entries)
+        ),
         "parts_figure": curves.parts(curve, additive),
         "parts_caption": _parts_caption(curve, additive),
         "health": curves.health(lines),
         "dynamics": dynamics.drawn(curve),
-        "trends": [(dynamics.heading(found.name), dynamics.cells(found)) for found in dynamics.trends(curve)],
+        "trends": [
+            (dynamics.heading(found.name), dynamics.cells(found))
+            for found in dynamics.trends(curve)
+        ],
         "together": dynamics.correlations(curve),
         "plain": dynamics.plain,
         "heading": dynamics.heading,
@@ -125,29 +149,48 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
 def _learning_caption(curve: Curve, ends: Ends, anchored: bool) -> str:
     smoothed = "Lines: each step's training episodes, not smoothed."
     if curve.window > 1:
-        smoothed = f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
+        smoothed = (
+            f"Thin: each step's training episodes; thick: their mean over {curve.window} steps."
+        )
     points = (
-        f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with 95\u00a0% intervals." if ends.names else ""
+        (
+            f"Points: evaluation on test cases, {' (hollow) and '.join(ends.names)}, with "
+            "95\u00a0% intervals."
+        )
+        if ends.names
+        else ""
     )
-    lines = "Horizontal lines: the anchors on the same test cases." if anchored else "There are no anchors to draw."
+    lines = (
+        "Horizontal lines: the anchors on the same test cases."
+        if anchored
+        else "There are no anchors to draw."
+    )
     return " ".join(text for text in (smoothed, points, lines) if text)
 
 
 def _parts_caption(curve: Curve, additive: bool) -> str:
     how = (
-        "its parts, which add up to it, stacked" if additive else "its parts as the reward names them, which do not simply add up"
+        "its parts, which add up to it, stacked"
+        if additive
+        else "its parts as the reward names them, which do not simply add up"
     )
     smoothed = f"; all are means over {curve.window} steps" if curve.window > 1 else ""
     return f"The mean reward of the training episodes (line) and {how}{smoothed}."
 
 
-def _evaluations(run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _evaluations(
+    run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     found = tables.by_category({name: run.outcomes(name) for name in ends.names}, seed_of(run))
     rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
     looks = outcomes.looks(list(entries), ends.before, ends.after)
     return {
         "endings": rows,
-        "endings_seen": [ending for ending in Ending if any(ending == part[0] for row in rows for part in row.parts)],
+        "endings_seen": [
+            ending
+            for ending in Ending
+            if any(ending == part[0] for row in rows for part in row.parts)
+        ],
         "ending_class": ENDING_CLASS,
         "category_figure": outcomes.by_category(found, looks),
         "category_heading": "disease category" if found.kind == "category" else found.kind,
@@ -161,12 +204,19 @@ def category_caption(found: tables.Categories) -> str:
     count = len(found.groups)
     drawn = f"the {outcomes.MOST} commonest of {count}" if count > outcomes.MOST else f"all {count}"
     instead = " (the cases name no category)" if found.kind == "diagnosis" else ""
-    return f"By {found.kind}{instead}, {drawn}, commonest first, with the number of cases; lines: 95\u00a0% intervals."
+    return (
+        f"By {found.kind}{instead}, {drawn}, commonest first, with the number of cases; lines: "
+        "95\u00a0% intervals."
+    )
 
 
 def _scatter_caption(curve: Curve) -> str:
     points = "Each doctor's mean with its interval in both directions."
-    path = f" The line is the policy's path through training, means over {curve.wide} steps." if curve.lines else ""
+    path = (
+        f" The line is the policy's path through training, means over {curve.wide} steps."
+        if curve.lines
+        else ""
+    )
     return f"{points}{path} Episodes that found nothing have no noise and no critical share."
 
 
@@ -174,7 +224,12 @@ def _transcripts(run: Run, ends: Ends, withheld: bool) -> dict[str, Any]:
     players = [] if withheld else [Player(doctor, run, doctor) for doctor in ends.names]
     chosen = transcripts.groups([run.outcomes(player.doctor) for player in players])
     meetings = list(transcripts.shown(players, chosen))
-    return {"groups": chosen, "meetings": meetings, "withheld": withheld, **transcripts.legend(meetings)}
+    return {
+        "groups": chosen,
+        "meetings": meetings,
+        "withheld": withheld,
+        **transcripts.legend(meetings),
+    }
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -191,8 +246,13 @@ def _files(run: Run) -> Iterator[tuple[str, str]]:
     for path in sorted(run.path.iterdir()):
         ours = path in (run.report, run.transcripts)
         if not ours and not path.name.startswith(".") and not path.name.endswith(("-wal", "-shm")):
-            inside = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-            yield path.name + ("/" if path.is_dir() else ""), _size(sum(file.stat().st_size for file in inside))
+            inside = (
+                [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+            )
+            yield (
+                path.name + ("/" if path.is_dir() else ""),
+                _size(sum(file.stat().st_size for file in inside)),
+            )
 
 
 def _size(count: float) -> str:

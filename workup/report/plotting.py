@@ -30,9 +30,13 @@ P = ParamSpec("P")
 
 # Stand-ins that no figure uses otherwise; in the SVG each becomes the page's colour of that name.
 NAMES = ("ink", "muted", "grid", "paper", "before", "after", "s1", "s2", "s3", "s4", "s5", "s6")
-COLOURS = {name: f"#{number:02x}{number:02x}{number:02x}" for number, name in enumerate(NAMES, start=1)}
+COLOURS = {
+    name: f"#{number:02x}{number:02x}{number:02x}" for number, name in enumerate(NAMES, start=1)
+}
 SERIES = [COLOURS[f"s{number}"] for number in range(1, 7)]
-MARKERS = dict(zip("osD^vP", "●■◆▲▼✚", strict=True))  # matplotlib's name → how a key on the page writes it
+MARKERS = dict(
+    zip("osD^vP", "●■◆▲▼✚", strict=True)
+)  # matplotlib's name → how a key on the page writes it
 DASHES = dict(zip(("-", "--", ":"), ("━━", "╍╍", "┉┉"), strict=True))  # line style → the same
 _PAGE = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 GROWTH = 1.65  # pixels on the page for a point of a figure, at most
@@ -77,7 +81,8 @@ STYLE: dict[str, Any] = {
     "xtick.labelsize": 7.5,
     "ytick.labelsize": 7.5,
     "text.color": COLOURS["ink"],
-    "text.parse_math": False,  # names of cases and methods are text, whatever dollar signs they hold
+    # Names of cases and methods are text, whatever dollar signs they hold.
+    "text.parse_math": False,
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
     "legend.fontsize": 7.5,
@@ -160,7 +165,9 @@ def figure(draw: Callable[P, Drawing | None]) -> Callable[P, Markup]:
         }
         with mpl.rc_context(style), warnings.catch_warnings():
             # matplotlib only measures the text; the letters are the browser's, which has its fonts.
-            warnings.filterwarnings("ignore", message=r"(Glyph \d+|Matplotlib currently does not support)")
+            warnings.filterwarnings(
+                "ignore", message=r"(Glyph \d+|Matplotlib currently does not support)"
+            )
             made = draw(*args, **kwargs)
             return Markup() if made is None else _html(made, draw.__name__)
 
@@ -177,7 +184,9 @@ def families() -> list[str]:
 def _html(made: Drawing, name: str) -> Markup:
     svgs = [_svg(ax, made.label, f"{name} {number}") for number, ax in enumerate(made.panels)]
     keys = [
-        Markup('<span class="key"><b style="color:{}">{}</b>{}</span>').format(_PAGE[key.colour], key.symbol, key.name)
+        Markup('<span class="key"><b style="color:{}">{}</b>{}</span>').format(
+            _PAGE[key.colour], key.symbol, key.name
+        )
         for key in made.keys
     ]
     told = Markup('<p class="keys">{}</p>').format(Markup().join(keys)) if keys else Markup()
@@ -193,7 +202,9 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), text)
+    text = re.sub(
+        r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), text
+    )
     # By its version matplotlib writes "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
     text = re.sub(r"(font(?:-family)?: [^;'\"]*)'DejaVu Sans'[^;\"]*", r"\1var(--sans)", text)
     # Without width and height it keeps its shape at any width. It stops growing where its letters

@@ -94,12 +94,20 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     A model that is right in every episode, or in none, has no finite indicator. It is left out,
     which changes nothing for the shares' coefficients, and told.
     """
-    everything = [_observation(model, each) for model, outcomes in played.items() for each in outcomes]
+    everything = [
+        _observation(model, each) for model, outcomes in played.items() for each in outcomes
+    ]
     complete = [each for each in everything if isinstance(each, Observation)]
-    notes = [_left_out(reason, everything.count(reason)) for reason in sorted({e for e in everything if isinstance(e, str)})]
+    notes = [
+        _left_out(reason, everything.count(reason))
+        for reason in sorted({e for e in everything if isinstance(e, str)})
+    ]
     verdicts = {model: {each.right for each in complete if each.model == model} for model in played}
     constant = [model for model, found in verdicts.items() if len(found) == 1]
-    notes += [f"{model} is {'always' if True in verdicts[model] else 'never'} right: left out" for model in constant]
+    notes += [
+        f"{model} is {'always' if True in verdicts[model] else 'never'} right: left out"
+        for model in constant
+    ]
     used = [each for each in complete if each.model not in constant]
     cases, models = {each.case for each in used}, {each.model for each in used}
     size = (len(used), len(cases), len(models))
@@ -124,12 +132,20 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
     """
     names, design = _design(observations)
     right = np.array([each.right for each in observations], dtype=float)
-    numbers = {case: number for number, case in enumerate(dict.fromkeys(each.case for each in observations))}
+    numbers = {
+        case: number
+        for number, case in enumerate(dict.fromkeys(each.case for each in observations))
+    }
     if len(numbers) <= len(names):
-        raise _Unfit(f"{len(numbers)} cases are too few for {len(names)} coefficients with errors clustered by case")
+        raise _Unfit(
+            f"{len(numbers)} cases are too few for {len(names)} coefficients with errors "
+            "clustered by case"
+        )
     _check_rank(names, design)
     if separable(design, right):
-        raise _Unfit("the shares part right from wrong episodes: no finite coefficients are the likeliest")
+        raise _Unfit(
+            "the shares part right from wrong episodes: no finite coefficients are the likeliest"
+        )
     from statsmodels.discrete.discrete_model import Logit  # takes a second to load
 
     groups = np.array([numbers[each.case] for each in observations])
@@ -138,7 +154,10 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
         found = Logit(right, design).fit(disp=0, cov_type="cluster", cov_kwds={"groups": groups})
     if not (found.mle_retvals["converged"] and np.isfinite(found.bse).all()):
         raise _Unfit("the likelihood has no maximum that could be found")
-    table = {name: column for name, *column in zip(names, found.params, found.bse, found.pvalues, strict=True)}
+    table = {
+        name: column
+        for name, *column in zip(names, found.params, found.bse, found.pvalues, strict=True)
+    }
     return tuple(Effect(share, *map(float, table[share])) for share in SHARES)
 
 
@@ -160,7 +179,10 @@ def separable(design: Floats, right: Floats) -> bool:
 
 def rows(found: Regression) -> list[tuple[str, str, str, str, str]]:
     """For a table: share, coefficient (standard error), p, and the paper's two."""
-    ours = {each.share: (f"{_signed(each.coefficient)} ({each.error:.3f})", _chance(each.p)) for each in found.effects}
+    ours = {
+        each.share: (f"{_signed(each.coefficient)} ({each.error:.3f})", _chance(each.p))
+        for each in found.effects
+    }
     return [(name, *ours.get(share, (DASH, DASH)), *PAPER[share]) for share, name in SHARES.items()]
 
 
@@ -195,7 +217,9 @@ def _check_rank(names: Sequence[str], design: Floats) -> None:
             share = SHARES[names[column]]
             earlier = [SHARES[name] for name in SHARES if name in names[:column]]
             others = f", or follows from {' and '.join(earlier)}" if earlier else ""
-            raise _Unfit(f"the design is singular: {share} is the same in all episodes of a model{others}")
+            raise _Unfit(
+                f"the design is singular: {share} is the same in all episodes of a model{others}"
+            )
 
 
 def _signed(number: float) -> str:

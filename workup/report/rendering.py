@@ -28,4 +28,6 @@ def _templates() -> Environment:
 
 @cache
 def _style() -> Markup:
-    return Markup(resources.files("workup.report").joinpath("templates/style.css").read_text(encoding="utf-8"))
+    return Markup(
+        resources.files("workup.report").joinpath("templates/style.css").read_text(encoding="utf-8")
+    )

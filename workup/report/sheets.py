@@ -18,8 +18,8 @@ LABEL = 28  # columns of the terminal for a row's names, at most
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of text under `headings`; the first `words` columns (at least one) name the row, the others
-    are figures. `styles` gives the rich style of a row by its number.
+    """Rows of text under `headings`; the first `words` columns (at least one) name the row, the
+    others are figures. `styles` gives the rich style of a row by its number.
     """
 
     headings: Sequence[str]
@@ -46,7 +46,11 @@ class Sheet:
             return
         start = self.words
         while start < len(self.headings):
-            ends = [stop for stop in everything if stop > start and self._fits(console, range(start, stop + 1))]
+            ends = [
+                stop
+                for stop in everything
+                if stop > start and self._fits(console, range(start, stop + 1))
+            ]
             stop = max(ends, default=start)
             yield self._table(range(start, stop + 1), wrapped=True)
             start = stop + 1
@@ -79,7 +83,10 @@ class Sheet:
         """The width of each column that names the row: of its longest text and at most `LABEL`. If
         `wrapped`, the widest are narrowed until all of them together have `LABEL`.
         """
-        names = [[self.headings[place], *(row[place] for row in self.rows)] for place in range(self.words)]
+        names = [
+            [self.headings[place], *(row[place] for row in self.rows)]
+            for place in range(self.words)
+        ]
         widths = [min(LABEL, max(map(cell_len, column))) for column in names]
         while wrapped and sum(widths) > LABEL:
             widths[widths.index(max(widths))] -= 1

@@ -59,7 +59,13 @@ class Ends:
         others = [doctor for doctor in doctors if doctor not in ANCHORS]
         named = [doctor for doctor in others if doctor not in DOCTORS]
         after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
-        return cls(next((name for name in ("warm start", "untrained") if name in others and name != after), None), after)
+        return cls(
+            next(
+                (name for name in ("warm start", "untrained") if name in others and name != after),
+                None,
+            ),
+            after,
+        )
 
     @property
     def names(self) -> list[str]:
@@ -98,9 +104,16 @@ def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
 
 def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
     """doctor → metric → estimate, for figures; without questions that nobody asked."""
-    found = {doctor: {metric: level(entry, metric) for metric in HEADINGS} for doctor, entry in entries.items()}
+    found = {
+        doctor: {metric: level(entry, metric) for metric in HEADINGS}
+        for doctor, entry in entries.items()
+    }
     return {
-        doctor: {m: value for m, value in metrics.items() if value is not None and cell(doctor, entries[doctor], m) != DASH}
+        doctor: {
+            m: value
+            for m, value in metrics.items()
+            if value is not None and cell(doctor, entries[doctor], m) != DASH
+        }
         for doctor, metrics in found.items()
     }
 
@@ -109,16 +122,24 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
     shown = [metric for metric in HEADINGS if any(metric in metrics for metrics in levels.values())]
-    tops = {metric: _top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics]) for metric in shown}
+    tops = {
+        metric: _top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
+        for metric in shown
+    }
     rows = []
     for doctor, entry in entries.items():
-        cells = [_cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric]) for metric in shown]
+        cells = [
+            _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
+            for metric in shown
+        ]
         size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
         rows.append(Row(doctor, _role(doctor, ends), size, cells))
     return shown, rows
 
 
-def _cell(doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float) -> Cell:
+def _cell(
+    doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float
+) -> Cell:
     note = f"of {found.n:,}" if found is not None and found.missing else ""
     return Cell(cell(doctor, entry, metric), note, _bar(found, top))
 
@@ -140,7 +161,9 @@ def _high(value: Estimate) -> float:
 def _bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
     if value is None or math.isnan(value.low) or value.low < 0:
         return None
-    low, mean, high = (round(100 * min(edge / top, 1.0), 1) for edge in (value.low, value.mean, value.high))
+    low, mean, high = (
+        round(100 * min(edge / top, 1.0), 1) for edge in (value.low, value.mean, value.high)
+    )
     return low, mean, high
 
 
@@ -176,11 +199,15 @@ def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str])
     return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap.n > 1]
 
 
-def _change(metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int) -> Change:
+def _change(
+    metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int
+) -> Change:
     before, after = (number(metric, estimate(side, metric, seed).mean) for side in (theirs, ours))
     told = not math.isnan(gap.low)
     span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}" if told else DASH
-    return Change(metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0)
+    return Change(
+        metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0
+    )
 
 
 def signed(metric: str, value: float) -> str:
@@ -200,16 +227,31 @@ def reward_parts(run: Run, ends: Ends) -> list[Part]:
     """The mean of every part over all scored episodes (0 where an episode lacks it), and of the
     return.
     """
-    sides = [[outcome for outcome in run.outcomes(name) if outcome.total is not None] for name in ends.names]
+    sides = [
+        [outcome for outcome in run.outcomes(name) if outcome.total is not None]
+        for name in ends.names
+    ]
     if not all(sides):
         return []
-    names = list(dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts))
+    names = list(
+        dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
+    )
     rows = [Part(name, [_mean(side, name, seed_of(run)) for side in sides]) for name in names]
-    return [*rows, Part("return", [plus_minus("return", estimate(side, "return", seed_of(run))) for side in sides])]
+    return [
+        *rows,
+        Part(
+            "return",
+            [plus_minus("return", estimate(side, "return", seed_of(run))) for side in sides],
+        ),
+    ]
 
 
 def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
-    found = interval([outcome.parts.get(name, 0.0) for outcome in side], [outcome.case_id for outcome in side], seed=seed)
+    found = interval(
+        [outcome.parts.get(name, 0.0) for outcome in side],
+        [outcome.case_id for outcome in side],
+        seed=seed,
+    )
     return plus_minus("return", found)
 
 
@@ -223,7 +265,12 @@ class Calls:
     rows: list[tuple[str, ...]]
 
 
-COUNTS = {"calls": "calls", "hits": "from cache", "prompt_tokens": "tokens read", "completion_tokens": "tokens written"}
+COUNTS = {
+    "calls": "calls",
+    "hits": "from cache",
+    "prompt_tokens": "tokens read",
+    "completion_tokens": "tokens written",
+}
 
 
 def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
@@ -232,7 +279,10 @@ def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
         return None
     sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
     every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
-    told = [(row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}") for row in every]
+    told = [
+        (row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}")
+        for row in every
+    ]
     return Calls(("role and model", *COUNTS.values(), "cost"), told)
 
 
@@ -245,7 +295,9 @@ class Shares:
 
     @property
     def text(self) -> str:
-        return " · ".join(f"{count:,} {ending} ({percent:g} %)" for ending, count, percent in self.parts)
+        return " · ".join(
+            f"{count:,} {ending} ({percent:g} %)" for ending, count, percent in self.parts
+        )
 
 
 def endings(entries: Entries) -> list[Shares]:
@@ -254,7 +306,11 @@ def endings(entries: Entries) -> list[Shares]:
 
 def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
     total = sum(counts.values())
-    return [(ending, counts[ending], round(100 * counts[ending] / total, 1)) for ending in Ending if ending in counts]
+    return [
+        (ending, counts[ending], round(100 * counts[ending] / total, 1))
+        for ending in Ending
+        if ending in counts
+    ]
 
 
 @dataclass(frozen=True)
@@ -278,10 +334,16 @@ def by_category(sides: Mapping[str, Sequence[Outcome]], seed: int) -> Categories
     cases = {(getattr(outcome, kind), outcome.case_id) for outcome in everyone}
     counts = Counter(group for group, _ in sorted(cases))
     groups = dict(counts.most_common())
-    return Categories(kind, groups, {label: _accuracies(side, kind, list(groups), seed) for label, side in sides.items()})
+    return Categories(
+        kind,
+        groups,
+        {label: _accuracies(side, kind, list(groups), seed) for label, side in sides.items()},
+    )
 
 
-def _accuracies(side: Sequence[Outcome], kind: str, groups: Sequence[str], seed: int) -> list[Estimate]:
+def _accuracies(
+    side: Sequence[Outcome], kind: str, groups: Sequence[str], seed: int
+) -> list[Estimate]:
     split: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in side:
         split[getattr(outcome, kind)].append(outcome)

@@ -89,23 +89,36 @@ class Group:
     cases: list[str]
 
 
-def groups(sides: Sequence[Sequence[Outcome]], *, between: str = " → ", most: int = MOST) -> list[Group]:
+def groups(
+    sides: Sequence[Sequence[Outcome]], *, between: str = " → ", most: int = MOST
+) -> list[Group]:
     """The cases that all `sides` were judged on, by their verdicts (first samples), and which of
     the cases to show.
 
     Groups in which the sides disagree come first. The groups take turns, and within a group the
     cases stand in the order of their ids: nothing is picked by hand.
     """
-    verdicts = [{each.case_id: each.correct for each in reversed(side) if each.correct is not None} for side in sides]
+    verdicts = [
+        {each.case_id: each.correct for each in reversed(side) if each.correct is not None}
+        for side in sides
+    ]
     common = set.intersection(*(set(side) for side in verdicts)) if verdicts else set()
     found: dict[tuple[bool, ...], list[str]] = defaultdict(list)
     for case in sorted(common):
         found[tuple(bool(side[case]) for side in verdicts)].append(case)
     order = sorted(found, key=lambda each: (len(set(each)) == 1, not each[-1], each))
-    turns = [case for row in zip_longest(*(found[each] for each in order)) for case in row if case is not None]
+    turns = [
+        case
+        for row in zip_longest(*(found[each] for each in order))
+        for case in row
+        if case is not None
+    ]
     chosen = set(turns[:most])
     names = {each: between.join(VERDICTS[verdict] for verdict in each) for each in order}
-    return [Group(names[each], len(found[each]), [case for case in found[each] if case in chosen]) for each in order]
+    return [
+        Group(names[each], len(found[each]), [case for case in found[each] if case in chosen])
+        for each in order
+    ]
 
 
 def shown(players: Sequence[Player], chosen: Sequence[Group]) -> Iterator[Meeting]:
@@ -113,7 +126,9 @@ def shown(players: Sequence[Player], chosen: Sequence[Group]) -> Iterator[Meetin
     for group in chosen:
         for case in group.cases:
             records = [_judged(player, case) for player in players]
-            sides = [side(record, player.label) for player, record in zip(players, records, strict=True)]
+            sides = [
+                side(record, player.label) for player, record in zip(players, records, strict=True)
+            ]
             yield Meeting(records[0].episode.case, sides, group.name)
 
 
@@ -128,7 +143,9 @@ def everything(players: Sequence[Player]) -> Iterator[Meeting]:
 
     What two runs call by the same id and is not the same patient stands apart.
     """
-    played = merge(*(_played(player, place) for place, player in enumerate(players)), key=lambda each: each[:2])
+    played = merge(
+        *(_played(player, place) for place, player in enumerate(players)), key=lambda each: each[:2]
+    )
     for _, together in groupby(played, key=lambda each: each[0]):
         patients: dict[str, list[tuple[int, Record]]] = defaultdict(list)
         for _, place, record in together:
@@ -147,7 +164,9 @@ def _meeting(players: Sequence[Player], episodes: Sequence[tuple[int, Record]]) 
     sides = [
         side(
             record,
-            f"{players[place].label}, episode {record.sample + 1}" if place in several else players[place].label,
+            f"{players[place].label}, episode {record.sample + 1}"
+            if place in several
+            else players[place].label,
         )
         for place, record in episodes
     ]
@@ -173,7 +192,11 @@ def in_pages(meetings: Iterator[Meeting]) -> Iterator[list[Meeting]]:
 
 def side(record: Record, label: str) -> Side:
     episode = record.episode
-    reward = equation(record.score.total, record.score.parts).removeprefix("reward ") if record.score else ""
+    reward = (
+        equation(record.score.total, record.score.parts).removeprefix("reward ")
+        if record.score
+        else ""
+    )
     return Side(
         label,
         VERDICTS[record.correct],
@@ -191,7 +214,9 @@ def _lines(record: Record) -> Iterator[Line]:
     facts = facts_by_id(record.episode.case)
     scores = record.score.turns if record.score else ()
     asked: set[str] = set()
-    for number, (turn, score) in enumerate(zip_longest(record.episode.turns, scores[: len(record.episode.turns)]), start=1):
+    for number, (turn, score) in enumerate(
+        zip_longest(record.episode.turns, scores[: len(record.episode.turns)]), start=1
+    ):
         item = turn.observation.item
         label, content = _said(turn)
         found = [facts[id] for id in turn.observation.evidence if id in facts]
@@ -210,7 +235,9 @@ def _reply(turn: Turn, found: Sequence[Fact]) -> str:
 def legend(meetings: Sequence[Meeting]) -> dict[str, Any]:
     """For a page: what the weights are called, and whether every finding has one."""
     weights = {fact.weight for meeting in meetings for fact in meeting.case.truth.facts}
-    names = [(weight, name) for weight, name in NAMES.items() if weight is not None or None in weights]
+    names = [
+        (weight, name) for weight, name in NAMES.items() if weight is not None or None in weights
+    ]
     return {"legend": names, "scored": None not in weights}
 
 

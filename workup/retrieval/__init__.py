@@ -1,6 +1,7 @@
 """Search over document collections: one file per backend, one port.
 
-`open_retriever` turns a word into a Retriever: an index folder, the address of a server, a clinic's built-in library.
+`open_retriever` turns a word into a Retriever: an index folder, the address of a server, a clinic's
+built-in library.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from workup.retrieval.fusion import Find
     from workup.retrieval.index import Index
 
-FORMS = "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX"
+FORMS = (
+    "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLECTION or "
+    "opensearch:ADDRESS#INDEX"
+)
 JOINED = " + "
 
 
@@ -29,10 +33,10 @@ def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = 
 def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:
     """The library that `spec` names (see FORMS); several joined by " + " are fused by rank.
 
-    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid"); `seed`
-    is that of a built-in library's documents. With `patient`, a server need not be up yet: searches
-    wait for it. Without, a search at an http:// or OpenSearch address that cannot be reached is a
-    UserError at once. Raises UserError for what does not exist.
+    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid");
+    `seed` is that of a built-in library's documents. With `patient`, a server need not be up yet:
+    searches wait for it. Without, a search at an http:// or OpenSearch address that cannot be
+    reached is a UserError at once. Raises UserError for what does not exist.
     """
     from workup.retrieval.fusion import fused
 
@@ -58,7 +62,9 @@ def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
 
 
 def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
-    """The index in a folder, or of a clinic's built-in library ("clinic:s"), which is made in memory. Raises UserError."""
+    """The index in a folder, or of a clinic's built-in library ("clinic:s"), which is made in
+    memory. Raises UserError.
+    """
     from workup.retrieval.index import Index
 
     if spec.startswith("clinic:"):
@@ -73,4 +79,6 @@ def _clinic(subset: str, seed: int) -> Index:
     from workup.retrieval.corpus import Document
     from workup.retrieval.index import Index
 
-    return Index.of(Document(document.id, document.title, document.text) for document in library(subset, seed))
+    return Index.of(
+        Document(document.id, document.title, document.text) for document in library(subset, seed)
+    )

@@ -19,7 +19,9 @@ MOST = 128
 
 
 async def _away(find: Find, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-    """`find` in a thread that nobody waits for when the loop ends: a search may wait minutes for a server."""
+    """`find` in a thread that nobody waits for when the loop ends: a search may wait minutes for a
+    server.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[Sequence[Passage]]] = loop.create_future()
 
@@ -47,14 +49,18 @@ class _Asked:
 class Together:
     """A `Retriever` over something that answers several searches at once.
 
-    While one batch is away, those who ask meanwhile wait for the next. An error is the error of that batch's searches
-    alone. May be used from one event loop after another.
+    While one batch is away, those who ask meanwhile wait for the next. An error is the error of
+    that batch's searches alone. May be used from one event loop after another.
     """
 
     def __init__(self, find: Find, most: int = MOST) -> None:
         self._find, self._most = find, most
-        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = WeakKeyDictionary()
-        self._busy: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = WeakKeyDictionary()
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = (
+            WeakKeyDictionary()
+        )
+        self._busy: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = (
+            WeakKeyDictionary()
+        )
 
     async def search(self, query: str, k: int) -> Sequence[Passage]:
         """The best `k` passages; none for a query that is blank, or when `k` is 0."""
@@ -82,7 +88,9 @@ class Together:
         if not batch:
             return
         try:
-            found = await _away(self._find, [asked.query for asked in batch], max(asked.k for asked in batch))
+            found = await _away(
+                self._find, [asked.query for asked in batch], max(asked.k for asked in batch)
+            )
         except Exception as error:
             for asked in batch:
                 if not asked.answer.done():

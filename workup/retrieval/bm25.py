@@ -1,6 +1,7 @@
 """BM25 on tantivy: an inverted index on disk, opened by memory map, or in memory.
 
-score(q, d) = Σ_t idf(t) · tf (k1 + 1) / (tf + k1 (1 − b + b |d| / avg|d|)), idf(t) = ln(1 + (N − n_t + ½) / (n_t + ½)).
+score(q, d) = Σ_t idf(t) · tf (k1 + 1) / (tf + k1 (1 − b + b |d| / avg|d|)), idf(t) = ln(1 + (N −
+n_t + ½) / (n_t + ½)).
 """
 
 from __future__ import annotations
@@ -36,15 +37,20 @@ Ranking = list[tuple[int, float]]
 
 
 def analyzer(language: str) -> TextAnalyzer:
-    """Words in lower case, without accents, stop words and endings of `language` ("none" keeps both).
+    """Words in lower case, without accents, stop words and endings of `language` ("none" keeps
+    both).
 
     Each Chinese character is a word of its own, in any language.
     """
     import tantivy
 
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex(r"\p{Han}|[\p{L}\p{N}--\p{Han}]+"))
+    builder = tantivy.TextAnalyzerBuilder(
+        tantivy.Tokenizer.regex(r"\p{Han}|[\p{L}\p{N}--\p{Han}]+")
+    )
     kept = tantivy.Filter
-    builder = builder.filter(kept.remove_long(100)).filter(kept.lowercase()).filter(kept.ascii_fold())
+    builder = (
+        builder.filter(kept.remove_long(100)).filter(kept.lowercase()).filter(kept.ascii_fold())
+    )
     if language != "none":
         builder = builder.filter(kept.stopword(language)).filter(kept.stemmer(language))
     return builder.build()
@@ -61,7 +67,8 @@ def build(
     language: str,
     told: Callable[[int], None] = lambda done: None,
 ) -> Index:
-    """Indexes the passages that `passages(start)` yields from row `start` on: from the first that `folder` does not hold yet.
+    """Indexes the passages that `passages(start)` yields from row `start` on: from the first that
+    `folder` does not hold yet.
 
     None as folder keeps the index in memory. `told` hears how many are committed.
     """
@@ -69,7 +76,8 @@ def build(
 
     index = _create(folder, language)
     done = start = index.searcher().num_docs
-    # One thread: rows reach the index in their order, so the number of committed ones says where to go on.
+    # One thread: rows reach the index in their order, so the number of committed ones says where to
+    # go on.
     writer = index.writer(MEMORY, 1)
     for done, passage in enumerate(passages(start), start + 1):
         entry = Document()
@@ -121,7 +129,10 @@ class Bm25:
             return cls(index, language, folder)
 
     def find(self, queries: Sequence[str], k: int) -> list[Ranking]:
-        """At most `k` rows for each query, none for one of stop words alone. Equal scores: the earlier row first."""
+        """At most `k` rows for each query, none for one of stop words alone.
+
+        Equal scores: the earlier row first.
+        """
         with _damage(self._folder):
             return [self._find(query, k) for query in queries]
 
@@ -131,11 +142,14 @@ class Bm25:
             return []
         should, made = self._tantivy.Occur.Should, self._tantivy.Query
         hits = self._searcher.search(
-            made.boolean_query([(should, self._term(*term)) for term in terms.items()]), k, count=False
+            made.boolean_query([(should, self._term(*term)) for term in terms.items()]),
+            k,
+            count=False,
         ).hits
         rows = self._searcher.fast_field_values("row", [address for _, address in hits])
         return sorted(
-            ((int(row or 0), score) for row, (score, _) in zip(rows, hits, strict=True)), key=lambda hit: (-hit[1], hit[0])
+            ((int(row or 0), score) for row, (score, _) in zip(rows, hits, strict=True)),
+            key=lambda hit: (-hit[1], hit[0]),
         )
 
     def _term(self, term: str, times: int) -> Query:
@@ -146,11 +160,16 @@ class Bm25:
 
 @contextmanager
 def _damage(folder: Path | None) -> Iterator[None]:
-    """What tantivy says of a damaged file, and its panics (which are no Exception), as one line that says what to do."""
+    """What tantivy says of a damaged file, and its panics (which are no Exception), as one line
+    that says what to do.
+    """
     try:
         yield
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"
         if folder is None or not (panic or isinstance(error, ValueError | OSError)):
             raise
-        raise UserError(f"{folder}: cannot be read as an index; `workup index check` tells which file is damaged") from error
+        raise UserError(
+            f"{folder}: cannot be read as an index; `workup index check` tells which file is "
+            "damaged"
+        ) from error

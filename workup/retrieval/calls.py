@@ -1,4 +1,7 @@
-"""HTTP calls to a library elsewhere: JSON out, JSON in, patient with a server that is away for a while."""
+"""HTTP calls to a library elsewhere:
+
+JSON out, JSON in, patient with a server that is away for a while.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,12 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class Caller:
-    """Calls to one address; a call waits for the server up to `deadline` seconds, `timeout` at a time.
+    """Calls to one address; a call waits for the server up to `deadline` seconds, `timeout` at a
+    time.
 
-    `key_env` names an environment variable with user:password, sent only when it is set. With `patient`,
-    a server that cannot be reached is waited for, as one that is being started again; without, it is a
-    UserError at once.
+    `key_env` names an environment variable with user:password, sent only when it is set. With
+    `patient`, a server that cannot be reached is waited for, as one that is being started again;
+    without, it is a UserError at once.
     """
 
     url: str
@@ -58,24 +62,45 @@ class Caller:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"'{re.sub('//.*@', '//…@', self.url)}' is no http:// or https:// address")
+            raise UserError(
+                f"'{re.sub('//.*@', '//…@', self.url)}' is no http:// or https:// address"
+            )
         if parts.username or parts.password:
-            raise UserError(f"the address of {parts.hostname} holds a user or password; only environment variables may")
+            raise UserError(
+                f"the address of {parts.hostname} holds a user or password; only environment "
+                "variables may"
+            )
 
-    def call(self, path: str, body: bytes | None = None, *, method: str = "POST", kind: str = "application/json") -> Any:
-        """The answer to a request. Raises RolloutError after the deadline, and at once for what retrying cannot mend.
+    def call(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        method: str = "POST",
+        kind: str = "application/json",
+    ) -> Any:
+        """The answer to a request.
+
+        Raises RolloutError after the deadline, and at once for what retrying cannot mend.
 
         Raises UserError at once where the server cannot be reached and the caller is not patient.
         """
         waits = stamina.retry_context(
-            on=_Passing, attempts=None, timeout=self.deadline, wait_initial=0.2, wait_max=10.0, wait_jitter=0.5
+            on=_Passing,
+            attempts=None,
+            timeout=self.deadline,
+            wait_initial=0.2,
+            wait_max=10.0,
+            wait_jitter=0.5,
         )
         try:
             for attempt in waits:
                 with attempt:
                     return self._once(path, body, method, kind)
         except _Passing as error:
-            raise RolloutError(f"the library at {self.url} gave no answer within {self.deadline:g} s: {error}") from error
+            raise RolloutError(
+                f"the library at {self.url} gave no answer within {self.deadline:g} s: {error}"
+            ) from error
         raise AssertionError("stamina ends with an answer or an error")
 
     def _once(self, path: str, body: bytes | None, method: str, kind: str) -> Any:
@@ -89,8 +114,8 @@ class Caller:
         except HTTPError as error:
             if isinstance(error, ConnectError) and not self.patient:
                 raise UserError(
-                    f"no library can be reached at {self.url}: {error}; correct the address, or start a server "
-                    "there with `workup serve retrieval FOLDER --port PORT`"
+                    f"no library can be reached at {self.url}: {error}; correct the address, or "
+                    "start a server there with `workup serve retrieval FOLDER --port PORT`"
                 ) from error
             raise _Passing(str(error) or type(error).__name__) from error
         said = without_keys(read[:500].decode("utf-8", "replace"))
@@ -107,7 +132,9 @@ class Caller:
     def _read(self, answer: Response) -> bytes:
         """The answer as it was sent; RolloutError for one that is too long or compressed."""
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise RolloutError(f"the library at {self.url} compresses its answers although asked not to")
+            raise RolloutError(
+                f"the library at {self.url} compresses its answers although asked not to"
+            )
         read = bytearray()
         for chunk in answer.iter_raw():
             read += chunk
@@ -119,7 +146,10 @@ class Caller:
 
     @cached_property
     def _client(self) -> Client:
-        """Keeps connections between calls. A proxy is for the world outside, never for this machine."""
+        """Keeps connections between calls.
+
+        A proxy is for the world outside, never for this machine.
+        """
         from httpx2 import Client
 
         outside = urlsplit(self.url).hostname not in LOCAL

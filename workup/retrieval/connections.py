@@ -74,7 +74,9 @@ def bounded(head: float, body: float, most: int) -> type[H11Protocol]:
         def end(self) -> None:
             """Closes the connection; whoever sent a part of a request is told why."""
             self._forget()
-            if self.transport.get_write_buffer_size():  # it reads nothing: closing would wait for it
+            if (
+                self.transport.get_write_buffer_size()
+            ):  # it reads nothing: closing would wait for it
                 self.transport.abort()
                 return
             if self.cycle is None or not self.cycle.response_complete:

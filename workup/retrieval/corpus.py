@@ -1,4 +1,7 @@
-"""Corpora as streams of documents: JSON Lines, Parquet, plain text, PubMed's baseline XML; nothing is held but one document."""
+"""Corpora as streams of documents:
+
+JSON Lines, Parquet, plain text, PubMed's baseline XML; nothing is held but one document.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the three parts of a document are called in JSON Lines and Parquet; the first name that a row has counts.
+    """What the three parts of a document are called in JSON Lines and Parquet; the first name that
+    a row has counts.
 
     `contents` of which the first line is a quoted title, as Search-R1 writes it, is taken apart.
     """
@@ -45,31 +49,45 @@ Read = Callable[[Path, Fields], Iterator[tuple[Document, int]]]
 
 
 def files(corpora: Sequence[Path]) -> list[Path]:
-    """The files to read: those named, and in a named folder all of a known kind, by name. Raises UserError for others."""
+    """The files to read: those named, and in a named folder all of a known kind, by name.
+
+    Raises UserError for others.
+    """
     found: list[Path] = []
     for corpus in corpora:
         if not corpus.exists():
-            raise UserError(f"no corpus {corpus}: name a file ({', '.join(READERS)}) or a folder of such files")
+            raise UserError(
+                f"no corpus {corpus}: name a file ({', '.join(READERS)}) or a folder of such files"
+            )
         if corpus.is_dir():
-            found += [path for path in sorted(corpus.rglob("*")) if path.is_file() and _reader(path)]
+            found += [
+                path for path in sorted(corpus.rglob("*")) if path.is_file() and _reader(path)
+            ]
         elif _reader(corpus):
             found.append(corpus)
         else:
-            raise UserError(f"{corpus}: not a kind of corpus that we read; known are {', '.join(READERS)}")
+            raise UserError(
+                f"{corpus}: not a kind of corpus that we read; known are {', '.join(READERS)}"
+            )
     if not found:
-        raise UserError(f"{', '.join(map(str, corpora))}: no file that we read; known are {', '.join(READERS)}")
+        raise UserError(
+            f"{', '.join(map(str, corpora))}: no file that we read; known are {', '.join(READERS)}"
+        )
     return found
 
 
 def documents(file: Path, fields: Fields = Fields()) -> Iterator[tuple[Document, int]]:
-    """A file's documents in order, each with the bytes of the file that were read by then (all of them at the last).
+    """A file's documents in order, each with the bytes of the file that were read by then (all of
+    them at the last).
 
-    Documents with neither title nor text come as they are: who counts documents must see them. Raises UserError with
-    file and line for what cannot be read.
+    Documents with neither title nor text come as they are: who counts documents must see them.
+    Raises UserError with file and line for what cannot be read.
     """
     reader = _reader(file)
     if reader is None:
-        raise UserError(f"{file}: not a kind of corpus that we read; known are {', '.join(READERS)}")
+        raise UserError(
+            f"{file}: not a kind of corpus that we read; known are {', '.join(READERS)}"
+        )
     try:
         for document, place in reader(file, fields):
             yield Document(plain(document.id), plain(document.title), plain(document.text)), place
@@ -78,7 +96,9 @@ def documents(file: Path, fields: Fields = Fields()) -> Iterator[tuple[Document,
 
 
 def _reader(file: Path) -> Read | None:
-    return next((reader for ending, reader in READERS.items() if file.name.lower().endswith(ending)), None)
+    return next(
+        (reader for ending, reader in READERS.items() if file.name.lower().endswith(ending)), None
+    )
 
 
 def _open(file: Path, raw: IO[bytes]) -> IO[bytes]:
@@ -91,7 +111,10 @@ def _json_lines(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
         while line := lines.readline(LARGEST + 1):
             number += 1
             if len(line) > LARGEST:
-                raise UserError(f"{file}, line {number}: longer than {LARGEST // 2**20} MiB; split this document")
+                raise UserError(
+                    f"{file}, line {number}: longer than {LARGEST // 2**20} MiB; split this "
+                    "document"
+                )
             if line.strip():
                 yield _document(_row(line, file, number), fields, file, number), raw.tell()
 
@@ -102,15 +125,23 @@ def _row(line: bytes, file: Path, number: int) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}, line {number}: no JSON ({error})") from error
     if not isinstance(row, dict):
-        raise UserError(f"{file}, line {number}: a {type(row).__name__}; write one object with id, title and text per line")
+        raise UserError(
+            f"{file}, line {number}: a {type(row).__name__}; write one object with id, title and "
+            "text per line"
+        )
     return row
 
 
 def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -> Document:
-    """`number` names a row without an id; it counts lines in JSON Lines and rows in Parquet, from 1."""
+    """`number` names a row without an id; it counts lines in JSON Lines and rows in Parquet, from
+    1.
+    """
     text = _first(row, fields.text)
     if text is None:
-        raise UserError(f"{file}, line {number}: no field {' or '.join(fields.text)}; it has {', '.join(map(str, row))[:200]}")
+        raise UserError(
+            f"{file}, line {number}: no field {' or '.join(fields.text)}; it has "
+            f"{', '.join(map(str, row))[:200]}"
+        )
     title, identity = _first(row, fields.title), _first(row, fields.id)
     if title is None:
         title, text = _quoted(text)
@@ -135,7 +166,11 @@ def _parquet(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
     size, number = file.stat().st_size, 0
     try:
         table = ParquetFile(file)
-        wanted = [name for name in table.schema_arrow.names if name in {*fields.id, *fields.title, *fields.text}]
+        wanted = [
+            name
+            for name in table.schema_arrow.names
+            if name in {*fields.id, *fields.title, *fields.text}
+        ]
         for batch in table.iter_batches(batch_size=READ_AT_ONCE, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
@@ -155,7 +190,9 @@ def _text(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
 
 
 def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
-    """The articles of one file of PubMed's baseline (also of its updates, of which deletions are passed over)."""
+    """The articles of one file of PubMed's baseline (also of its updates, of which deletions are
+    passed over).
+    """
     with file.open("rb") as raw:
         try:
             events = iter(ElementTree.iterparse(_open(file, raw), events=("start", "end")))
@@ -173,7 +210,9 @@ def _article(element: ElementTree.Element) -> Document:
     text = "\n".join(_section(section) for section in sections)
     title = element.find("MedlineCitation/Article/ArticleTitle")
     return Document(
-        element.findtext("MedlineCitation/PMID", "").strip(), "" if title is None else "".join(title.itertext()).strip(), text
+        element.findtext("MedlineCitation/PMID", "").strip(),
+        "" if title is None else "".join(title.itertext()).strip(),
+        text,
     )
 
 

@@ -1,7 +1,9 @@
-"""Dense retrieval: embeddings by a sentence-transformers model, cosine similarity, exact or by a FAISS index.
+"""Dense retrieval: embeddings by a sentence-transformers model, cosine similarity, exact or by a
+FAISS index.
 
-The embeddings lie as half precision in one file in the order of the passages; exact search reads it by memory map in
-blocks. A FAISS index of compressed codes is made from that file when one is asked for.
+The embeddings lie as half precision in one file in the order of the passages; exact search reads it
+by memory map in blocks. A FAISS index of compressed codes is made from that file when one is asked
+for.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ Vectors = NDArray[np.float32]
 
 
 class Encoder:
-    """A sentence-transformers model: its prompts for queries and documents are used, embeddings have length 1."""
+    """A sentence-transformers model: its prompts for queries and documents are used, embeddings
+    have length 1.
+    """
 
     def __init__(self, name: str) -> None:
         self._model = loaded("SentenceTransformer", name)
@@ -51,20 +55,32 @@ class Encoder:
     def documents(self, texts: Sequence[str]) -> Vectors:
         """texts → [len(texts), dimension]"""
         return np.asarray(
-            self._model.encode_document(list(texts), normalize_embeddings=True, show_progress_bar=False), np.float32
+            self._model.encode_document(
+                list(texts), normalize_embeddings=True, show_progress_bar=False
+            ),
+            np.float32,
         )
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """texts → [len(texts), dimension]"""
-        return np.asarray(self._model.encode_query(list(texts), normalize_embeddings=True, show_progress_bar=False), np.float32)
+        return np.asarray(
+            self._model.encode_query(
+                list(texts), normalize_embeddings=True, show_progress_bar=False
+            ),
+            np.float32,
+        )
 
 
 @cache
 def loaded(kind: str, name: str) -> Any:
-    """A model of sentence-transformers ("SentenceTransformer", "SparseEncoder") from a folder or the hub. Raises UserError."""
+    """A model of sentence-transformers ("SentenceTransformer", "SparseEncoder") from a folder or
+    the hub. Raises UserError.
+    """
     made = getattr(wanted("sentence_transformers"), kind)
     # The library takes a bare name for one of its own models.
-    full = name if "/" in name or Path(name).expanduser().exists() else f"sentence-transformers/{name}"
+    full = (
+        name if "/" in name or Path(name).expanduser().exists() else f"sentence-transformers/{name}"
+    )
     return opened(full, made, forms="a folder of an encoder or a hub id")
 
 
@@ -75,7 +91,9 @@ def build(
     factory: str = EXACT,
     told: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Embeds the passages that `passages(start)` yields from row `start` on: from the first that `folder` does not hold yet."""
+    """Embeds the passages that `passages(start)` yields from row `start` on: from the first that
+    `folder` does not hold yet.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     width = 2 * encoder.dimension
     path = folder / VECTORS
@@ -108,7 +126,10 @@ def _compress(folder: Path, dimension: int, factory: str) -> None:
         chosen = np.sort(np.random.default_rng(0).permutation(len(embedded))[:SAMPLE])
         codes.train(np.asarray(embedded[chosen], np.float32))
     except RuntimeError as error:
-        raise UserError(f"FAISS makes no index '{factory}' of {len(embedded)} vectors: {str(error).splitlines()[-1]}") from error
+        raise UserError(
+            f"FAISS makes no index '{factory}' of {len(embedded)} vectors: "
+            f"{str(error).splitlines()[-1]}"
+        ) from error
     for start in range(0, len(embedded), BLOCK):
         codes.add(np.asarray(embedded[start : start + BLOCK], np.float32))
     faiss.write_index(codes, str(folder / CODES))
@@ -132,7 +153,9 @@ class Dense:
         self._codes = self._open_codes(folder / CODES) if (folder / CODES).exists() else None
 
     def _open_codes(self, path: Path) -> Any:
-        codes = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP | self._faiss.IO_FLAG_READ_ONLY)
+        codes = self._faiss.read_index(
+            str(path), self._faiss.IO_FLAG_MMAP | self._faiss.IO_FLAG_READ_ONLY
+        )
         if hasattr(codes, "nprobe"):
             codes.nprobe = PROBES
         return codes
@@ -143,19 +166,27 @@ class Dense:
         if not k or not queries:
             return [[] for _ in queries]
         asked = self._encoder.queries(queries)
-        scores, rows = self._codes.search(asked, k) if self._codes is not None else self._exact(asked, k)
+        scores, rows = (
+            self._codes.search(asked, k) if self._codes is not None else self._exact(asked, k)
+        )
         return [
-            [(int(row), float(score)) for row, score in zip(*found, strict=True) if row >= 0] if query.strip() else []
+            [(int(row), float(score)) for row, score in zip(*found, strict=True) if row >= 0]
+            if query.strip()
+            else []
             for query, *found in zip(queries, rows, scores, strict=True)
         ]
 
     def _exact(self, asked: Vectors, k: int) -> tuple[Vectors, NDArray[np.int64]]:
-        """[queries, k] scores and rows, block by block: memory stays that of one block, whatever the corpus."""
+        """[queries, k] scores and rows, block by block: memory stays that of one block, whatever
+        the corpus.
+        """
         scores = np.empty((len(asked), 0), np.float32)
         rows = np.empty((len(asked), 0), np.int64)
         for start in range(0, len(self.vectors), BLOCK):
             block = np.asarray(self.vectors[start : start + BLOCK], np.float32)
-            near, places = self._faiss.knn(asked, block, min(k, len(block)), metric=self._faiss.METRIC_INNER_PRODUCT)
+            near, places = self._faiss.knn(
+                asked, block, min(k, len(block)), metric=self._faiss.METRIC_INNER_PRODUCT
+            )
             scores, rows = np.hstack([scores, near]), np.hstack([rows, places + start])
             best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)

@@ -10,10 +10,12 @@ from workup.retrieval.index import IndexSettings, Told, manifest
 
 
 def push(folder: Path, target: str, told: Told = lambda stage, done, total: None) -> int:
-    """Sends the passages of the index in `folder` to "qdrant:ADDRESS#COLLECTION" or "opensearch:ADDRESS#INDEX".
+    """Sends the passages of the index in `folder` to "qdrant:ADDRESS#COLLECTION" or
+    "opensearch:ADDRESS#INDEX".
 
-    What is there already from an interrupted call is not sent again. Returns how many are there now. Raises UserError for
-    a target that is neither, or Qdrant without a dense index to take the vectors from.
+    What is there already from an interrupted call is not sent again. Returns how many are there
+    now. Raises UserError for a target that is neither, or Qdrant without a dense index to take the
+    vectors from.
     """
     read = manifest(folder)
     settings: IndexSettings = read["settings"]
@@ -23,11 +25,24 @@ def push(folder: Path, target: str, told: Told = lambda stage, done, total: None
         told("push", done, read["passages"])
 
     if scheme == "opensearch":
-        return opensearch.OpenSearch.open(address).push(lambda start: store.stream(folder, start), settings.language, progress)
+        return opensearch.OpenSearch.open(address).push(
+            lambda start: store.stream(folder, start), settings.language, progress
+        )
     if scheme != "qdrant":
-        raise UserError(f"'{target}' is no target; type qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX")
+        raise UserError(
+            f"'{target}' is no target; type qdrant:ADDRESS#COLLECTION or opensearch:ADDRESS#INDEX"
+        )
     if "dense" not in settings.kinds:
-        raise UserError(f"{folder} has no dense index, whose vectors Qdrant needs; build one with --kind dense")
+        raise UserError(
+            f"{folder} has no dense index, whose vectors Qdrant needs; build one with --kind dense"
+        )
     vectors = dense.vectors(folder / "dense", dense.Encoder(settings.encoder).dimension)
     client, collection = qdrant.parts(address)
-    return qdrant.push(client, collection, lambda start: store.stream(folder, start), vectors, settings.encoder, progress)
+    return qdrant.push(
+        client,
+        collection,
+        lambda start: store.stream(folder, start),
+        vectors,
+        settings.encoder,
+        progress,
+    )

@@ -1,4 +1,5 @@
-"""An index is a folder: the passages, one or more ways to find them, and a manifest, written last, with a checksum per file.
+"""An index is a folder: the passages, one or more ways to find them, and a manifest, written last,
+with a checksum per file.
 
 Without the manifest the folder is half built, and the same build goes on with it.
 """
@@ -37,10 +38,19 @@ class IndexSettings(BaseModel):
 
     kinds: tuple[Literal["bm25", "dense", "sparse"], ...] = Field(("bm25",), min_length=1)
     tokens: int = Field(256, ge=8, description="the longest passage, in words and signs")
-    language: str = Field("english", description=f"of the words' endings and of the stop words: {', '.join(bm25.LANGUAGES)}")
-    encoder: str = Field("", description="the sentence-transformers model of a dense index, a folder or a hub id")
-    sparse_encoder: str = Field("", description="the SparseEncoder of a learned sparse index, a folder or a hub id")
-    factory: str = Field(dense.EXACT, description="how FAISS compresses a dense index; Flat not at all")
+    language: str = Field(
+        "english",
+        description=f"of the words' endings and of the stop words: {', '.join(bm25.LANGUAGES)}",
+    )
+    encoder: str = Field(
+        "", description="the sentence-transformers model of a dense index, a folder or a hub id"
+    )
+    sparse_encoder: str = Field(
+        "", description="the SparseEncoder of a learned sparse index, a folder or a hub id"
+    )
+    factory: str = Field(
+        dense.EXACT, description="how FAISS compresses a dense index; Flat not at all"
+    )
     id_fields: tuple[str, ...] = corpus.Fields().id
     title_fields: tuple[str, ...] = corpus.Fields().title
     text_fields: tuple[str, ...] = corpus.Fields().text
@@ -49,7 +59,10 @@ class IndexSettings(BaseModel):
     def _complete(self) -> IndexSettings:
         if self.language not in bm25.LANGUAGES:
             raise ValueError(f"language '{self.language}' is none of {', '.join(bm25.LANGUAGES)}")
-        for kind, encoder, option in (("dense", self.encoder, "encoder"), ("sparse", self.sparse_encoder, "sparse_encoder")):
+        for kind, encoder, option in (
+            ("dense", self.encoder, "encoder"),
+            ("sparse", self.sparse_encoder, "sparse_encoder"),
+        ):
             if kind in self.kinds and not encoder:
                 raise ValueError(f"a {kind} index needs {option}, a model folder or a hub id")
         return self
@@ -62,12 +75,16 @@ class Finder(Protocol):
 
 
 def build(
-    corpora: Sequence[Path], out: Path, settings: IndexSettings, told: Told = lambda stage, done, total: None
+    corpora: Sequence[Path],
+    out: Path,
+    settings: IndexSettings,
+    told: Told = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Writes the index of `corpora` (files and folders) to `out`, or goes on where an interrupted build of the same stopped.
+    """Writes the index of `corpora` (files and folders) to `out`, or goes on where an interrupted
+    build of the same stopped.
 
-    Memory stays bounded whatever the corpus. Returns the manifest. Raises UserError for a corpus that cannot be read, a
-    missing extra, or an `out` that holds something else.
+    Memory stays bounded whatever the corpus. Returns the manifest. Raises UserError for a corpus
+    that cannot be read, a missing extra, or an `out` that holds something else.
     """
     files = corpus.files(corpora)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
@@ -80,17 +97,28 @@ def build(
             return _finish(out, settings, counts, files)
     except (OSError, sqlite3.OperationalError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot write {out}: {reason}; mend that and type the command again: it goes on") from error
+        raise UserError(
+            f"cannot write {out}: {reason}; mend that and type the command again: it goes on"
+        ) from error
 
 
-def _store(out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told) -> dict[str, int]:
-    """Writes the passages. A corpus that is refused before there is anything to go on with leaves no half-built index."""
+def _store(
+    out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told
+) -> dict[str, int]:
+    """Writes the passages.
+
+    A corpus that is refused before there is anything to go on with leaves no half-built index.
+    """
     try:
-        counts = store.write(out, files, names, tokens, lambda done, total: told("passages", done, total))
+        counts = store.write(
+            out, files, names, tokens, lambda done, total: told("passages", done, total)
+        )
         if not counts["passages"]:
             what = f"{files[0]}{f' and {len(files) - 1} more' if files[1:] else ''}"
             empty = counts["empty"]
-            raise UserError(f"{what}: no passage to index; {empty:,} of {empty:,} documents are empty")
+            raise UserError(
+                f"{what}: no passage to index; {empty:,} of {empty:,} documents are empty"
+            )
         return counts
     except UserError:
         if not store.noted(out):
@@ -101,12 +129,16 @@ def _store(out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Two builds of one folder would write into each other's files; the lock ends with its process, however that ends."""
+    """Two builds of one folder would write into each other's files; the lock ends with its process,
+    however that ends.
+    """
     with (out / PLAN).open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"another process is building {out}; wait for it, or choose another --out") from error
+            raise UserError(
+                f"another process is building {out}; wait for it, or choose another --out"
+            ) from error
         yield
 
 
@@ -121,7 +153,10 @@ def _plan(out: Path, files: Sequence[Path], settings: IndexSettings) -> None:
         raise UserError(f"{out} holds a finished index; choose another --out, or delete it")
     if (out / PLAN).exists():
         if json.loads((out / PLAN).read_text()) != plan:
-            raise UserError(f"{out} holds a half-built index of other files or settings; choose another --out, or delete it")
+            raise UserError(
+                f"{out} holds a half-built index of other files or settings; choose another "
+                "--out, or delete it"
+            )
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} holds something else than an index; choose a new or empty --out")
@@ -141,12 +176,16 @@ def _build_kind(out: Path, kind: str, settings: IndexSettings, told: Told) -> No
     if kind == "bm25":
         bm25.build(out / kind, passages, settings.language, progress)
     elif kind == "dense":
-        dense.build(out / kind, passages, dense.Encoder(settings.encoder), settings.factory, progress)
+        dense.build(
+            out / kind, passages, dense.Encoder(settings.encoder), settings.factory, progress
+        )
     else:
         sparse.build(out / kind, passages, sparse.SparseEncoder(settings.sparse_encoder), progress)
 
 
-def _finish(out: Path, settings: IndexSettings, counts: Mapping[str, int], files: Sequence[Path]) -> dict[str, Any]:
+def _finish(
+    out: Path, settings: IndexSettings, counts: Mapping[str, int], files: Sequence[Path]
+) -> dict[str, Any]:
     for name in store.JOURNALS:
         (out / name).unlink()
     manifest = {
@@ -154,7 +193,10 @@ def _finish(out: Path, settings: IndexSettings, counts: Mapping[str, int], files
         "settings": settings.model_dump(mode="json"),
         **counts,
         "corpora": [{"name": file.name, "bytes": file.stat().st_size} for file in files],
-        "files": {name: {"bytes": (out / name).stat().st_size, "sha256": _checksum(out / name)} for name in _files(out)},
+        "files": {
+            name: {"bytes": (out / name).stat().st_size, "sha256": _checksum(out / name)}
+            for name in _files(out)
+        },
     }
     store.write_whole(out / MANIFEST, manifest)
     (out / PLAN).unlink()
@@ -163,7 +205,11 @@ def _finish(out: Path, settings: IndexSettings, counts: Mapping[str, int], files
 
 def _files(out: Path) -> Iterator[str]:
     for path in sorted(out.rglob("*")):
-        if path.is_file() and path.name not in {MANIFEST, PLAN} and not path.name.endswith((".lock", ".draft")):
+        if (
+            path.is_file()
+            and path.name not in {MANIFEST, PLAN}
+            and not path.name.endswith((".lock", ".draft"))
+        ):
             yield path.relative_to(out).as_posix()
 
 
@@ -173,20 +219,33 @@ def _checksum(path: Path) -> str:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What a finished index says of itself. Raises UserError when there is none, or one we do not read."""
+    """What a finished index says of itself.
+
+    Raises UserError when there is none, or one we do not read.
+    """
     path = folder / MANIFEST
     if not path.exists():
         if (folder / PLAN).exists():
-            raise UserError(f"{folder} is half built; type its `workup index build` command again, and it goes on")
-        raise UserError(f"{folder} is no index; `workup index build CORPUS --out {folder}` makes one")
+            raise UserError(
+                f"{folder} is half built; type its `workup index build` command again, and it "
+                "goes on"
+            )
+        raise UserError(
+            f"{folder} is no index; `workup index build CORPUS --out {folder}` makes one"
+        )
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         settings = IndexSettings(**read["settings"])
         if read["format"] != FORMAT:
-            raise UserError(f"{path}: format {read['format']}, and this version reads {FORMAT}; build the index anew")
+            raise UserError(
+                f"{path}: format {read['format']}, and this version reads {FORMAT}; build the "
+                "index anew"
+            )
         return {**read, "settings": settings}
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}); build the index anew") from error
+        raise UserError(
+            f"{path}: damaged ({str(error).splitlines()[0]}); build the index anew"
+        ) from error
 
 
 def damages(folder: Path, told: Told = lambda stage, done, total: None) -> list[str]:
@@ -212,20 +271,27 @@ def _wrong_size(path: Path, expected: int) -> str:
 
 
 class Index:
-    """A folder's passages and one way to find them, or their fusion. Opened by memory map, by as many processes as like."""
+    """A folder's passages and one way to find them, or their fusion.
+
+    Opened by memory map, by as many processes as like.
+    """
 
     def __init__(self, passages: Sequence[Passage], finders: Mapping[str, Finder]) -> None:
         self.passages, self._finders = passages, finders
 
     @classmethod
     def open(cls, folder: Path, kind: str = "") -> Index:
-        """The folder's index of this kind ("bm25", "dense", "sparse", "hybrid"; "" is hybrid where there are several kinds).
+        """The folder's index of this kind ("bm25", "dense", "sparse", "hybrid"; "" is hybrid where
+        there are several kinds).
 
-        Compares the files' sizes with the manifest; `damages` compares their contents. Raises UserError.
+        Compares the files' sizes with the manifest; `damages` compares their contents. Raises
+        UserError.
         """
         read = manifest(folder)
         if not read["passages"]:
-            raise UserError(f"{folder} holds no passage: it would find nothing; build the index anew")
+            raise UserError(
+                f"{folder} holds no passage: it would find nothing; build the index anew"
+            )
         for name, entry in read["files"].items():
             if problem := _wrong_size(folder / name, entry["bytes"]):
                 raise UserError(f"{folder / name}: {problem}; restore it, or build the index anew")
@@ -234,13 +300,19 @@ class Index:
         if (kind := kind or known[-1]) not in known:
             raise unknown("kind of index", kind, known, more=f"in {folder}")
         chosen = settings.kinds if kind == HYBRID else [kind]
-        return cls(store.Store(folder), {name: _finder(folder / name, name, settings) for name in chosen})
+        return cls(
+            store.Store(folder), {name: _finder(folder / name, name, settings) for name in chosen}
+        )
 
     @classmethod
-    def of(cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english") -> Index:
+    def of(
+        cls, documents: Iterable[corpus.Document], *, tokens: int = 256, language: str = "english"
+    ) -> Index:
         """An index of `documents` by their words in memory, without a file."""
         names = Names()
-        passages = [passage for document in documents for passage in store.cut(document, tokens, names)]
+        passages = [
+            passage for document in documents for passage in store.cut(document, tokens, names)
+        ]
         names.close()
         built = bm25.build(None, lambda start: passages[start:], language)
         return cls(passages, {"bm25": bm25.Bm25(built, language)})
@@ -256,7 +328,8 @@ class Index:
         else:
             found = [finder.find(queries, max(k, DEPTH)) for finder in self._finders.values()]
             rankings = [
-                reciprocal_rank([[row for row, _ in one] for one in of_query], k) for of_query in zip(*found, strict=True)
+                reciprocal_rank([[row for row, _ in one] for one in of_query], k)
+                for of_query in zip(*found, strict=True)
             ]
         return [[self._scored(*hit) for hit in ranking] for ranking in rankings]
 

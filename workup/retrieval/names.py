@@ -29,10 +29,10 @@ AT_ONCE = 100_000
 class Names:
     """The ids that one index has given so far.
 
-    `folder` is that of the index; None keeps all in memory. `counts` is kept up to date: the records
-    in the folder's journal (`names`), the documents that got a number (`numbered`) and those that
-    were left out (`repeated`). An interrupted build goes on from what it noted there; records
-    behind them are dropped.
+    `folder` is that of the index; None keeps all in memory. `counts` is kept up to date: the
+    records in the folder's journal (`names`), the documents that got a number (`numbered`) and
+    those that were left out (`repeated`). An interrupted build goes on from what it noted there;
+    records behind them are dropped.
     """
 
     def __init__(self, folder: Path | None = None, counts: dict[str, int] | None = None) -> None:

@@ -31,10 +31,16 @@ class OpenSearch:
 
     @classmethod
     def open(cls, address: str, deadline: float = DEADLINE, *, patient: bool = True) -> OpenSearch:
-        """`address` is URL#INDEX; WORKUP_OPENSEARCH_KEY may hold user:password. `patient` is as for `Caller`."""
+        """`address` is URL#INDEX; WORKUP_OPENSEARCH_KEY may hold user:password.
+
+        `patient` is as for `Caller`.
+        """
         url, _, name = address.partition("#")
         if not name or not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
-            raise UserError(f"opensearch:{url} lacks the name of an index; type opensearch:https://HOST:9200#NAME, in lower case")
+            raise UserError(
+                f"opensearch:{url} lacks the name of an index; type "
+                "opensearch:https://HOST:9200#NAME, in lower case"
+            )
         return cls(Caller(url, deadline, key_env=KEY, patient=patient), name)
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
@@ -55,9 +61,11 @@ class OpenSearch:
         k1: float = K1,
         b: float = B,
     ) -> int:
-        """Sends the passages that `passages(start)` yields from row `start` on, from the first that the index lacks.
+        """Sends the passages that `passages(start)` yields from row `start` on, from the first that
+        the index lacks.
 
-        Creates the index where there is none; here k1 and b are free. Returns how many it holds. Raises RolloutError.
+        Creates the index where there is none; here k1 and b are free. Returns how many it holds.
+        Raises RolloutError.
         """
         done = self._create(language, k1, b)
         stream = iter(passages(done))
@@ -65,11 +73,22 @@ class OpenSearch:
             lines: list[dict[str, Any]] = []
             for row, passage in enumerate(batch, done):
                 lines.append({"index": {"_id": str(row)}})
-                lines.append({"id": passage.id, "title": passage.title, "text": passage.text, "body": indexed(passage)})
+                lines.append(
+                    {
+                        "id": passage.id,
+                        "title": passage.title,
+                        "text": passage.text,
+                        "body": indexed(passage),
+                    }
+                )
             answer = self._send("_bulk", lines)
             if answer["errors"]:
-                refused = next(item["index"]["error"] for item in answer["items"] if "error" in item["index"])
-                raise RolloutError(f"{self._caller.url} refused a passage: {json.dumps(refused)[:300]}")
+                refused = next(
+                    item["index"]["error"] for item in answer["items"] if "error" in item["index"]
+                )
+                raise RolloutError(
+                    f"{self._caller.url} refused a passage: {json.dumps(refused)[:300]}"
+                )
             done += len(batch)
             told(done)
         self._caller.call(f"/{self._name}/_refresh")
@@ -81,7 +100,11 @@ class OpenSearch:
         if self._name in {row["index"] for row in names}:
             self._caller.call(f"/{self._name}/_refresh")
             return int(self._caller.call(f"/{self._name}/_count", method="GET")["count"])
-        field = {"type": "text", "analyzer": "standard" if language == "none" else language, "similarity": "ours"}
+        field = {
+            "type": "text",
+            "analyzer": "standard" if language == "none" else language,
+            "similarity": "ours",
+        }
         kept = {"type": "keyword", "index": False, "doc_values": False}
         shape = {
             "settings": {"index": {"similarity": {"ours": {"type": "BM25", "k1": k1, "b": b}}}},

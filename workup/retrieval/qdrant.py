@@ -47,16 +47,24 @@ def connect(address: str) -> Any:
 
 
 class Qdrant:
-    """One collection. It knows the name of the encoder that made its vectors, and queries are encoded with that one."""
+    """One collection.
+
+    It knows the name of the encoder that made its vectors, and queries are encoded with that one.
+    """
 
     def __init__(self, client: Any, collection: str) -> None:
         self._client, self._collection = client, collection
         self._models = wanted("qdrant_client").models
         if not client.collection_exists(collection):
-            raise UserError(f"Qdrant has no collection '{collection}'; `workup index push` makes one")
+            raise UserError(
+                f"Qdrant has no collection '{collection}'; `workup index push` makes one"
+            )
         metadata = client.get_collection(collection).config.metadata or {}
         if "encoder" not in metadata:
-            raise UserError(f"Qdrant's collection '{collection}' does not say which encoder made it; `workup index push` does")
+            raise UserError(
+                f"Qdrant's collection '{collection}' does not say which encoder made it; `workup "
+                "index push` does"
+            )
         self._encoder = Encoder(metadata["encoder"])
 
     @classmethod
@@ -67,19 +75,26 @@ class Qdrant:
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The `k` nearest passages for each query. Raises RolloutError when the server gives up."""
         asked = self._encoder.queries(queries).tolist()
-        requests = [self._models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in asked]
+        requests = [
+            self._models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in asked
+        ]
         try:
             answers = self._client.query_batch_points(self._collection, requests)
         except Exception as error:  # the client raises its own errors and those of two transports
             raise RolloutError(f"Qdrant gave no answer: {str(error).splitlines()[0]}") from error
-        return [[Passage(score=point.score, **point.payload) for point in answer.points] for answer in answers]
+        return [
+            [Passage(score=point.score, **point.payload) for point in answer.points]
+            for answer in answers
+        ]
 
 
 def parts(address: str) -> tuple[Any, str]:
     """The client and the collection that an address names. Raises UserError."""
     place, _, collection = address.rpartition("#")
     if not place:
-        raise UserError(f"qdrant:{address} lacks the name of a collection; type qdrant:http://HOST:6333#NAME")
+        raise UserError(
+            f"qdrant:{address} lacks the name of a collection; type qdrant:http://HOST:6333#NAME"
+        )
     return connect(place), collection
 
 
@@ -91,20 +106,29 @@ def push(
     encoder: str,
     told: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Sends the passages that `passages(start)` yields, from the first missing, with their `vectors` [passages, dimension].
+    """Sends the passages that `passages(start)` yields, from the first missing, with their
+    `vectors` [passages, dimension].
 
     Creates the collection where there is none. Returns how many it holds.
     """
     models = wanted("qdrant_client").models
     if not client.collection_exists(collection):
-        shape = models.VectorParams(size=vectors.shape[1], distance=models.Distance.COSINE, on_disk=True)
+        shape = models.VectorParams(
+            size=vectors.shape[1], distance=models.Distance.COSINE, on_disk=True
+        )
         client.create_collection(collection, vectors_config=shape, metadata={"encoder": encoder})
     done = int(client.count(collection, exact=True).count)
     for batch in _batches(passages(done)):
-        payload = [{"id": passage.id, "title": passage.title, "text": passage.text} for passage in batch]
+        payload = [
+            {"id": passage.id, "title": passage.title, "text": passage.text} for passage in batch
+        ]
         rows = range(done, done + len(batch))
         client.upload_collection(
-            collection, np.asarray(vectors[rows.start : rows.stop], np.float32), payload, ids=rows, wait=True
+            collection,
+            np.asarray(vectors[rows.start : rows.stop], np.float32),
+            payload,
+            ids=rows,
+            wait=True,
         )
         done = rows.stop
         told(done)

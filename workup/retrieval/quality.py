@@ -1,4 +1,6 @@
-"""How good a ranking is, by judgements of which documents are relevant: nDCG@10, Recall@5, reciprocal rank."""
+"""How good a ranking is, by judgements of which documents are relevant: nDCG@10, Recall@5,
+reciprocal rank.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,17 @@ class Judged:
 
 
 def read(file: Path) -> list[Judged]:
-    """Queries from JSON Lines with `id`, `query` and `relevant` (a list of document ids). Raises UserError."""
+    """Queries from JSON Lines with `id`, `query` and `relevant` (a list of document ids).
+
+    Raises UserError.
+    """
     if not file.is_file():
         raise UserError(f"no file {file} of judged queries")
-    return [_judged(line, file, number) for number, line in enumerate(file.read_text("utf-8").splitlines(), 1) if line.strip()]
+    return [
+        _judged(line, file, number)
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if line.strip()
+    ]
 
 
 def _judged(line: str, file: Path, number: int) -> Judged:
@@ -41,7 +50,8 @@ def _judged(line: str, file: Path, number: int) -> Judged:
         return Judged(str(row["id"]), str(row["query"]), frozenset(map(str, row["relevant"])))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{file}, line {number}: {error!r}; a line is {{'id': …, 'query': …, 'relevant': [document ids]}}"
+            f"{file}, line {number}: {error!r}; a line is {{'id': …, 'query': …, 'relevant': "
+            "[document ids]}"
         ) from error
 
 
@@ -57,7 +67,9 @@ def ranked(found: Iterable[Passage]) -> list[str]:
 
 def ndcg(ranking: Sequence[str], relevant: frozenset[str], k: int = 10) -> float:
     """Σ_{i≤k, relevant} 1 / log2(i + 1), over the same sum of a perfect ranking; in [0, 1]."""
-    gain = sum(1 / math.log2(rank + 1) for rank, name in enumerate(ranking[:k], 1) if name in relevant)
+    gain = sum(
+        1 / math.log2(rank + 1) for rank, name in enumerate(ranking[:k], 1) if name in relevant
+    )
     return gain / sum(1 / math.log2(rank + 1) for rank in range(1, min(k, len(relevant)) + 1))
 
 
@@ -86,7 +98,9 @@ def measure(
     values: dict[str, list[float]] = {name: [] for name in MEASURES}
     for start in range(0, len(asked), 64):
         batch = asked[start : start + 64]
-        for one, found in zip(batch, find([words.query(each.query) for each in batch], DEPTH), strict=True):
+        for one, found in zip(
+            batch, find([words.query(each.query) for each in batch], DEPTH), strict=True
+        ):
             for name, of in MEASURES.items():
                 values[name].append(of(ranked(found), one.relevant))
     return values

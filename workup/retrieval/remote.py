@@ -1,4 +1,6 @@
-"""A library behind Search-R1's `/retrieve`: ours (`workup serve retrieval`) or anybody's that speaks it."""
+"""A library behind Search-R1's `/retrieve`: ours (`workup serve retrieval`) or anybody's that
+speaks it.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,35 @@ def contents(passage: Passage) -> str:
 
 
 class Remote:
-    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to `deadline` seconds for it.
+    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to
+    `deadline` seconds for it.
 
     `patient` is as for `Caller`.
     """
 
-    def __init__(self, url: str, deadline: float = DEADLINE, timeout: float = 60.0, *, patient: bool = True) -> None:
+    def __init__(
+        self, url: str, deadline: float = DEADLINE, timeout: float = 60.0, *, patient: bool = True
+    ) -> None:
         place = url.rstrip("/").removesuffix("/retrieve")
         self._caller = Caller(place, deadline, timeout, patient=patient)
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The best `k` passages for each query. Raises RolloutError when the server stays away or answers something else."""
+        """The best `k` passages for each query.
+
+        Raises RolloutError when the server stays away or answers something else.
+        """
         body = json.dumps({"queries": list(queries), "topk": k, "return_scores": True}).encode()
         answer = self._caller.call("/retrieve", body)
         try:
             found = [[_passage(hit) for hit in hits] for hits in answer["result"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RolloutError(f"{self._caller.url} does not speak Search-R1's /retrieve: {error!r}") from error
+            raise RolloutError(
+                f"{self._caller.url} does not speak Search-R1's /retrieve: {error!r}"
+            ) from error
         if len(found) != len(queries):
-            raise RolloutError(f"{self._caller.url} answered {len(found)} of {len(queries)} queries")
+            raise RolloutError(
+                f"{self._caller.url} answered {len(found)} of {len(queries)} queries"
+            )
         return found
 
 

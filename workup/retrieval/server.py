@@ -1,9 +1,10 @@
-"""An index behind Search-R1's `/retrieve`, for rollout workers on other machines or in other programs.
+"""An index behind Search-R1's `/retrieve`, for rollout workers on other machines or in other
+programs.
 
-POST /retrieve {"queries": […], "topk": 3, "return_scores": true} → {"result": [[{"document": {"id", "contents"}, "score"}]]};
-GET /healthz says that it lives, /readyz that the index is open, /metrics counts in Prometheus' text form.
-Only requests that call the server by an address or a name of its own are answered: a page in somebody's
-browser, which calls it by another, learns nothing.
+POST /retrieve {"queries": […], "topk": 3, "return_scores": true} → {"result": [[{"document": {"id",
+"contents"}, "score"}]]}; GET /healthz says that it lives, /readyz that the index is open, /metrics
+counts in Prometheus' text form. Only requests that call the server by an address or a name of its
+own are answered: a page in somebody's browser, which calls it by another, learns nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask, and how much is answered at once; more is refused (408, 413, 422, 503).
+    """What one client may ask, and how much is answered at once; more is refused (408, 413, 422,
+    503).
 
     `head` and `body` are the seconds that these parts of a request may take to arrive; at most
     `waiting` connections may be open without a whole request. `sent` bounds the bytes of all bodies
@@ -94,15 +96,33 @@ class Figures:
         """Prometheus' text form."""
         count = sum(self.statuses.values())
         lines = ["# TYPE workup_retrieval_requests_total counter"]
-        lines += [f'workup_retrieval_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.statuses.items())]
-        lines += ["# TYPE workup_retrieval_queries_total counter", f"workup_retrieval_queries_total {self.queries}"]
-        lines += ["# TYPE workup_retrieval_in_flight gauge", f"workup_retrieval_in_flight {self.inside}"]
+        lines += [
+            f'workup_retrieval_requests_total{{status="{status}"}} {n}'
+            for status, n in sorted(self.statuses.items())
+        ]
+        lines += [
+            "# TYPE workup_retrieval_queries_total counter",
+            f"workup_retrieval_queries_total {self.queries}",
+        ]
+        lines += [
+            "# TYPE workup_retrieval_in_flight gauge",
+            f"workup_retrieval_in_flight {self.inside}",
+        ]
         lines += ["# TYPE workup_retrieval_arriving_bytes gauge"]
         lines += [f"workup_retrieval_arriving_bytes {self.arriving}"]
-        lines += ["# TYPE workup_retrieval_passages gauge", f"workup_retrieval_passages {self.passages}"]
+        lines += [
+            "# TYPE workup_retrieval_passages gauge",
+            f"workup_retrieval_passages {self.passages}",
+        ]
         lines += ["# TYPE workup_retrieval_seconds histogram"]
-        lines += [f'workup_retrieval_seconds_bucket{{le="{bound}"}} {count - self.slower[bound]}' for bound in BOUNDS]
-        lines += [f'workup_retrieval_seconds_bucket{{le="+Inf"}} {count}', f"workup_retrieval_seconds_sum {self.seconds:.6f}"]
+        lines += [
+            f'workup_retrieval_seconds_bucket{{le="{bound}"}} {count - self.slower[bound]}'
+            for bound in BOUNDS
+        ]
+        lines += [
+            f'workup_retrieval_seconds_bucket{{le="+Inf"}} {count}',
+            f"workup_retrieval_seconds_sum {self.seconds:.6f}",
+        ]
         return "\n".join([*lines, f"workup_retrieval_seconds_count {count}", ""])
 
     def note(self, status: int, seconds: float) -> None:
@@ -120,7 +140,10 @@ class _Refused(Exception):
 
 
 class Service:
-    """The requests' other side. `load` opens the index, in the background while the server already answers /readyz."""
+    """The requests' other side.
+
+    `load` opens the index, in the background while the server already answers /readyz.
+    """
 
     def __init__(self, load: Callable[[], Index], limits: Limits = Limits()) -> None:
         self.limits = limits
@@ -164,7 +187,9 @@ class Service:
         self.figures.queries += len(asked.queries)
         self.figures.inside += 1
         try:
-            found = await asyncio.gather(*(self._library.search(query, k) for query in asked.queries))
+            found = await asyncio.gather(
+                *(self._library.search(query, k) for query in asked.queries)
+            )
         finally:
             self.figures.inside -= 1
         return [[_hit(passage, asked.return_scores) for passage in passages] for passages in found]
@@ -196,7 +221,9 @@ class Service:
         except (ValueError, RecursionError) as error:
             raise _Refused(422, f"body: no JSON ({str(error)[:100]})") from error
         if len(asked.queries) > self.limits.queries:
-            raise _Refused(422, f"queries: {len(asked.queries)}, at most {self.limits.queries} in one request")
+            raise _Refused(
+                422, f"queries: {len(asked.queries)}, at most {self.limits.queries} in one request"
+            )
         if asked.topk and asked.topk > self.limits.topk:
             raise _Refused(422, f"topk: {asked.topk}, at most {self.limits.topk}")
         return asked
@@ -211,7 +238,12 @@ class Service:
 
 
 def _hit(passage: Passage, scored: bool) -> dict[str, Any]:
-    document = {"id": passage.id, "contents": contents(passage), "title": passage.title, "text": passage.text}
+    document = {
+        "id": passage.id,
+        "contents": contents(passage),
+        "title": passage.title,
+        "text": passage.text,
+    }
     return {"document": document, "score": passage.score} if scored else document
 
 
@@ -220,7 +252,9 @@ def application(
     told: Callable[[Exception | None], None] = lambda failure: None,
     names: Collection[str] = (),
 ) -> ASGIApp:
-    """The service as an ASGI application, for requests that call it by `names`, an address or "localhost"."""
+    """The service as an ASGI application, for requests that call it by `names`, an address or
+    "localhost".
+    """
     route = wanted("starlette.routing").Route
 
     @asynccontextmanager
@@ -256,7 +290,8 @@ def _called(app: ASGIApp, names: Collection[str]) -> ASGIApp:
 
 
 def known_host(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header holds an IP address or one of `names` (in lower case), with or without a port.
+    """Whether a Host header holds an IP address or one of `names` (in lower case), with or without
+    a port.
 
     An address is safe: a page that was led here by a name of its own calls the server by that name.
     """
@@ -307,7 +342,9 @@ def serve(
 
     def told(failure: Exception | None) -> None:
         if failure is None:
-            print(f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True)
+            print(
+                f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True
+            )
         else:
             failures.append(failure)
             running.should_exit = True
@@ -318,7 +355,9 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
+        raise UserError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+        ) from error
     with listening:
         running.run(sockets=[listening])
     for failure in failures:

@@ -1,4 +1,5 @@
-"""Learned sparse retrieval (SPLADE and its kin): a weight for each word of a model's vocabulary, products by postings.
+"""Learned sparse retrieval (SPLADE and its kin): a weight for each word of a model's vocabulary,
+products by postings.
 
 Postings lie in blocks of passages, each an array per file that is opened by memory map.
 """
@@ -40,7 +41,11 @@ class SparseEncoder:
 
 def _matrix(weights: Any) -> csr_matrix:
     together = weights.coalesce().cpu()
-    return csr_matrix((together.values().numpy(), together.indices().numpy()), shape=tuple(together.shape), dtype=np.float32)
+    return csr_matrix(
+        (together.values().numpy(), together.indices().numpy()),
+        shape=tuple(together.shape),
+        dtype=np.float32,
+    )
 
 
 def build(
@@ -50,7 +55,9 @@ def build(
     told: Callable[[int], None] = lambda done: None,
     block: int = BLOCK,
 ) -> None:
-    """Weighs the passages that `passages(start)` yields from row `start` on: from the first block that `folder` does not hold."""
+    """Weighs the passages that `passages(start)` yields from row `start` on: from the first block
+    that `folder` does not hold.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     number = len(_blocks(folder))
     stream = iter(passages(number * block))
@@ -93,7 +100,9 @@ class _Postings:
         total = np.zeros(self.size, np.float32)
         for word, weight in zip(words, weights, strict=True):
             place = slice(self._starts[word], self._starts[word + 1])
-            total[self._rows[place]] += weight * self._weights[place]  # a passage stands once in a word's list
+            total[self._rows[place]] += (
+                weight * self._weights[place]
+            )  # a passage stands once in a word's list
         return total
 
 

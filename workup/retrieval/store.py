@@ -1,4 +1,5 @@
-"""The passages themselves: one JSON object per line, opened by memory map, with the place of each line beside it.
+"""The passages themselves: one JSON object per line, opened by memory map, with the place of each
+line beside it.
 
 Written as a stream that a killed process leaves in a state from which the next one goes on.
 """
@@ -32,13 +33,24 @@ EVERY = 20_000
 
 
 class Store(Sequence[Passage]):
-    """The passages of a folder by row number. Many processes may open it at once; they share the memory it takes."""
+    """The passages of a folder by row number.
+
+    Many processes may open it at once; they share the memory it takes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ends = np.fromfile(folder / PLACES, PLACE) if not _size(folder / PLACES) else np.memmap(folder / PLACES, PLACE, "r")
+        self._ends = (
+            np.fromfile(folder / PLACES, PLACE)
+            if not _size(folder / PLACES)
+            else np.memmap(folder / PLACES, PLACE, "r")
+        )
         with (folder / LINES).open("rb") as file:
-            self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if _size(folder / LINES) else b""
+            self._lines = (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                if _size(folder / LINES)
+                else b""
+            )
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -66,11 +78,15 @@ def _passage(line: bytes, file: Path) -> Passage:
     try:
         return Passage(**json.loads(line))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: damaged; `workup index check {file.parent}` tells more") from error
+        raise UserError(
+            f"{file}: damaged; `workup index check {file.parent}` tells more"
+        ) from error
 
 
 def stream(folder: Path, start: int = 0) -> Iterator[Passage]:
-    """The passages from row `start` on, read as a file and not by memory map: a build's memory stays its own."""
+    """The passages from row `start` on, read as a file and not by memory map: a build's memory
+    stays its own.
+    """
     with (folder / PLACES).open("rb") as places, (folder / LINES).open("rb") as lines:
         if start:
             places.seek((start - 1) * PLACE.itemsize)
@@ -85,7 +101,10 @@ def size(folder: Path) -> int:
 
 
 class _Writer:
-    """Appends passages, and now and then notes where it stands: `state` is what the reader of the corpora needs to go on."""
+    """Appends passages, and now and then notes where it stands:
+
+    `state` is what the reader of the corpora needs to go on.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._journal = folder / JOURNAL
@@ -100,7 +119,12 @@ class _Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._lines.close()
         self._places.close()
         self._names.close()
@@ -113,7 +137,9 @@ class _Writer:
 
     def _write(self, passage: Passage) -> None:
         fields = {"id": passage.id, "title": passage.title, "text": passage.text}
-        self.state["bytes"] += self._lines.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
+        self.state["bytes"] += self._lines.write(
+            json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        )
         self._places.write(self.state["bytes"].to_bytes(PLACE.itemsize, "little"))
         self.state["rows"] += 1
 
@@ -152,9 +178,14 @@ def write_whole(path: Path, value: object) -> None:
 
 
 def write(
-    folder: Path, corpus: Sequence[Path], fields: Fields, limit: int, told: Callable[[int, int], None] = lambda done, total: None
+    folder: Path,
+    corpus: Sequence[Path],
+    fields: Fields,
+    limit: int,
+    told: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, int]:
-    """Cuts the documents of `corpus` (files) into passages of at most `limit` tokens, and writes those still missing.
+    """Cuts the documents of `corpus` (files) into passages of at most `limit` tokens, and writes
+    those still missing.
 
     `told` hears now and then how many bytes of how many are read. Returns how many `passages` were
     written and how many documents were `empty` (neither title nor text) or `repeated` and are left
@@ -187,4 +218,6 @@ def cut(document: Document, limit: int, names: Names) -> Iterator[Passage]:
         pieces = [""]
     if pieces:
         ids = names.give(document.id, document.title, pieces)
-        yield from (Passage(id, piece, document.title) for id, piece in zip(ids, pieces, strict=False))
+        yield from (
+            Passage(id, piece, document.title) for id, piece in zip(ids, pieces, strict=False)
+        )

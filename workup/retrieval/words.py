@@ -1,4 +1,6 @@
-"""Texts as a search takes them: what no library can read is removed, and long ones are cut where a reader would."""
+"""Texts as a search takes them: what no library can read is removed, and long ones are cut where a
+reader would.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,23 @@ LONGEST_QUERY = 10_000
 """Characters of a query that are read; policies write megabytes when they get stuck."""
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-# A token: a Chinese or Japanese character, at most 32 letters of a word, or a sign. A bounded word bounds a passage.
+# A token: a Chinese or Japanese character, at most 32 letters of a word, or a sign. A bounded word
+# bounds a passage.
 _TOKEN = re.compile(rf"[{_CJK}]|[^\W{_CJK}]{{1,32}}|[^\w\s]")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-# Where a text may be cut, the best place first: behind a paragraph, a line, a sentence, a clause, a word.
+# Where a text may be cut, the best place first: behind a paragraph, a line, a sentence, a clause, a
+# word.
 _BOUNDARIES = tuple(
-    map(re.compile, (r"\n[^\S\n]*\n\s*", r"\n\s*", r"(?<=[.!?])\s+|(?<=[。！？])", r"(?<=[;,:])\s+|(?<=[；，：、])", r"\s+"))
+    map(
+        re.compile,
+        (
+            r"\n[^\S\n]*\n\s*",
+            r"\n\s*",
+            r"(?<=[.!?])\s+|(?<=[。！？])",
+            r"(?<=[;,:])\s+|(?<=[；，：、])",
+            r"\s+",
+        ),
+    )
 )
 
 
@@ -40,8 +53,8 @@ def count(text: str) -> int:
 def passages(text: str, limit: int) -> list[str]:
     """`text` in pieces of at most `limit` tokens; together they are the text.
 
-    A piece but the last is at least half full, and ends at the best boundary that lies in its second half: the highest
-    in rank, of these the last. Linear in the length of the text.
+    A piece but the last is at least half full, and ends at the best boundary that lies in its
+    second half: the highest in rank, of these the last. Linear in the length of the text.
     """
     starts = [found.start() for found in _TOKEN.finditer(text)]
     if len(starts) <= limit:

@@ -1,8 +1,8 @@
 """How much evidence moves a scorer towards the gold answer: C-MIG's two views of it, and IGPO's.
 
-LogitP(a | I) = (1/L) Σ_l log π(a_l | I, a_<l), the mean log-probability of the gold answer's tokens (CM-4), and
-ΔIG = LogitP(a | I_extra) − LogitP(a | I_base) (CM-5), both in nats. π is the `Scorer`'s: a frozen reference, or the live
-policy.
+LogitP(a | I) = (1/L) Σ_l log π(a_l | I, a_<l), the mean log-probability of the gold answer's tokens
+(CM-4), and ΔIG = LogitP(a | I_extra) − LogitP(a | I_base) (CM-5), both in nats. π is the
+`Scorer`'s: a frozen reference, or the live policy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from workup.ports import Gather, Piece, Probe, Scorer
 
 @dataclass(frozen=True, slots=True)
 class LogitP:
-    """LogitP(a | I) in nats (≤ 0) for one episode's evidence: the question alone, with D_1 … D_N, with the refinement."""
+    """LogitP(a | I) in nats (≤ 0) for one episode's evidence: the question alone, with D_1 … D_N,
+    with the refinement.
+    """
 
     question: float
     documents: tuple[float, ...] = ()
@@ -36,19 +38,29 @@ class LogitP:
         return None if self.refinement is None else self.refinement - self.question
 
 
-async def logit_p(scorer: Scorer, probe: Probe, documents: Sequence[Piece], refinement: Piece | None = None) -> LogitP:
-    """Asks for everything at once. `documents[k]` is D_{k+1}, all that one search brought, as the prompt shows it.
+async def logit_p(
+    scorer: Scorer, probe: Probe, documents: Sequence[Piece], refinement: Piece | None = None
+) -> LogitP:
+    """Asks for everything at once.
 
-    Each D_k stands alone behind the probe's opening (the question q), not behind D_1 … D_{k−1}; the probe's own contexts do
-    not count.
+    `documents[k]` is D_{k+1}, all that one search brought, as the prompt shows it.
+
+    Each D_k stands alone behind the probe's opening (the question q), not behind D_1 … D_{k−1}; the
+    probe's own contexts do not count.
     """
     shown: tuple[Piece, ...] = (*documents, *(() if refinement is None else (refinement,)))
-    question, *means = (await scorer.score(replace(probe, contexts=((), *((piece,) for piece in shown))))).means
-    return LogitP(question, tuple(means[: len(documents)]), None if refinement is None else means[-1])
+    question, *means = (
+        await scorer.score(replace(probe, contexts=((), *((piece,) for piece in shown))))
+    ).means
+    return LogitP(
+        question, tuple(means[: len(documents)]), None if refinement is None else means[-1]
+    )
 
 
 def differences(rounds: Sequence[float]) -> tuple[float, ...]:
-    """Δ(D_k) = LogitP(a | q, D_k) − LogitP(a | q, D_{k−1}) for k = 1 … N, from LogitP at D_0 … D_N (CM-6)."""
+    """Δ(D_k) = LogitP(a | q, D_k) − LogitP(a | q, D_{k−1}) for k = 1 … N, from LogitP at D_0 … D_N
+    (CM-6).
+    """
     return tuple(after - before for before, after in pairwise(rounds))
 
 
@@ -60,14 +72,16 @@ def document_rewards(
     order: Literal[1, 2] = 2,
     half_positive: bool = True,
 ) -> tuple[float, ...]:
-    """C-MIG-D by round (CM-6, CM-11): R_k = (w_d/N) max(tanh(α_d δ_k), 0) with δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, R_1 = 0.
+    """C-MIG-D by round (CM-6, CM-11):
 
-    All are 0 if Δ(D_1) ≤ 0 or N < 2. Their sum is the sequence's R_doc; each by itself is the turn's. `rounds` is LogitP
-    at D_0 … D_N.
+    R_k = (w_d/N) max(tanh(α_d δ_k), 0) with δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, R_1 = 0.
 
-    As printed it pays a second difference: steady progress earns nothing, and to harm and then recover is paid. `order` 1 takes
-    Δ(D_k) for δ_k, which pays progress but recovery still; without `half_positive` losses count as well, so that
-    recovery earns back no more than was lost.
+    All are 0 if Δ(D_1) ≤ 0 or N < 2. Their sum is the sequence's R_doc; each by itself is the
+    turn's. `rounds` is LogitP at D_0 … D_N.
+
+    As printed it pays a second difference: steady progress earns nothing, and to harm and then
+    recover is paid. `order` 1 takes Δ(D_k) for δ_k, which pays progress but recovery still; without
+    `half_positive` losses count as well, so that recovery earns back no more than was lost.
     """
     Δ = differences(rounds)
     N = len(Δ)
@@ -78,11 +92,15 @@ def document_rewards(
     return (0.0, *(w_d / N * (max(change, 0.0) if half_positive else change) for change in bounded))
 
 
-def refinement_rewards(gains: Sequence[float | None], gather: Gather, *, w_r: float = 0.1) -> tuple[float, ...]:
-    """C-MIG-R (CM-7): w_r for each episode whose Δ(s) is at least the median of the positive ones of the WHOLE batch, else 0.
+def refinement_rewards(
+    gains: Sequence[float | None], gather: Gather, *, w_r: float = 0.1
+) -> tuple[float, ...]:
+    """C-MIG-R (CM-7): w_r for each episode whose Δ(s) is at least the median of the positive ones
+    of the WHOLE batch, else 0.
 
-    `gains` are this process's episodes, None for those without a refinement; correct ones belong here too. Calls `gather`
-    exactly once, whatever there is, so that any split of the batch over processes gives the same rewards.
+    `gains` are this process's episodes, None for those without a refinement; correct ones belong
+    here too. Calls `gather` exactly once, whatever there is, so that any split of the batch over
+    processes gives the same rewards.
     """
     positive = [gain for gain in gather([gain for gain in gains if gain is not None]) if gain > 0]
     if not positive:
@@ -92,5 +110,7 @@ def refinement_rewards(gains: Sequence[float | None], gather: Gather, *, w_r: fl
 
 
 def probability_gains(rounds: Sequence[float]) -> tuple[float, ...]:
-    """IGPO's gain of turn k: exp(LogitP_k) − exp(LogitP_{k−1}), within (−1, 1), under the live policy (CM-14)."""
+    """IGPO's gain of turn k: exp(LogitP_k) − exp(LogitP_{k−1}), within (−1, 1), under the live
+    policy (CM-14).
+    """
     return differences([exp(value) for value in rounds])

@@ -35,7 +35,9 @@ def naive(episode: Episode, acc: float, penalty: float) -> Score:
 
 async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:
     """`rule` applied to every episode of the batch; the judge is asked about all of them at once."""
-    accs = iter(await asyncio.gather(*(accuracy(episode, judge) for group in batch for episode in group)))
+    accs = iter(
+        await asyncio.gather(*(accuracy(episode, judge) for group in batch for episode in group))
+    )
     return [[rule(episode, next(accs)) for episode in group] for group in batch]
 
 
@@ -43,6 +45,8 @@ def correctness(penalty: float) -> Reward:
     """R_naive of every episode: right or wrong, less `penalty` where there is no valid diagnosis."""
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
-        return await score_each(batch, instruments.judge, lambda episode, acc: naive(episode, acc, penalty))
+        return await score_each(
+            batch, instruments.judge, lambda episode, acc: naive(episode, acc, penalty)
+        )
 
     return reward

@@ -1,7 +1,8 @@
-"""What each question of an encounter gained (ProMed): the facts newly understood, each with its weight.
+"""What each question of an encounter gained (ProMed): the facts newly understood, each with its
+weight.
 
-With φ~, the softmax of the facts' Shapley values under a language model, that is the Shapley information gain SIG (PM-6); with
-1/|F| the plain information gain (PM-3).
+With φ~, the softmax of the facts' Shapley values under a language model, that is the Shapley
+information gain SIG (PM-6); with 1/|F| the plain information gain (PM-3).
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from workup.environments.questioning import Questioning, conclusion, partial
 from workup.episode import Episode
 from workup.errors import RolloutError, UserError
 from workup.ports import Probe, Scorer
-from workup.rewards.shapley import Plan, answer_game, estimate, gains, giveaways, pieces, softmax, uniform
+from workup.rewards.shapley import (
+    Plan,
+    answer_game,
+    estimate,
+    gains,
+    giveaways,
+    pieces,
+    softmax,
+    uniform,
+)
 from workup.rewards.understanding import Understanding
 from workup.rl.rollout import seed_key
 
@@ -29,11 +39,13 @@ _RECORD = Consultation(())
 
 @dataclass(frozen=True)
 class Weighing:
-    """How the facts F of a case are weighed, as the policy of the questioning environment would see them.
+    """How the facts F of a case are weighed, as the policy of the questioning environment would see
+    them.
 
-    `facts` "hidden" are those that the presentation does not state, which stands before them: v(S) = log P(A* | Q_p, S). "all"
-    is the paper's F, with v(S) = log P(A* | Q, S) after the bare question. Orders are drawn by `seed` and the case's id, so
-    that a frozen scorer is asked the same again.
+    `facts` "hidden" are those that the presentation does not state, which stands before them: v(S)
+    = log P(A* | Q_p, S). "all" is the paper's F, with v(S) = log P(A* | Q, S) after the bare
+    question. Orders are drawn by `seed` and the case's id, so that a frozen scorer is asked the
+    same again.
     """
 
     max_turns: int
@@ -49,7 +61,10 @@ class Weighing:
     def of(self, case: Case) -> tuple[Fact, ...]:
         """F, each as the patient tells it: with the names of the answer withheld."""
         facts = self.known(case).truth.facts
-        return tuple(Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight) for fact in facts)
+        return tuple(
+            Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight)
+            for fact in facts
+        )
 
     def probe(self, case: Case) -> Probe:
         """A* as the policy writes it, after the environment's opening."""
@@ -58,14 +73,20 @@ class Weighing:
         return Probe(case.id, answer, opening, lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer) -> dict[str, float]:
-        """φ~ by id; they sum to 1. Raises UserError for a case that does not fit the scorer's context."""
+        """φ~ by id; they sum to 1.
+
+        Raises UserError for a case that does not fit the scorer's context.
+        """
         facts = self.of(case)
         game = answer_game(scorer, self.probe(case), pieces(facts), self.order)
         try:
-            φ = await estimate(game, len(facts), self.plan, [seed_key("shapley", self.seed, case.id)])
+            φ = await estimate(
+                game, len(facts), self.plan, [seed_key("shapley", self.seed, case.id)]
+            )
         except RolloutError as error:
             raise UserError(
-                f"Shapley values: {error}; leave the case out, or weigh all facts alike (reward.process=ig)"
+                f"Shapley values: {error}; leave the case out, or weigh all facts alike "
+                "(reward.process=ig)"
             ) from error
         return dict(zip([fact.id for fact in facts], softmax(φ.values), strict=True))
 
@@ -75,14 +96,20 @@ class Weighing:
         return dict(zip([fact.id for fact in facts], uniform(len(facts)), strict=True))
 
     def giveaways(self, case: Case) -> int:
-        """How many facts contain the answer even as the patient tells them: their φ says nothing about evidence."""
+        """How many facts contain the answer even as the patient tells them: their φ says nothing
+        about evidence.
+        """
         return len(giveaways(self.of(case), case.truth.diagnosis))
 
 
 async def question_gains(
-    episodes: Sequence[Episode], weighing: Weighing, understanding: Understanding, scorer: Scorer | None
+    episodes: Sequence[Episode],
+    weighing: Weighing,
+    understanding: Understanding,
+    scorer: Scorer | None,
 ) -> list[tuple[float, ...]]:
-    """SIG(q_t) of every turn of every episode, 0 for turns that are no questions; the plain gain IG without a scorer.
+    """SIG(q_t) of every turn of every episode, 0 for turns that are no questions; the plain gain IG
+    without a scorer.
 
     Facts are weighed once per case, whatever the number of its episodes.
     """
@@ -93,5 +120,10 @@ async def question_gains(
         found = await asyncio.gather(*(weighing.shapley(case, scorer) for case in cases.values()))
         weights = dict(zip(cases, found, strict=True))
     facts = {id: weighing.of(case) for id, case in cases.items()}
-    understood = await asyncio.gather(*(understanding(episode, facts[episode.case.id]) for episode in episodes))
-    return [gains(known, weights[episode.case.id]) for episode, known in zip(episodes, understood, strict=True)]
+    understood = await asyncio.gather(
+        *(understanding(episode, facts[episode.case.id]) for episode in episodes)
+    )
+    return [
+        gains(known, weights[episode.case.id])
+        for episode, known in zip(episodes, understood, strict=True)
+    ]

@@ -1,7 +1,9 @@
-"""The rewards of search–refine–diagnose episodes (C-MIG CM-6 to CM-11, CM-14) from which its methods are put together.
+"""The rewards of search–refine–diagnose episodes (C-MIG CM-6 to CM-11, CM-14) from which its
+methods are put together.
 
-R_total = R_format + R_diag + R_doc + R_process. What differs between the methods is R_diag (exact, by embedding, by
-ICD tree) and who supervises the way there: nobody, a hit of the answer's name, a gain of information.
+R_total = R_format + R_diag + R_doc + R_process. What differs between the methods is R_diag (exact,
+by embedding, by ICD tree) and who supervises the way there: nobody, a hit of the answer's name, a
+gain of information.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ from workup.metrics.naming import Coder, known_names
 from workup.models.hub import at_hand
 from workup.ports import Context, Credit, Gather, Instruments, Probe, Reward, Scorer
 from workup.retrieval.dense import Encoder
-from workup.rewards.information_gain import LogitP, document_rewards, logit_p, probability_gains, refinement_rewards
+from workup.rewards.information_gain import (
+    LogitP,
+    document_rewards,
+    logit_p,
+    probability_gains,
+    refinement_rewards,
+)
 from workup.rl.credit import Advantages, turn_zscore
 from workup.text import neutralise, normalise, same_name, tagged
 
@@ -53,7 +61,9 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What is paid for the way to the diagnosis: to single turns (R_doc, gains), and R_process for the whole."""
+    """What is paid for the way to the diagnosis: to single turns (R_doc, gains), and R_process for
+    the whole.
+    """
 
     turns: tuple[float, ...]
     process: float = 0.0
@@ -71,7 +81,10 @@ def answered(episode: Episode) -> str:
 
 
 def exact(answer: str, case: Case) -> bool:
-    """CM-9: whether the normal forms of answer and gold diagnosis are the same. An alias is another name."""
+    """CM-9: whether the normal forms of answer and gold diagnosis are the same.
+
+    An alias is another name.
+    """
     return same_name(answer, case.truth.diagnosis)
 
 
@@ -81,10 +94,13 @@ async def exact_match(answer: str, case: Case) -> float:
 
 
 def icd_tree(release: str = "cm", names: str = "") -> Likeness:
-    """R_diag of AutoRefine-ICDTree: KG = max(0, 1 − 0.2·d) (CM-16); 1 where the names match, 0 for what has no code.
+    """R_diag of AutoRefine-ICDTree:
 
-    `names` is a file of further names (`workup.metrics.name_files.synonyms`). The first answer takes seconds, since the
-    release is loaded then. Raises UserError where its package is missing or the file cannot be read.
+    KG = max(0, 1 − 0.2·d) (CM-16); 1 where the names match, 0 for what has no code.
+
+    `names` is a file of further names (`workup.metrics.name_files.synonyms`). The first answer
+    takes seconds, since the release is loaded then. Raises UserError where its package is missing
+    or the file cannot be read.
     """
 
     async def likeness(answer: str, case: Case) -> float:
@@ -95,16 +111,19 @@ def icd_tree(release: str = "cm", names: str = "") -> Likeness:
 
 @cache
 def _graph(release: str, names: str) -> KnowledgeGraph:
-    """Knows the names of release and file alone: a reward must not depend on which other cases share the batch."""
+    """Knows the names of release and file alone: a reward must not depend on which other cases
+    share the batch.
+    """
     icd = tree(release)
     return KnowledgeGraph(Coder(icd, more=synonyms(names, icd, known_names(icd))))
 
 
 def embedding(encoder: str, threshold: float) -> Likeness:
-    """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis where it is ≥ `threshold`, else 0.
+    """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis where it is
+    ≥ `threshold`, else 0.
 
-    `encoder` is a sentence-transformers model, or "trigrams" for want of one: see `trigrams`; "auto" chooses. Raises
-    UserError for a model that does not exist.
+    `encoder` is a sentence-transformers model, or "trigrams" for want of one: see `trigrams`;
+    "auto" chooses. Raises UserError for a model that does not exist.
     """
     name = chosen(encoder)
     measured = Embedding(trigrams if name == TRIGRAMS else Encoder(name).documents, threshold)
@@ -116,7 +135,10 @@ def embedding(encoder: str, threshold: float) -> Likeness:
 
 
 def chosen(encoder: str) -> str:
-    """`encoder`, and for "auto" the paper's where its weights are on this machine, else trigrams. Asks no server."""
+    """`encoder`, and for "auto" the paper's where its weights are on this machine, else trigrams.
+
+    Asks no server.
+    """
     if encoder != AUTO:
         return encoder
     here = filter(at_hand, PUBMEDBERT) if find_spec("sentence_transformers") else iter(())
@@ -132,11 +154,18 @@ def encoder_notes(encoder: str) -> tuple[str, ...]:
     if encoder in PUBMEDBERT:
         return ()
     stands_in = "counts of three neighbouring letters" if encoder == TRIGRAMS else encoder
-    return (f"R_diag by {stands_in}, not by the paper's encoder; reward.encoder={PUBMEDBERT[0]} takes that one",)
+    return (
+        (
+            f"R_diag by {stands_in}, not by the paper's encoder; reward.encoder={PUBMEDBERT[0]} "
+            "takes that one"
+        ),
+    )
 
 
 def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
-    """How often which three neighbouring letters stand in each text's normal form: [len(texts), 4096], each of length 1."""
+    """How often which three neighbouring letters stand in each text's normal form: [len(texts),
+    4096], each of length 1.
+    """
     counts = np.zeros((len(texts), 4096))
     for row, text in zip(counts, texts, strict=True):
         form = f"  {normalise(text)} "
@@ -148,29 +177,46 @@ def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
 # --- the way there ---
 
 
-async def unsupervised(episodes: Sequence[Episode], instruments: Instruments) -> Sequence[Supervision]:
+async def unsupervised(
+    episodes: Sequence[Episode], instruments: Instruments
+) -> Sequence[Supervision]:
     """Search-R1: the outcome alone."""
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
 def hard(shape: Shape, view: View, weight: float) -> Supervise:
-    """`weight`·1[a ⊆ I] (Eq. 13), I any turn's refinement (AutoRefine), query (HardSearch) or document (HardDoc)."""
+    """`weight`·1[a ⊆ I] (Eq. 13), I any turn's refinement (AutoRefine), query (HardSearch) or
+    document (HardDoc).
+    """
 
     def seen(episode: Episode) -> bool:
         if view == "documents":
             return bool(doc_hit(episode))
-        queries = (query for turn in episode.turns if turn.action.kind == SEARCH for query in turn.action.content)
-        return contains(queries if view == "query" else map(shape.refinement, episode.turns), episode.case)
+        queries = (
+            query
+            for turn in episode.turns
+            if turn.action.kind == SEARCH
+            for query in turn.action.content
+        )
+        return contains(
+            queries if view == "query" else map(shape.refinement, episode.turns), episode.case
+        )
 
-    async def supervise(episodes: Sequence[Episode], instruments: Instruments) -> Sequence[Supervision]:
-        return [Supervision((0.0,) * len(episode.turns), weight * seen(episode)) for episode in episodes]
+    async def supervise(
+        episodes: Sequence[Episode], instruments: Instruments
+    ) -> Sequence[Supervision]:
+        return [
+            Supervision((0.0,) * len(episode.turns), weight * seen(episode)) for episode in episodes
+        ]
 
     return supervise
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """C-MIG's two views, with the paper's letters: see `workup.rewards.information_gain`. A weight of 0 asks for nothing.
+    """C-MIG's two views, with the paper's letters: see `workup.rewards.information_gain`.
+
+    A weight of 0 asks for nothing.
 
     `joined` says which refinements make s_refine: all of them, one after the other, or the last.
     """
@@ -184,16 +230,26 @@ class Gains:
 
 
 def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
-    """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7), measured by `scorer` ("reference" or "policy").
+    """C-MIG:
+
+    R_doc by turn (CM-6) and R_refine (CM-7), measured by `scorer` ("reference" or "policy").
 
     The median of CM-7 runs over every episode of the batch that has a refinement.
     """
 
-    async def supervise(episodes: Sequence[Episode], instruments: Instruments) -> Sequence[Supervision]:
+    async def supervise(
+        episodes: Sequence[Episode], instruments: Instruments
+    ) -> Sequence[Supervision]:
         judge = instruments.scorer(scorer)
-        views = await asyncio.gather(*(_views(judge, shape, gains, episode) for episode in episodes))
-        refined = refinement_rewards([view.refined for view in views], instruments.gather, w_r=gains.w_r)
-        turns = (_by_turn(episode, view, gains) for episode, view in zip(episodes, views, strict=True))
+        views = await asyncio.gather(
+            *(_views(judge, shape, gains, episode) for episode in episodes)
+        )
+        refined = refinement_rewards(
+            [view.refined for view in views], instruments.gather, w_r=gains.w_r
+        )
+        turns = (
+            _by_turn(episode, view, gains) for episode, view in zip(episodes, views, strict=True)
+        )
         return [Supervision(*paid) for paid in zip(turns, refined, strict=True)]
 
     return supervise
@@ -202,7 +258,11 @@ def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
 def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
     """R_doc's summands, each on the turn whose search brought the round's documents."""
     g = gains
-    rewards = iter(document_rewards(view.rounds, w_d=g.w_d, alpha_d=g.alpha_d, order=g.order, half_positive=g.half_positive))
+    rewards = iter(
+        document_rewards(
+            view.rounds, w_d=g.w_d, alpha_d=g.alpha_d, order=g.order, half_positive=g.half_positive
+        )
+    )
     return tuple(next(rewards, 0.0) if evidence(turn) else 0.0 for turn in episode.turns)
 
 
@@ -221,27 +281,37 @@ def _probe(episode: Episode, contexts: tuple[Context, ...] = ((),), *, bare: boo
 
 
 def turn_gains(weight: float, scorer: str) -> Supervise:
-    """IGPO: to each turn but the last, how much it raised the probability of the gold diagnosis behind the whole transcript.
+    """IGPO: to each turn but the last, how much it raised the probability of the gold diagnosis
+    behind the whole transcript.
 
     Measured by `scorer` ("reference" or "policy").
     """
 
-    async def supervise(episodes: Sequence[Episode], instruments: Instruments) -> Sequence[Supervision]:
+    async def supervise(
+        episodes: Sequence[Episode], instruments: Instruments
+    ) -> Sequence[Supervision]:
         judge = instruments.scorer(scorer)
         found = await asyncio.gather(*(judge.score(_prefixes(episode)) for episode in episodes))
-        return [Supervision((*(weight * gain for gain in probability_gains(one.means)), 0.0)) for one in found]
+        return [
+            Supervision((*(weight * gain for gain in probability_gains(one.means)), 0.0))
+            for one in found
+        ]
 
     return supervise
 
 
 def _prefixes(episode: Episode) -> Probe:
-    """The transcript up to each of its turns: the very tokens where a token policy played, else the text."""
+    """The transcript up to each of its turns: the very tokens where a token policy played, else the
+    text.
+    """
     sampled = all(turn.prompt_tokens and turn.completion.tokens for turn in episode.turns)
     contexts: list[Context] = [(episode.turns[0].prompt_tokens,) if sampled else ()]
     for turn, after in pairwise(episode.turns):
         read = tuple(f"\n{message.content}" for message in turn.observation.messages)
         more: Context = (
-            (turn.completion.tokens, after.prompt_tokens) if sampled else (f"\n{neutralise(turn.completion.text)}", *read)
+            (turn.completion.tokens, after.prompt_tokens)
+            if sampled
+            else (f"\n{neutralise(turn.completion.text)}", *read)
         )
         contexts.append((*contexts[-1], *more))
     return _probe(episode, tuple(contexts), bare=sampled)
@@ -250,13 +320,25 @@ def _prefixes(episode: Episode) -> Probe:
 # --- together ---
 
 
-def search_reward(shape: Shape, likeness: Likeness, supervise: Supervise, *, w_f: float, composition: Composition) -> Reward:
+def search_reward(
+    shape: Shape, likeness: Likeness, supervise: Supervise, *, w_f: float, composition: Composition
+) -> Reward:
     """R_total (CM-10): what is paid to single turns stands on them, all else on the last."""
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         paid = iter(await supervise([episode for group in batch for episode in group], instruments))
-        worth = iter(await asyncio.gather(*(_worth(episode, likeness) for group in batch for episode in group)))
-        return [[compose(e, next(worth), next(paid), w_f * shape.well_formed(e), composition) for e in g] for g in batch]
+        worth = iter(
+            await asyncio.gather(
+                *(_worth(episode, likeness) for group in batch for episode in group)
+            )
+        )
+        return [
+            [
+                compose(e, next(worth), next(paid), w_f * shape.well_formed(e), composition)
+                for e in g
+            ]
+            for g in batch
+        ]
 
     return reward
 
@@ -266,27 +348,41 @@ async def _worth(episode: Episode, likeness: Likeness) -> float:
     return await likeness(answered(episode), episode.case) if answered(episode) else 0.0
 
 
-def compose(episode: Episode, R_diag: float, paid: Supervision, R_format: float, composition: Composition) -> Score:
-    """CM-10. Nonlinear (App. B.1): R_format + R_diag + R_doc, and R_process only where the diagnosis is not exactly right.
+def compose(
+    episode: Episode, R_diag: float, paid: Supervision, R_format: float, composition: Composition
+) -> Score:
+    """CM-10.
+
+    Nonlinear (App. B.1): R_format + R_diag + R_doc, and R_process only where the diagnosis is not
+    exactly right.
 
     Linear (Eq. 8): the sum of all four.
     """
     bypassed = composition == "nonlinear" and exact(answered(episode), episode.case)
     R_process = 0.0 if bypassed else paid.process
     *before, last = paid.turns
-    parts = {"format": R_format, "diagnosis": R_diag, "documents": sum(paid.turns), "process": R_process}
+    parts = {
+        "format": R_format,
+        "diagnosis": R_diag,
+        "documents": sum(paid.turns),
+        "process": R_process,
+    }
     return Score((*before, last + R_format + R_diag + R_process), parts)
 
 
 def turn_credit(gamma: float) -> Credit:
-    """The advantage of turn t is Σ_{k≥t} γ^{k−t} z_k, z the turns' rewards standardised over all turns of the group (IGPO).
+    """The advantage of turn t is Σ_{k≥t} γ^{k−t} z_k, z the turns' rewards standardised over all
+    turns of the group (IGPO).
 
     With γ = 0 a turn answers for its own reward alone, and only the last one for the diagnosis.
     """
     standardise = turn_zscore()
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        return [[_to_go(turns, gamma) for turns in group] for group in standardise(batch, scores, gather)]
+        return [
+            [_to_go(turns, gamma) for turns in group]
+            for group in standardise(batch, scores, gather)
+        ]
 
     return credit
 

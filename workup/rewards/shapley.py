@@ -1,9 +1,11 @@
-"""How much each fact helps a model towards the answer (ProMed's Shapley information gain), and what a question gained.
+"""How much each fact helps a model towards the answer (ProMed's Shapley information gain), and what
+a question gained.
 
-A game gives a coalition of facts its worth v(S) in nats; for a language model v(S) = log P_θ(A* | Q, S) (PM-4). The Shapley
-value φ of a fact is its mean marginal contribution over all orders in which the facts can join. A coalition is a tuple of
-the facts' places in the order of joining, since a language model may mind it. Asking for many coalitions in one call lets
-a scorer compute what they share once: the beginnings of one order are one path of a trie.
+A game gives a coalition of facts its worth v(S) in nats; for a language model v(S) = log P_θ(A* |
+Q, S) (PM-4). The Shapley value φ of a fact is its mean marginal contribution over all orders in
+which the facts can join. A coalition is a tuple of the facts' places in the order of joining, since
+a language model may mind it. Asking for many coalitions in one call lets a scorer compute what they
+share once: the beginnings of one order are one path of a trie.
 """
 
 from __future__ import annotations
@@ -35,18 +37,21 @@ MOST_FACTS = 10  # by enumeration: 1,024 coalitions
 class Plan:
     """How φ is estimated (PM-4).
 
-    At most `permutations` orders are drawn, `at_once` of them asked for together; with `antithetic` each second one is the
-    one before it backwards. After each draw (an order, or such a pair) but the first, sampling stops if the mean over facts
-    of the absolute change of φ is below `epsilon` nats; whatever was asked for already still counts. Small games need no
-    drawing: with n! ≤ `permutations` every order is taken once.
+    At most `permutations` orders are drawn, `at_once` of them asked for together; with `antithetic`
+    each second one is the one before it backwards. After each draw (an order, or such a pair) but
+    the first, sampling stops if the mean over facts of the absolute change of φ is below `epsilon`
+    nats; whatever was asked for already still counts. Small games need no drawing: with n! ≤
+    `permutations` every order is taken once.
 
-    `truncation` skips the facts behind the first S_j, j = 1 … n, with |v(S_j) − v(F)| < `epsilon`; ∅ is not
-    tested. "literal" leaves their running means as they are, "zero" counts a contribution of 0. Both are
-    biased, and save nothing where an order is scored in one forward pass: "none" by default.
+    `truncation` skips the facts behind the first S_j, j = 1 … n, with |v(S_j) − v(F)| < `epsilon`;
+    ∅ is not tested. "literal" leaves their running means as they are, "zero" counts a contribution
+    of 0. Both are biased, and save nothing where an order is scored in one forward pass: "none" by
+    default.
 
-    "literal" is the loop of Algorithm 1 as printed (with `antithetic` off): orders are drawn one by one, the
-    same one may come again, also where there are few, and sampling stops after the k-th, k ≥ 2, if Σ_f of
-    the absolute change of φ, divided by k − 1, is below `epsilon`. At k = 1 the printed test divides by 0.
+    "literal" is the loop of Algorithm 1 as printed (with `antithetic` off): orders are drawn one by
+    one, the same one may come again, also where there are few, and sampling stops after the k-th, k
+    ≥ 2, if Σ_f of the absolute change of φ, divided by k − 1, is below `epsilon`. At k = 1 the
+    printed test divides by 0.
     """
 
     permutations: int = 16
@@ -57,7 +62,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.permutations < 1 or self.at_once < 1 or self.epsilon < 0:
-            raise ValueError(f"{self}: permutations and at_once must be at least 1, epsilon at least 0")
+            raise ValueError(
+                f"{self}: permutations and at_once must be at least 1, epsilon at least 0"
+            )
 
     @property
     def draws_at_once(self) -> int:
@@ -68,8 +75,8 @@ class Plan:
 class Shapley:
     """φ of each fact in nats, and its standard error (0 if exact, ∞ from a single draw).
 
-    `permutations` is how many orders were taken, `settled` whether the stop test passed before the plan's limit.
-    Without truncation the values sum to v(F) − v(∅), averaged over the orders.
+    `permutations` is how many orders were taken, `settled` whether the stop test passed before the
+    plan's limit. Without truncation the values sum to v(F) − v(∅), averaged over the orders.
     """
 
     values: tuple[float, ...]
@@ -81,16 +88,23 @@ class Shapley:
 # --- the games ---
 
 
-def answer_game(scorer: Scorer, probe: Probe, pieces: Sequence[str], order: Literal["permutation", "canonical"]) -> Game:
-    """v(S) = log P_θ(A* | Q, S): the total log-probability of the probe's answer after its opening and the `pieces` of S.
+def answer_game(
+    scorer: Scorer, probe: Probe, pieces: Sequence[str], order: Literal["permutation", "canonical"]
+) -> Game:
+    """v(S) = log P_θ(A* | Q, S): the total log-probability of the probe's answer after its opening
+    and the `pieces` of S.
 
-    "permutation" shows the facts as they join, so that the beginnings of one order share their tokens; each fact is then
-    measured as the last one said (PM-5). "canonical" always shows them in the record's order: equal sets are equal prompts,
-    and scored once.
+    "permutation" shows the facts as they join, so that the beginnings of one order share their
+    tokens; each fact is then measured as the last one said (PM-5). "canonical" always shows them in
+    the record's order: equal sets are equal prompts, and scored once.
     """
 
     async def worth(coalitions: Sequence[Order]) -> Sequence[float]:
-        shown = coalitions if order == "permutation" else [tuple(sorted(coalition)) for coalition in coalitions]
+        shown = (
+            coalitions
+            if order == "permutation"
+            else [tuple(sorted(coalition)) for coalition in coalitions]
+        )
         contexts = tuple(tuple(pieces[place] for place in coalition) for coalition in shown)
         return (await scorer.score(replace(probe, contexts=contexts))).totals
 
@@ -98,12 +112,17 @@ def answer_game(scorer: Scorer, probe: Probe, pieces: Sequence[str], order: Lite
 
 
 def pieces(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """Each fact as a line of the prompt, with nothing in it that could be read as a tag or a control token."""
+    """Each fact as a line of the prompt, with nothing in it that could be read as a tag or a
+    control token.
+    """
     return tuple(f"\n{neutralise(fact.text)}" for fact in facts)
 
 
 def giveaways(facts: Sequence[Fact], answer: str) -> list[Fact]:
-    """The facts that contain `answer` as whole words: their φ says nothing about evidence. To be warned of and counted."""
+    """The facts that contain `answer` as whole words: their φ says nothing about evidence.
+
+    To be warned of and counted.
+    """
     wanted = normalise(answer)
     if chinese(wanted):  # written without spaces between words
         return [fact for fact in facts if wanted in normalise(fact.text)]
@@ -122,9 +141,16 @@ async def exact(game: Game, n: int) -> Shapley:
         raise ValueError(f"{n} facts are too many to enumerate: at most {MOST_FACTS}")
     sets = np.arange(2**n)  # as bit masks: fact f is in S if bit f is set
     v = np.array(await game([tuple(f for f in range(n) if s >> f & 1) for s in range(2**n)]))
-    weight = np.array([1 / (n * comb(n - 1, size)) if size < n else 0.0 for size in map(int.bit_count, range(2**n))])
+    weight = np.array(
+        [
+            1 / (n * comb(n - 1, size)) if size < n else 0.0
+            for size in map(int.bit_count, range(2**n))
+        ]
+    )
     without = [sets[sets >> f & 1 == 0] for f in range(n)]
-    return Shapley(tuple(float(weight[S] @ (v[S | 1 << f] - v[S])) for f, S in enumerate(without)), (0.0,) * n)
+    return Shapley(
+        tuple(float(weight[S] @ (v[S | 1 << f] - v[S])) for f, S in enumerate(without)), (0.0,) * n
+    )
 
 
 async def leave_one_out(game: Game, n: int) -> tuple[float, ...]:
@@ -157,7 +183,12 @@ async def estimate(game: Game, n: int, plan: Plan, seed: Sequence[int]) -> Shapl
         if running.settled and not everything:
             break
     errors = np.zeros(n) if everything and plan.truncation == "none" else running.errors
-    return Shapley(tuple(map(float, running.means)), tuple(map(float, errors)), running.count, everything or running.settled)
+    return Shapley(
+        tuple(map(float, running.means)),
+        tuple(map(float, errors)),
+        running.count,
+        everything or running.settled,
+    )
 
 
 def _all_orders(n: int) -> Iterator[tuple[Order, ...]]:
@@ -198,7 +229,11 @@ class _Running:
             self.means = self.means + (contributions[-1] - self.means) / self.count
         self.draws.append(np.mean(contributions, axis=0))
         change = np.abs(self.means - before)
-        moved = change.sum() / max(self.count - 1, 1) if self.plan.truncation == "literal" else change.mean()
+        moved = (
+            change.sum() / max(self.count - 1, 1)
+            if self.plan.truncation == "literal"
+            else change.mean()
+        )
         if len(self.draws) > 1 and float(moved) < self.plan.epsilon:
             self.settled = True
 
@@ -208,14 +243,18 @@ class _Running:
         if self.plan.truncation != "none":
             close = np.abs(walk[1:] - walk[-1]) < self.plan.epsilon
             cut = 1 + int(close.argmax()) if close.any() else len(gains)
-            gains[cut:] = self.means[list(order[cut:])] if self.plan.truncation == "literal" else 0.0
+            gains[cut:] = (
+                self.means[list(order[cut:])] if self.plan.truncation == "literal" else 0.0
+            )
         found = np.empty(len(order))
         found[list(order)] = gains
         return found
 
     @property
     def errors(self) -> Array:
-        """Of the means, from the scatter of the draws: the orders of an antithetic pair are not independent."""
+        """Of the means, from the scatter of the draws: the orders of an antithetic pair are not
+        independent.
+        """
         if len(self.draws) < 2:
             return np.full_like(self.means, inf)
         found: Array = np.std(self.draws, axis=0, ddof=1) / np.sqrt(len(self.draws))
@@ -226,7 +265,10 @@ class _Running:
 
 
 def softmax(values: Sequence[float]) -> tuple[float, ...]:
-    """φ~ = softmax(φ) (PM-6): positive, sums to 1. A harmful fact (φ < 0) keeps a positive weight too."""
+    """φ~ = softmax(φ) (PM-6): positive, sums to 1.
+
+    A harmful fact (φ < 0) keeps a positive weight too.
+    """
     if not values:
         return ()
     powers = np.exp(np.array(values) - max(values))
@@ -239,20 +281,25 @@ def uniform(n: int) -> tuple[float, ...]:
 
 
 def gains(understood: Sequence[Collection[str]], weights: Mapping[str, float]) -> tuple[float, ...]:
-    """SIG(q_t) = Σ_i φ~_i [1(f_i ⊆ U_t) − 1(f_i ⊆ U_{t−1})] for t = 1 … T (PM-6), from U_0 … U_T as ids of facts.
+    """SIG(q_t) = Σ_i φ~_i [1(f_i ⊆ U_t) − 1(f_i ⊆ U_{t−1})] for t = 1 … T (PM-6), from U_0 … U_T as
+    ids of facts.
 
-    `weights` are φ~ by id; ids without one count nothing. A fact that is lost again counts negative; one that was understood
-    before counts nothing.
+    `weights` are φ~ by id; ids without one count nothing. A fact that is lost again counts
+    negative; one that was understood before counts nothing.
     """
     held = [{fact for fact in known if fact in weights} for known in understood]
     return tuple(
-        sum(weights[fact] for fact in sorted(now - before)) - sum(weights[fact] for fact in sorted(before - now))
+        sum(weights[fact] for fact in sorted(now - before))
+        - sum(weights[fact] for fact in sorted(before - now))
         for before, now in pairwise(held)
     )
 
 
 def revealed(episode: Episode) -> list[frozenset[str]]:
-    """U_0 … U_T by identity: after each turn, the ids of the facts it and those before it revealed. Nothing is ever lost."""
+    """U_0 … U_T by identity: after each turn, the ids of the facts it and those before it revealed.
+
+    Nothing is ever lost.
+    """
     known: list[frozenset[str]] = [frozenset()]
     for turn in episode.turns:
         known.append(known[-1].union(turn.observation.evidence))
@@ -263,9 +310,11 @@ def revealed(episode: Episode) -> list[frozenset[str]]:
 
 
 def hits(scores: Sequence[float], relevant: Collection[int], k: int) -> float | None:
-    """How many of the k facts with the highest scores are relevant, of min(k, |relevant|): what the paper calls recall.
+    """How many of the k facts with the highest scores are relevant, of min(k, |relevant|): what the
+    paper calls recall.
 
-    `relevant` are places in `scores`. Ties are broken at random: this is the expectation. None without relevant facts.
+    `relevant` are places in `scores`. Ties are broken at random: this is the expectation. None
+    without relevant facts.
     """
     return _among_top(scores, relevant, k) / min(k, len(relevant)) if relevant else None
 
@@ -278,5 +327,8 @@ def precision(scores: Sequence[float], relevant: Collection[int], k: int) -> flo
 def _among_top(scores: Sequence[float], relevant: Collection[int], k: int) -> float:
     """The expected number of relevant facts among the first k."""
     values = np.array(scores, dtype=float)
-    chance = [min(1.0, max(0.0, (k - float((values > x).sum())) / float((values == x).sum()))) for x in values]
+    chance = [
+        min(1.0, max(0.0, (k - float((values > x).sum())) / float((values == x).sum())))
+        for x in values
+    ]
     return sum(chance[place] for place in relevant)

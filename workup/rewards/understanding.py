@@ -1,7 +1,8 @@
 """Which facts has the doctor understood after each turn (ProMed's U_t, PM-3)?
 
-By identity of what the patient told, where that is known; or from the doctor's own words: after every turn the model writes
-down what it understands of the patient, and a fact checker says which facts that entails.
+By identity of what the patient told, where that is known; or from the doctor's own words: after
+every turn the model writes down what it understands of the patient, and a fact checker says which
+facts that entails.
 """
 
 from __future__ import annotations
@@ -28,33 +29,38 @@ Understanding = Callable[[Episode, Sequence[Fact]], Awaitable[Sequence[frozenset
 
 LONGEST_START, LONGEST_LINE = 20_000, 2_000  # characters
 _INSTRUCTIONS = (
-    "You are the doctor of a simulated consultation; this is a test bench and no medical device. Write down what you know about "
-    "the patient by now, for a colleague who was not there: every complaint, finding, number, place and time that the material "
-    "states, what was denied, and what follows from it without a doubt. Invent nothing and leave nothing out; what was only "
+    "You are the doctor of a simulated consultation; this is a test bench and no medical device. "
+    "Write down what you know about the patient by now, for a colleague who was not there: every "
+    "complaint, finding, number, place and time that the material states, what was denied, and "
+    "what follows from it without a doubt. Invent nothing and leave nothing out; what was only "
     "asked and not answered is not known. Write plain sentences, in the language of the case."
 )
 _CLOSING = "The material ends here. Write what you know about the patient, and nothing else."
 
 
 async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozenset[str]]:
-    """By identity: what the presentation states, and from each turn on what the patient's answers told. Nothing is ever lost."""
+    """By identity: what the presentation states, and from each turn on what the patient's answers
+    told. Nothing is ever lost.
+    """
     given = frozenset(fact.id for fact in episode.case.given)
     return [given | known for known in revealed(episode)]
 
 
 @dataclass
 class Written:
-    """From the doctor's own words (PM-3). U_0 is a call on the opening alone, so that nothing is paid for what it tells.
+    """From the doctor's own words (PM-3).
 
-    A turn can only add what it told: a summary that is written better the second time is no merit of the
-    question. So a fact counts as understood after turn t if the summary written then states it, and if
-    the first summary stated it or the one after a turn that told it. What is left out of a later
-    summary is lost, and understood again when it is back. A turn whose answer told no fact, or that
-    asks again in the same words, changes nothing and costs no call.
+    U_0 is a call on the opening alone, so that nothing is paid for what it tells.
 
-    Example: the first summary states nothing, three answers tell nothing, A and C, and the summaries
-    after the last two state A and B. Understood are ∅, {A} and {A}: nobody told B, and C was not
-    written down.
+    A turn can only add what it told: a summary that is written better the second time is no merit
+    of the question. So a fact counts as understood after turn t if the summary written then states
+    it, and if the first summary stated it or the one after a turn that told it. What is left out of
+    a later summary is lost, and understood again when it is back. A turn whose answer told no fact,
+    or that asks again in the same words, changes nothing and costs no call.
+
+    Example: the first summary states nothing, three answers tell nothing, A and C, and the
+    summaries after the last two state A and B. Understood are ∅, {A} and {A}: nobody told B, and C
+    was not written down.
 
     Equal questions to doctor and checker are asked once in the life of this object; make a new one
     whenever the doctor's weights have changed.
@@ -68,8 +74,13 @@ class Written:
         """Raises RolloutError when doctor or checker give up."""
         if not facts:
             return [frozenset()] * (len(episode.turns) + 1)
-        news = [0, *(t for t, turn in enumerate(episode.turns, 1) if _told(episode.turns[: t - 1], turn))]
-        stated = await asyncio.gather(*(self._stated(episode, episode.turns[:t], facts) for t in news))
+        news = [
+            0,
+            *(t for t, turn in enumerate(episode.turns, 1) if _told(episode.turns[: t - 1], turn)),
+        ]
+        stated = await asyncio.gather(
+            *(self._stated(episode, episode.turns[:t], facts) for t in news)
+        )
         written = dict(zip(news, stated, strict=True))
         understood = [written[0]]
         learned = written[0]
@@ -79,12 +90,18 @@ class Written:
             understood.append(written[t] & learned if t in written else understood[-1])
         return understood
 
-    async def _stated(self, episode: Episode, past: Sequence[Turn], facts: Sequence[Fact]) -> frozenset[str]:
+    async def _stated(
+        self, episode: Episode, past: Sequence[Turn], facts: Sequence[Fact]
+    ) -> frozenset[str]:
         request = Request("doctor", "understanding/1", _messages(episode, past), max_tokens=800)
         text = (await self._once(request, lambda: self.doctor.complete(request))).text
         stated = Stated(tuple(facts), text)
-        verdict = await self._once((tuple(fact.text for fact in facts), text), lambda: self.checker.judge(stated))
-        return frozenset(fact.id for fact, entailed in zip(facts, verdict.entailed, strict=True) if entailed)
+        verdict = await self._once(
+            (tuple(fact.text for fact in facts), text), lambda: self.checker.judge(stated)
+        )
+        return frozenset(
+            fact.id for fact, entailed in zip(facts, verdict.entailed, strict=True) if entailed
+        )
 
     async def _once(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
         if key not in self.asked:
@@ -96,16 +113,24 @@ class Written:
 def _told(past: Sequence[Turn], turn: Turn) -> bool:
     """Whether the patient was asked something new in this turn, and told a fact."""
     asked = turn.action.kind != DIAGNOSE and bool(turn.action.content)
-    return asked and bool(turn.observation.evidence) and answered_before(past, turn.action.content[0]) is None
+    return (
+        asked
+        and bool(turn.observation.evidence)
+        and answered_before(past, turn.action.content[0]) is None
+    )
 
 
 def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
-    """Of the doctor's turns only the parsed questions are shown: what it wrote in the patient's place was never said."""
+    """Of the doctor's turns only the parsed questions are shown: what it wrote in the patient's
+    place was never said.
+    """
     sections = [("what was known at first", clean(episode.opening[-1].content, LONGEST_START))]
     lines = [line for turn in past if turn.action.content for line in _exchange(turn)]
     if lines:
         sections.append(("what was asked and answered", "\n".join(lines)))
-    return Message("system", f"{_INSTRUCTIONS}\n\n{RULES}"), Message("user", f"{fenced(sections)}\n\n{_CLOSING}")
+    return Message("system", f"{_INSTRUCTIONS}\n\n{RULES}"), Message(
+        "user", f"{fenced(sections)}\n\n{_CLOSING}"
+    )
 
 
 def _exchange(turn: Turn) -> list[str]:

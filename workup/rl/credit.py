@@ -1,8 +1,9 @@
 """From scores to advantages: pure arithmetic, one number per turn (signature `ports.Credit`).
 
-All standard deviations are of the sample (n − 1), as in TRL and verl. Where all values are equal the
-advantages are exactly 0, also with ε = 0: no rounding residue, divided by ε, may become a signal. A
-group of one episode gets 0. The order of a group's episodes changes nothing, not even the last bit.
+All standard deviations are of the sample (n − 1), as in TRL and verl. Where all values are equal
+the advantages are exactly 0, also with ε = 0: no rounding residue, divided by ε, may become a
+signal. A group of one episode gets 0. The order of a group's episodes changes nothing, not even the
+last bit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ EPSILON = 1e-6
 
 
 def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Credit:
-    """One advantage per trajectory, the same for all its turns, from R_k = the sum of its turns' scores.
+    """One advantage per trajectory, the same for all its turns, from R_k = the sum of its turns'
+    scores.
 
     - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as printed
       (CRAFT 3.4, CR-10).
@@ -48,28 +50,40 @@ def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Cred
 
 
 def turn_zscore(epsilon: float = EPSILON) -> Credit:
-    """A_{k,t} = (r_{k,t} − mean) / (std + ε), mean and std over all turns of all trajectories of the group alike."""
+    """A_{k,t} = (r_{k,t} − mean) / (std + ε), mean and std over all turns of all trajectories of
+    the group alike.
+    """
     return _pooled(lambda episode: [1] * len(episode.turns), lambda episode: 0, epsilon)
 
 
-def token_zscore(epsilon: float = EPSILON, *, count: Literal["actions", "all"] = "actions") -> Credit:
-    """As `turn_zscore`, but each turn counts as often as it has tokens (ProMed Eq. 13, which has no ε).
+def token_zscore(
+    epsilon: float = EPSILON, *, count: Literal["actions", "all"] = "actions"
+) -> Credit:
+    """As `turn_zscore`, but each turn counts as often as it has tokens (ProMed Eq. 13, which has no
+    ε).
 
-    Each token inherits its action's reward, and mean and std run over all action tokens of the group;
-    turns of doctors that are no token policies count nothing. With "all" the tokens of the environment
-    count as well, prompt included, with the reward 0 that Eq. 12 gives them.
+    Each token inherits its action's reward, and mean and std run over all action tokens of the
+    group; turns of doctors that are no token policies count nothing. With "all" the tokens of the
+    environment count as well, prompt included, with the reward 0 that Eq. 12 gives them.
     """
 
     def others(episode: Episode) -> int:
         return sum(len(turn.prompt_tokens) for turn in episode.turns) if count == "all" else 0
 
-    return _pooled(lambda episode: [len(turn.completion.tokens) for turn in episode.turns], others, epsilon)
+    return _pooled(
+        lambda episode: [len(turn.completion.tokens) for turn in episode.turns], others, epsilon
+    )
 
 
-def to_go(normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline: Baseline = "last") -> Credit:
-    """Rewards to come, less what the group's trajectories get at the same point: A_{k,t} = G_{k,t} − b_{k,t}.
+def to_go(
+    normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline: Baseline = "last"
+) -> Credit:
+    """Rewards to come, less what the group's trajectories get at the same point:
 
-    G_{k,t} = Σ_{s ≥ t} r_{k,s}, for the T_k turns t = 0 … T_k − 1 of trajectory k, K of them in a group.
+    A_{k,t} = G_{k,t} − b_{k,t}.
+
+    G_{k,t} = Σ_{s ≥ t} r_{k,s}, for the T_k turns t = 0 … T_k − 1 of trajectory k, K of them in a
+    group.
 
     - "last": b_t = the mean over all K of G_{j, min(t, T_j − 1)}. A trajectory that is over counts at
       later turns with the return of its last action. Without normalisation the expected update is
@@ -78,13 +92,13 @@ def to_go(normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline
     - "reached": b_t = the mean over those trajectories that reach turn t. Who reaches it alone is
       compared with itself and gets exactly 0, whatever its answer was worth; late turns count too little.
 
-    Example with K = 2: one answers at once, wrongly (reward 0), the other asks (0.5) and then answers
-    rightly (3). Its returns are 3.5 and 3, and the first one's 0 counts at both turns. "last" gives it
-    1.75 and 1.5. "reached" gives it 1.75 and 0: nothing is learned from its answer.
+    Example with K = 2: one answers at once, wrongly (reward 0), the other asks (0.5) and then
+    answers rightly (3). Its returns are 3.5 and 3, and the first one's 0 counts at both turns.
+    "last" gives it 1.75 and 1.5. "reached" gives it 1.75 and 0: nothing is learned from its answer.
 
-    "group_std" divides by the group's standard deviation around 0, √(Σ A² / (n − 1)) over its n turns,
-    "batch_std" by that of everyone's turns, "none" by nothing. Only "batch_std" calls `gather`, exactly
-    once, whatever the batch holds.
+    "group_std" divides by the group's standard deviation around 0, √(Σ A² / (n − 1)) over its n
+    turns, "batch_std" by that of everyone's turns, "none" by nothing. Only "batch_std" calls
+    `gather`, exactly once, whatever the batch holds.
     """
     less = {"last": _less_mean, "leave-one-out": _less_others, "reached": _less_reached}[baseline]
 
@@ -93,14 +107,19 @@ def to_go(normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline
         differences = [less(group) for group in G]
         flat = [np.concatenate([*group, []]) for group in differences]
         scaled = [iter(values.tolist()) for values in _scaled(flat, normalise, epsilon, gather)]
-        return [[tuple(islice(values, len(A))) for A in group] for group, values in zip(differences, scaled, strict=True)]
+        return [
+            [tuple(islice(values, len(A))) for A in group]
+            for group, values in zip(differences, scaled, strict=True)
+        ]
 
     return credit
 
 
 def _less_mean(G: Sequence[Array]) -> list[Array]:
     T = max(map(len, G), default=0)
-    held = np.array([np.pad(own, (0, T - len(own)), mode="edge") for own in G])  # G_{k, min(t, T_k − 1)}
+    held = np.array(
+        [np.pad(own, (0, T - len(own)), mode="edge") for own in G]
+    )  # G_{k, min(t, T_k − 1)}
     return [A[: len(own)] for A, own in zip(_centred(held), G, strict=True)]
 
 
@@ -122,7 +141,9 @@ Counts = Callable[[Episode], Sequence[int]]
 
 
 def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) -> Credit:
-    """Standardises the turns' scores within each group, each counted as often as `counts` says, beside `others` zeros."""
+    """Standardises the turns' scores within each group, each counted as often as `counts` says,
+    beside `others` zeros.
+    """
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
         return [within(group, marks) for group, marks in zip(batch, scores, strict=True)]
@@ -141,7 +162,9 @@ def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) ->
     return credit
 
 
-def _scaled(groups: Sequence[Array], normalise: Normalise, epsilon: float, gather: Gather) -> list[Array]:
+def _scaled(
+    groups: Sequence[Array], normalise: Normalise, epsilon: float, gather: Gather
+) -> list[Array]:
     """Each group's differences, divided as `normalise` says."""
     if normalise == "group_std":
         return [_over(group, _spread(group) + epsilon) for group in groups]

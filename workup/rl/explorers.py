@@ -1,4 +1,6 @@
-"""How a stage looks for episodes worth learning from, and which of them it keeps (ProMed PM-8; its baselines)."""
+"""How a stage looks for episodes worth learning from, and which of them it keeps (ProMed PM-8; its
+baselines).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from workup.rl.treesearch import Search, TreeSearch
 def tree(settings: Search) -> Explorer:
     """Grows one tree per case (Algorithm 2)."""
 
-    async def explore(case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling) -> Found:
+    async def explore(
+        case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling
+    ) -> Found:
         play = Play(sampling.temperature, sampling.max_tokens)
-        grown = await TreeSearch(environment, doctor, value, settings, play).grow(Job(case, sampling.key))
+        grown = await TreeSearch(environment, doctor, value, settings, play).grow(
+            Job(case, sampling.key)
+        )
         scored = tuple((trajectory.episode, trajectory.score) for trajectory in grown.trajectories)
         return Found(scored, tuple(grown.failures), grown.depth, grown.calls)
 
@@ -28,13 +34,19 @@ def tree(settings: Search) -> Explorer:
 
 
 def samples(count: int, enough: float = inf) -> Explorer:
-    """Plays a case `count` times: greedily first, and no more where that episode's R is at least `enough`."""
+    """Plays a case `count` times: greedily first, and no more where that episode's R is at least
+    `enough`.
+    """
 
-    async def explore(case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling) -> Found:
+    async def explore(
+        case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling
+    ) -> Found:
         play = Play(sampling.temperature, sampling.max_tokens)
 
         async def one(number: int, play: Play) -> tuple[Episode, Score | None]:
-            episode = await rollout(Job(case, seed_key(sampling.key, number)), environment, doctor, play)
+            episode = await rollout(
+                Job(case, seed_key(sampling.key, number)), environment, doctor, play
+            )
             return await _valued(episode, value)
 
         played = [await one(0, replace(play, temperature=0.0))]
@@ -54,17 +66,23 @@ async def _valued(episode: Episode, value: Value) -> tuple[Episode, Score | None
     try:
         return episode, await value(episode)
     except RolloutError as error:
-        return replace(episode, ending=Ending.FAILED, reason=str(error) or type(error).__name__), None
+        return replace(
+            episode, ending=Ending.FAILED, reason=str(error) or type(error).__name__
+        ), None
 
 
 def best(trials: Sequence[Trial]) -> Choice:
-    """The answer-correct episode of highest R, the earliest of equals; nothing where no answer is correct."""
+    """The answer-correct episode of highest R, the earliest of equals; nothing where no answer is
+    correct.
+    """
     right = [trial for trial in trials if trial.correct]
     return Choice((max(right, key=_total),)) if right else Choice()
 
 
 def best_and_worst(trials: Sequence[Trial]) -> Choice:
-    """The best correct episode and the wrong one of lowest R, the earliest of equals; nothing where either is missing."""
+    """The best correct episode and the wrong one of lowest R, the earliest of equals; nothing where
+    either is missing.
+    """
     kept, wrong = best(trials), [trial for trial in trials if not trial.correct]
     return replace(kept, rejected=(min(wrong, key=_total),)) if kept.chosen and wrong else Choice()
 

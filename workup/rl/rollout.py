@@ -1,7 +1,7 @@
 """The one episode loop: a doctor, a case and an environment make an episode.
 
-Asynchronous and without state: whatever waits (a local model, an endpoint, a judge) sees all concurrent episodes at once and
-may batch them.
+Asynchronous and without state: whatever waits (a local model, an endpoint, a judge) sees all
+concurrent episodes at once and may batch them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ATTEMPTS = 4  # draws before a repeated question is let through, with Play.avoid
 class Play:
     """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` bounds one completion.
 
-    `avoid_repeats` draws again (at most ATTEMPTS times) when an action asks for what was asked before: for evaluation only,
-    since it is no longer the policy's own distribution.
+    `avoid_repeats` draws again (at most ATTEMPTS times) when an action asks for what was asked
+    before: for evaluation only, since it is no longer the policy's own distribution.
     """
 
     temperature: float = 1.0
@@ -45,25 +45,36 @@ class Job:
 
 
 def seed_key(*parts: object) -> int:
-    """A 64-bit number that depends on all parts and on nothing else (not on the process or platform)."""
+    """A 64-bit number that depends on all parts and on nothing else (not on the process or
+    platform).
+    """
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
 
 def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> None:
-    """Raises WorkupError when more than the share `allowed` of `total` episodes failed, with the commonest reason."""
+    """Raises WorkupError when more than the share `allowed` of `total` episodes failed, with the
+    commonest reason.
+    """
     if len(failed) <= allowed * total:
         return
     reason, count = Counter(episode.reason for episode in failed).most_common(1)[0]
-    raise WorkupError(f"{len(failed)} of {total} episodes failed, more than max_failed={allowed}; {count} of them: {reason}")
+    raise WorkupError(
+        f"{len(failed)} of {total} episodes failed, more than max_failed={allowed}; {count} of "
+        f"them: {reason}"
+    )
 
 
 class TokenDoctor:
-    """A token policy in the doctor's chair: transcripts only grow, and ids are passed on exactly as sampled."""
+    """A token policy in the doctor's chair: transcripts only grow, and ids are passed on exactly as
+    sampled.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         tokens: list[int] = []
         for turn in past:
             tokens += turn.prompt_tokens
@@ -78,11 +89,14 @@ async def itself(episode: Episode) -> Any:
     return episode
 
 
-async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()) -> Episode:
-    """Plays one episode to its end, from its beginning or on from the turns `past`, the last of which ended nothing.
+async def rollout(
+    job: Job, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()
+) -> Episode:
+    """Plays one episode to its end, from its beginning or on from the turns `past`, the last of
+    which ended nothing.
 
-    A RolloutError from the doctor or the environment (an endpoint or a patient that gave up) makes the episode FAILED with its
-    reason; any other exception is a defect and propagates.
+    A RolloutError from the doctor or the environment (an endpoint or a patient that gave up) makes
+    the episode FAILED with its reason; any other exception is a defect and propagates.
     """
     opening = environment.open(job.case)
     turns = list(past)
@@ -93,14 +107,17 @@ async def rollout(job: Job, environment: Environment, doctor: Doctor, play: Play
                 return ended(job.case, opening, turns, turn)
             turns.append(turn)
     except RolloutError as error:
-        return Episode(job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__)
+        return Episode(
+            job.case, opening, tuple(turns), Ending.FAILED, str(error) or type(error).__name__
+        )
     return Episode(job.case, opening, tuple(turns), Ending.OUT_OF_TURNS)
 
 
 def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: Turn) -> Episode:
     """The episode that `last` ended: by its diagnosis, or because it hit the token limit.
 
-    A completion that had no room for any text is no turn; raises RolloutError where no turn is left.
+    A completion that had no room for any text is no turn; raises RolloutError where no turn is
+    left.
     """
     if not last.completion.truncated:
         return Episode(case, opening, (*past, last), Ending.DIAGNOSED)
@@ -111,16 +128,33 @@ def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: 
 
 
 async def take_turn(
-    job: Job, environment: Environment, doctor: Doctor, play: Play, opening: tuple[Message, ...], past: Sequence[Turn]
+    job: Job,
+    environment: Environment,
+    doctor: Doctor,
+    play: Play,
+    opening: tuple[Message, ...],
+    past: Sequence[Turn],
 ) -> Turn:
-    """The turn that follows `past`; its observation is `done` where it ends the episode. Raises what the others raise."""
-    asked = {turn.observation.item for turn in past if turn.observation.item} if play.avoid_repeats else set()
+    """The turn that follows `past`; its observation is `done` where it ends the episode.
+
+    Raises what the others raise.
+    """
+    asked = (
+        {turn.observation.item for turn in past if turn.observation.item}
+        if play.avoid_repeats
+        else set()
+    )
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
         if act.completion.truncated:
             # Cut off in mid-sentence: nothing is executed, and the episode is over.
-            return Turn(act.prompt_tokens, act.completion, environment.read(act.completion.text), Observation(done=True))
+            return Turn(
+                act.prompt_tokens,
+                act.completion,
+                environment.read(act.completion.text),
+                Observation(done=True),
+            )
         action = environment.read(act.completion.text)
         observation = await environment.answer(job.case, past, action)
         if observation.item not in asked:
@@ -137,9 +171,11 @@ async def play_all(
     concurrency: int = 256,
     then: Callable[[Episode], Awaitable[T]] = itself,
 ) -> list[T]:
-    """Plays `jobs`, at most `concurrency` at a time, and hands each episode to `then` as soon as it is over.
+    """Plays `jobs`, at most `concurrency` at a time, and hands each episode to `then` as soon as it
+    is over.
 
-    What `then` returns comes back in the order of the jobs. It may wait (for a judge) without holding up the next episode.
+    What `then` returns comes back in the order of the jobs. It may wait (for a judge) without
+    holding up the next episode.
     """
     limit = asyncio.Semaphore(concurrency)
 

@@ -1,8 +1,10 @@
-"""Episodes and demonstrations as token records: what an engine trains on. No backend is imported here.
+"""Episodes and demonstrations as token records: what an engine trains on.
 
-An episode becomes a `Sample`. A demonstration becomes a `Tree`: one trunk of tokens, and branches that leave it, see the trunk
-up to where they leave and themselves, and are seen by nothing else. `pack` lays a tree out as one sequence, so that a shared
-past is computed once.
+No backend is imported here.
+
+An episode becomes a `Sample`. A demonstration becomes a `Tree`: one trunk of tokens, and branches
+that leave it, see the trunk up to where they leave and themselves, and are seen by nothing else.
+`pack` lays a tree out as one sequence, so that a shared past is computed once.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Bools = npt.NDArray[np.bool_]
 def sample(episode: Episode, advantages: Sequence[float]) -> Sample:
     """The episode's whole transcript with `advantages[k]` on every policy token of turn k.
 
-    Raises WorkupError when a turn has no token ids: only what a token policy sampled can be trained on.
+    Raises WorkupError when a turn has no token ids: only what a token policy sampled can be trained
+    on.
     """
     tokens: list[int] = []
     mask: list[bool] = []
@@ -50,23 +53,31 @@ def spoken(episode: Episode) -> Sample:
 
 
 def imitated(episode: Episode) -> Sample:
-    """The same with questions and answer labelled alone: what could not be read as an action is context (PM-9)."""
+    """The same with questions and answer labelled alone: what could not be read as an action is
+    context (PM-9).
+    """
     whole = spoken(episode)
     said = [bool(turn.action.content) for turn in episode.turns]
-    return replace(whole, mask=tuple(own and said[k] for own, k in zip(whole.mask, whole.turn_ids, strict=True)))
+    return replace(
+        whole,
+        mask=tuple(own and said[k] for own, k in zip(whole.mask, whole.turn_ids, strict=True)),
+    )
 
 
 def _check(episode: Episode, turn: int, prompted: bool, tokens: int, logprobs: int) -> None:
     if not prompted or not tokens or tokens != logprobs:
         raise WorkupError(
-            f"case '{episode.case.id}', turn {turn + 1}: cannot train on {tokens} sampled tokens with {logprobs} "
-            f"log-probabilities{'' if prompted else ' and no prompt'}; only a token policy's own episodes can be trained on"
+            f"case '{episode.case.id}', turn {turn + 1}: cannot train on {tokens} sampled tokens "
+            f"with {logprobs} log-probabilities{'' if prompted else ' and no prompt'}; only a "
+            "token policy's own episodes can be trained on"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1); the first `given` of them are not to be predicted."""
+    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1); the first `given` of them
+    are not to be predicted.
+    """
 
     at: int
     tokens: tuple[int, ...]
@@ -84,11 +95,13 @@ class Tree:
 
 @dataclass(frozen=True)
 class Packed:
-    """A tree laid out as one sequence of T tokens: the trunk, then each branch. Every array has shape (T,).
+    """A tree laid out as one sequence of T tokens: the trunk, then each branch.
 
-    `parents` is the index of the token that each token follows, −1 for the very first: the model's output there predicts it.
-    `segments` is 0 on the trunk and 1, 2, … on the branches; `reach` the index of the last trunk token that a branch's
-    tokens may see, −1 on the trunk itself.
+    Every array has shape (T,).
+
+    `parents` is the index of the token that each token follows, −1 for the very first: the model's
+    output there predicts it. `segments` is 0 on the trunk and 1, 2, … on the branches; `reach` the
+    index of the last trunk token that a branch's tokens may see, −1 on the trunk itself.
     """
 
     tokens: Ints
@@ -107,11 +120,14 @@ class Packed:
 def pack(tree: Tree) -> Packed:
     """Lays `tree` out; position ids continue from where a branch leaves.
 
-    Raises ValueError when a branch leaves before the first or after the last token of the trunk, or is empty.
+    Raises ValueError when a branch leaves before the first or after the last token of the trunk, or
+    is empty.
     """
     n = len(tree.trunk)
     if any(not 1 <= branch.at <= n or not branch.tokens for branch in tree.branches):
-        raise ValueError(f"a branch must hold tokens and leave between 1 and {n} tokens of the trunk")
+        raise ValueError(
+            f"a branch must hold tokens and leave between 1 and {n} tokens of the trunk"
+        )
     counts = np.array([len(branch.tokens) for branch in tree.branches], dtype=np.int64)
     starts = n + np.cumsum(counts) - counts
     at = np.repeat(np.array([branch.at for branch in tree.branches], dtype=np.int64), counts)
@@ -125,17 +141,22 @@ def pack(tree: Tree) -> Packed:
         labelled=np.concatenate([np.array(tree.labelled, dtype=bool), offset >= given]),
         positions=np.concatenate([trunk, at + offset]),
         parents=np.concatenate([trunk - 1, parents]),
-        segments=np.concatenate([np.zeros(n, dtype=np.int64), np.repeat(1 + np.arange(len(counts)), counts)]),
+        segments=np.concatenate(
+            [np.zeros(n, dtype=np.int64), np.repeat(1 + np.arange(len(counts)), counts)]
+        ),
         reach=np.concatenate([np.full(n, -1, dtype=np.int64), at - 1]),
     )
 
 
 def visible(index: Any, segments: Any, reach: Any) -> Any:
-    """Who sees whom in packed sequences: (…, T, T) booleans from integer arrays (or tensors) of shape (…, T).
+    """Who sees whom in packed sequences: (…, T, T) booleans from integer arrays (or tensors) of
+    shape (…, T).
 
     A token sees those of its own segment up to itself, and the trunk up to where its branch leaves.
     """
-    own = (segments[..., :, None] == segments[..., None, :]) & (index[..., None, :] <= index[..., :, None])
+    own = (segments[..., :, None] == segments[..., None, :]) & (
+        index[..., None, :] <= index[..., :, None]
+    )
     return own | (index[..., None, :] <= reach[..., :, None])
 
 
@@ -154,7 +175,9 @@ class Writer(Protocol):
 
 
 def tree(demonstration: Demonstration, writer: Writer) -> Tree:
-    """The demonstration in `writer`'s tokens: completions are labelled, what the environment says is not."""
+    """The demonstration in `writer`'s tokens: completions are labelled, what the environment says
+    is not.
+    """
     tokens = list(writer.render(demonstration.opening))
     labelled = [False] * len(tokens)
     ends = [len(tokens)]  # ends[k]: how many tokens come before the k-th completion
@@ -166,13 +189,19 @@ def tree(demonstration: Demonstration, writer: Writer) -> Tree:
         tokens += reply
         labelled += [False] * len(reply)
         ends.append(len(tokens))
-    branches = tuple(_branch(ends[k], writer.encode(begun), writer.encode(rest)) for k, begun, rest in demonstration.probes)
+    branches = tuple(
+        _branch(ends[k], writer.encode(begun), writer.encode(rest))
+        for k, begun, rest in demonstration.probes
+    )
     return Tree(tuple(tokens), tuple(labelled), branches)
 
 
 def rows(items: Sequence[Demonstration | Sample], writer: Writer) -> list[Packed]:
     """Demonstrations and samples, whose tokens stay what they are, as an engine learns them."""
-    trees = [Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, writer) for item in items]
+    trees = [
+        Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, writer)
+        for item in items
+    ]
     return [pack(item) for item in trees]
 
 

@@ -1,12 +1,15 @@
-"""Monte Carlo tree search over encounters (ProMed's Algorithm 2): which questions lead to a trajectory of high reward R?
+"""Monte Carlo tree search over encounters (ProMed's Algorithm 2): which questions lead to a
+trajectory of high reward R?
 
-A node is an action and what came back. Selection goes down by UCT, expansion draws the next actions from the doctor, and each
-new one is played to the end: that episode's R is back-propagated. All that a search waits for at one time, it asks for at one
-time, and trees grow side by side, so that a local model or an endpoint sees many requests at once.
+A node is an action and what came back. Selection goes down by UCT, expansion draws the next actions
+from the doctor, and each new one is played to the end: that episode's R is back-propagated. All
+that a search waits for at one time, it asks for at one time, and trees grow side by side, so that a
+local model or an endpoint sees many requests at once.
 
-Where Algorithm 2 leaves off or could not search (PM-8): an iteration expands and simulates up to `width` children, since one
-at a time no tree of 5 iterations ever gets below its first level (`expand=1` is that literal search); the greedy trajectory
-comes first; a subtree that holds nothing new is not selected again.
+Where Algorithm 2 leaves off or could not search (PM-8): an iteration expands and simulates up to
+`width` children, since one at a time no tree of 5 iterations ever gets below its first level
+(`expand=1` is that literal search); the greedy trajectory comes first; a subtree that holds nothing
+new is not selected again.
 """
 
 from __future__ import annotations
@@ -23,16 +26,19 @@ from workup.ports import Act, Doctor, Environment, Sampling, Value
 from workup.rl.rollout import Job, Play, ended, rollout, seed_key, take_turn
 from workup.text import normalise
 
-EPSILON = 1e-6  # Eq. 16's ε: every child is simulated as soon as it exists, so that it decides nothing
+EPSILON = (
+    1e-6  # Eq. 16's ε: every child is simulated as soon as it exists, so that it decides nothing
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """How far one search goes; the defaults are ProMed's (H.1).
 
-    `exploration` is UCT's c; `width` how many actions are drawn at a node, `expand` how many of them in one iteration (all, by
-    default); nodes with `depth` actions are not expanded further (how long an episode may be, the environment says). The search
-    is over after the greedy trajectory where that one's R is at least `enough`.
+    `exploration` is UCT's c; `width` how many actions are drawn at a node, `expand` how many of
+    them in one iteration (all, by default); nodes with `depth` actions are not expanded further
+    (how long an episode may be, the environment says). The search is over after the greedy
+    trajectory where that one's R is at least `enough`.
     """
 
     exploration: float = 2.2
@@ -47,8 +53,8 @@ class Search:
 class Node:
     """One action at the end of its past, with N and W; the root has no turn.
 
-    `times` counts how often the action was drawn, `drawn` how many actions were drawn after it; `failure` says why it could
-    not be simulated. A `closed` node has nothing new below it.
+    `times` counts how often the action was drawn, `drawn` how many actions were drawn after it;
+    `failure` says why it could not be simulated. A `closed` node has nothing new below it.
     """
 
     turn: Turn | None = None
@@ -84,9 +90,11 @@ class Trajectory:
 
 @dataclass(slots=True, eq=False)
 class Tree:
-    """What a search has seen: every completed trajectory in the order of the simulations, the greedy one first.
+    """What a search has seen: every completed trajectory in the order of the simulations, the
+    greedy one first.
 
-    `failures` are the reasons of branches that failed; `calls` counts how often the doctor was asked to act.
+    `failures` are the reasons of branches that failed; `calls` counts how often the doctor was
+    asked to act.
     """
 
     job: Job
@@ -101,14 +109,25 @@ class Tree:
         """Actions on the way to the deepest node: 1 is best-of-n, no search."""
         return max(len(node.place) for node in self.root.walk())
 
-    def best(self, fit: Callable[[Trajectory], bool] = lambda trajectory: True) -> Trajectory | None:
-        """The trajectory of highest R among those that are `fit` (answer-correct, for Algorithm 2), the earliest of equals."""
-        return max(filter(fit, self.trajectories), key=lambda trajectory: trajectory.score.total, default=None)
+    def best(
+        self, fit: Callable[[Trajectory], bool] = lambda trajectory: True
+    ) -> Trajectory | None:
+        """The trajectory of highest R among those that are `fit` (answer-correct, for Algorithm 2),
+        the earliest of equals.
+        """
+        return max(
+            filter(fit, self.trajectories),
+            key=lambda trajectory: trajectory.score.total,
+            default=None,
+        )
 
     def show(self) -> str:
         """One line per node, indented: N, R̄ and the action."""
         return "\n".join(
-            f"{'  ' * len(node.place)}{node.visits} {node.mean:+.3f} {node.turn.completion.text if node.turn else 'start'}"
+            (
+                f"{'  ' * len(node.place)}{node.visits} {node.mean:+.3f} "
+                f"{node.turn.completion.text if node.turn else 'start'}"
+            )
             + (f"  [{node.failure}]" if node.failure else "")
             for node in self.root.walk()
         )
@@ -121,7 +140,8 @@ def uct(parent: Node, child: Node, exploration: float) -> float:
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """Grows trees for a doctor in an environment, whose trajectories `value` measures; `play` says how actions are sampled.
+    """Grows trees for a doctor in an environment, whose trajectories `value` measures; `play` says
+    how actions are sampled.
 
     A tree depends on its job, the doctor and these settings alone, whatever grows beside it.
     """
@@ -133,11 +153,16 @@ class TreeSearch:
     play: Play = field(default_factory=Play)
 
     async def grow(self, job: Job) -> Tree:
-        """The tree of one case. A RolloutError ends its branch; the tree may end up without any trajectory."""
+        """The tree of one case.
+
+        A RolloutError ends its branch; the tree may end up without any trajectory.
+        """
         tree, doctor = Tree(job, self.environment.open(job.case)), _Counting(self.doctor)
         growth = _Growth(replace(self, doctor=doctor), tree)
         await growth.greedy()
-        if not any(trajectory.score.total >= self.search.enough for trajectory in tree.trajectories):
+        if not any(
+            trajectory.score.total >= self.search.enough for trajectory in tree.trajectories
+        ):
             for _ in range(self.search.iterations):
                 await growth.iterate()
         tree.calls = doctor.calls
@@ -146,8 +171,8 @@ class TreeSearch:
     async def grow_all(self, jobs: Sequence[Job], concurrency: int = 64) -> list[Tree]:
         """The trees of `jobs` in their order, at most `concurrency` growing at a time.
 
-        A tree has up to `width` episodes in flight: a local policy should keep that many transcripts for each tree
-        (`max_batch`), or it computes their prompts again in every turn.
+        A tree has up to `width` episodes in flight: a local policy should keep that many
+        transcripts for each tree (`max_batch`), or it computes their prompts again in every turn.
         """
         limit = asyncio.Semaphore(concurrency)
 
@@ -162,7 +187,9 @@ class _Counting:
     def __init__(self, doctor: Doctor) -> None:
         self.doctor, self.calls = doctor, 0
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         self.calls += 1
         return await self.doctor.act(case, opening, past, sampling)
 
@@ -198,7 +225,9 @@ class _Growth:
             self._record([*path, child], *outcome)
 
     def _select(self) -> list[Node]:
-        """Down by UCT to the first node that is not fully expanded; there is one below every node that is not closed."""
+        """Down by UCT to the first node that is not fully expanded; there is one below every node
+        that is not closed.
+        """
         path = [self.tree.root]
         while (node := path[-1]).drawn >= self.by.search.width:
             open_ = [child for child in node.children if not child.closed]
@@ -236,7 +265,9 @@ class _Growth:
         job = self._job("draw", path[-1], number)
         by, tree = self.by, self.tree
         try:
-            return await take_turn(job, by.environment, by.doctor, by.play, tree.opening, _turns(path))
+            return await take_turn(
+                job, by.environment, by.doctor, by.play, tree.opening, _turns(path)
+            )
         except RolloutError as error:
             return _reason(error)
 
@@ -266,7 +297,9 @@ class _Growth:
             raise WorkupError(f"case {episode.case.id}: R is {score.total}")
         return episode, score, ""
 
-    def _record(self, path: Sequence[Node], episode: Episode, score: Score | None, failure: str) -> None:
+    def _record(
+        self, path: Sequence[Node], episode: Episode, score: Score | None, failure: str
+    ) -> None:
         """Back-propagation (Eqs. 20–22), or the branch's failure."""
         node = path[-1]
         if score is None:
@@ -281,7 +314,9 @@ class _Growth:
 
     def _close(self, path: Sequence[Node]) -> None:
         for node in reversed(path):
-            node.closed = node.drawn >= self.by.search.width and all(child.closed for child in node.children)
+            node.closed = node.drawn >= self.by.search.width and all(
+                child.closed for child in node.children
+            )
 
     def _job(self, *parts: object) -> Job:
         keys = [part.place if isinstance(part, Node) else part for part in parts]
@@ -297,7 +332,9 @@ def _turns(path: Sequence[Node]) -> list[Turn]:
 
 
 def _identity(turn: Turn | None) -> tuple[str, ...]:
-    """What makes two draws the same action: what was asked for or answered, whatever was thought before; else the text."""
+    """What makes two draws the same action: what was asked for or answered, whatever was thought
+    before; else the text.
+    """
     if turn is None:
         return ()
     names = tuple(map(normalise, turn.action.content))

@@ -30,7 +30,9 @@ _SQLITE_HINTS = {
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the disk or of SQLite on `path` into one line that names it and says what to do."""
+    """Turn an error of the disk or of SQLite on `path` into one line that names it and says what to
+    do.
+    """
     try:
         yield
     except OSError as error:
@@ -58,7 +60,8 @@ def _sqlite_hint(error: sqlite3.DatabaseError) -> str | None:
 
 
 def write_whole(path: Path, text: str, *, private: bool = False) -> None:
-    """Write `text` (UTF-8) so that a reader, or the next start after a crash, sees the old file or the new one.
+    """Write `text` (UTF-8) so that a reader, or the next start after a crash, sees the old file or
+    the new one.
 
     With `private` no other user may read it. Raises UserError when the disk refuses.
     """
@@ -84,7 +87,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of ours; empty where the file is missing.
 
-    Raises UserError where the file cannot be read or holds no object, as after a copy that was cut off.
+    Raises UserError where the file cannot be read or holds no object, as after a copy that was cut
+    off.
     """
     if not path.exists():
         return {}
@@ -94,7 +98,10 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         why = str(error)
     if why:
-        raise UserError(f"{path}: this file is damaged ({why}); restore it from a copy, or go on without it: type `rm {path}`")
+        raise UserError(
+            f"{path}: this file is damaged ({why}); restore it from a copy, or go on without it: "
+            f"type `rm {path}`"
+        )
     return cast("dict[str, Any]", value)
 
 
@@ -112,8 +119,8 @@ def finite(value: Any) -> Any:
 class JsonLines:
     """A file of one JSON object per line that is only ever appended to, or cut after a line.
 
-    A crash can leave its last line half-written; such a line never counts, and the next append removes it.
-    Every line has `fields`, of these types.
+    A crash can leave its last line half-written; such a line never counts, and the next append
+    removes it. Every line has `fields`, of these types.
     """
 
     def __init__(self, path: Path, fields: Mapping[str, type]) -> None:
@@ -121,7 +128,10 @@ class JsonLines:
         self._whole = False
 
     def append(self, value: Mapping[str, Any]) -> None:
-        """Append one object; numbers that JSON lacks (NaN, ∞) become null. Raises UserError when the disk refuses."""
+        """Append one object; numbers that JSON lacks (NaN, ∞) become null.
+
+        Raises UserError when the disk refuses.
+        """
         line = json.dumps(finite(value), ensure_ascii=False).encode() + b"\n"
         with clear_errors(self.path), self.path.open("ab", buffering=0) as file:
             if not self._whole:
@@ -164,8 +174,8 @@ class JsonLines:
 
     def _damaged(self, number: int, why: str) -> UserError:
         return UserError(
-            f"{self.path}, line {number}: this line is damaged ({why}); restore the file from a copy, "
-            f"or go on without this step's figures: type `sed -i {number}d {self.path}`"
+            f"{self.path}, line {number}: this line is damaged ({why}); restore the file from a "
+            f"copy, or go on without this step's figures: type `sed -i {number}d {self.path}`"
         )
 
     def _repair(self) -> None:

@@ -1,4 +1,5 @@
-"""The run folder: all there is to know about a run, and the only thing that reports and viewers read.
+"""The run folder: all there is to know about a run, and the only thing that reports and viewers
+read.
 
 config.yaml       the fully resolved configuration; its presence makes a folder a run
 versions.json     software, machine, seeds, command
@@ -93,11 +94,19 @@ class Run:
         self._store = Store(path / "episodes.sqlite")
 
     @classmethod
-    def create(cls, path: str | Path, config: Mapping[str, Any], versions: Mapping[str, Any], *, restricted: bool = False) -> Run:
-        """Start a run in a new or empty folder; one of restricted cases is closed to other users (mode 0700).
+    def create(
+        cls,
+        path: str | Path,
+        config: Mapping[str, Any],
+        versions: Mapping[str, Any],
+        *,
+        restricted: bool = False,
+    ) -> Run:
+        """Start a run in a new or empty folder; one of restricted cases is closed to other users
+        (mode 0700).
 
-        Raises UserError when the folder holds a run or anything else, or cannot be written, and for a
-        setting with `${…}` in it (see `mapping`).
+        Raises UserError when the folder holds a run or anything else, or cannot be written, and for
+        a setting with `${…}` in it (see `mapping`).
         """
         path = Path(path)
         refuse_filled(config, "settings")
@@ -138,7 +147,9 @@ class Run:
 
     @property
     def account(self) -> str:
-        """The name under which the ledger keeps this run's calls; every session of it uses the same."""
+        """The name under which the ledger keeps this run's calls; every session of it uses the
+        same.
+        """
         return str(self.config["account"])
 
     def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -185,27 +196,46 @@ class Run:
         self._store.write(list(records))
 
     def episodes(self, **where: Any) -> Episodes:
-        """Episodes by column: `run.episodes(phase="eval", doctor="trained", ending="out of turns")`."""
+        """Episodes by column:
+
+        `run.episodes(phase="eval", doctor="trained", ending="out of turns")`.
+        """
         return Episodes(self._store, where)
 
     def export_parquet(self, path: str | Path) -> int:
-        """Write all episodes to a Parquet file (columns: parquet.SCHEMA), a thousand at a time; returns how many."""
-        from workup.runs.parquet import export  # pyarrow takes a while to load, and few runs need it
+        """Write all episodes to a Parquet file (columns: parquet.SCHEMA), a thousand at a time;
+        returns how many.
+        """
+        from workup.runs.parquet import (
+            export,
+        )  # pyarrow takes a while to load, and few runs need it
 
         return export(self.episodes(), Path(path))
 
     def doctors(self) -> list[str]:
         """Everyone who was evaluated, in the order of their (last) evaluation."""
-        rows = self._store.select("doctor, MAX(episodes.rowid) AS last", {"phase": "eval"}, "GROUP BY doctor ORDER BY last")
+        rows = self._store.select(
+            "doctor, MAX(episodes.rowid) AS last",
+            {"phase": "eval"},
+            "GROUP BY doctor ORDER BY last",
+        )
         return [row["doctor"] for row in rows]
 
     def outcomes(self, doctor: str) -> list[Outcome]:
         """How `doctor`'s episodes went in its last evaluation, in the order of cases."""
-        columns = "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, measures"
-        return [_outcome(row) for row in self._store.select(columns, self._last(doctor), "ORDER BY case_id, sample")]
+        columns = (
+            "case_id, diagnosis, category, sample, ending, correct, questions, total, parts, "
+            "measures"
+        )
+        return [
+            _outcome(row)
+            for row in self._store.select(columns, self._last(doctor), "ORDER BY case_id, sample")
+        ]
 
     def evaluated(self, doctor: str, **where: Any) -> Episodes:
-        """The episodes of `doctor`'s last evaluation (that fit `where`), in the order of cases and samples."""
+        """The episodes of `doctor`'s last evaluation (that fit `where`), in the order of cases and
+        samples.
+        """
         return Episodes(self._store, {**self._last(doctor), **where})
 
     def _last(self, doctor: str) -> dict[str, Any]:
@@ -215,7 +245,8 @@ class Run:
         return where | {key: row[key] for row in last for key in ("stage", "step")}
 
     def compare(self, other: str = "warm start", doctor: str = "trained") -> Table:
-        """`doctor` beside `other` with intervals and paired differences, as a table that terminals and notebooks show.
+        """`doctor` beside `other` with intervals and paired differences, as a table that terminals
+        and notebooks show.
 
         Raises UserError for someone who was not evaluated in this run.
         """
@@ -228,39 +259,49 @@ class Run:
         return contrast(self, doctor, other)
 
     def truncate_after(self, stage: str, step: int) -> None:
-        """Forget the steps of `stage` after `step`, and whatever was logged after these: what a resumed run will do again.
+        """Forget the steps of `stage` after `step`, and whatever was logged after these: what a
+        resumed run will do again.
 
-        Steps are counted from 1 within a stage. Where no such step was logged, later stages stay: they have checkpoints of
-        their own. Episodes of stages that logged no step are forgotten too, but for those outside any stage (stage ""), and for
-        what was explored: an exploration begins when the stages before it have ended for good.
+        Steps are counted from 1 within a stage. Where no such step was logged, later stages stay:
+        they have checkpoints of their own. Episodes of stages that logged no step are forgotten
+        too, but for those outside any stage (stage ""), and for what was explored: an exploration
+        begins when the stages before it have ended for good.
 
         Raises UserError where the metrics of `step` itself are gone.
         """
         end, stages, last = _kept(self._metrics.lines(), stage, step)
         if last != step:
             raise UserError(
-                f"{self._metrics.path}: step {step} of {stage}, which its checkpoint has seen, is missing; "
-                "restore the file from a copy, or start a new run"
+                f"{self._metrics.path}: step {step} of {stage}, which its checkpoint has seen, "
+                "is missing; restore the file from a copy, or start a new run"
             )
         self._metrics.cut(end)
         self._store.forget(stages, stage, step)
 
     def refuse_lost(self, stage: str, step: int) -> None:
-        """Raises UserError where episodes.sqlite has no episode of this step, from 1; step 0 has none."""
+        """Raises UserError where episodes.sqlite has no episode of this step, from 1; step 0 has
+        none.
+        """
         if step and not self.episodes(stage=stage, step=step):
             raise UserError(
-                f"{self._store.path}: the episodes of step {step} of {stage}, which was finished, are missing; "
-                "restore the file from a copy, or start a new run"
+                f"{self._store.path}: the episodes of step {step} of {stage}, which was "
+                "finished, are missing; restore the file from a copy, or start a new run"
             )
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder against a second process that would train into it. Raises UserError when one already does."""
+        """Hold the folder against a second process that would train into it.
+
+        Raises UserError when one already does.
+        """
         with clear_errors(self.path), (self.path / ".lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(f"{self.path}: another process is training into this run; wait for it, or stop it") from error
+                raise UserError(
+                    f"{self.path}: another process is training into this run; wait for it, or "
+                    "stop it"
+                ) from error
             yield
 
     def close(self) -> None:
@@ -283,8 +324,8 @@ def _read_config(file: Path) -> dict[str, Any]:
     # Every run since the setting `split` has the mark; older ones are read as they are.
     if "split" in config and not file.read_bytes().rstrip().endswith(_END.encode()):
         raise UserError(
-            f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; restore it, "
-            f"or add that line if it is whole"
+            f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
+            "restore it, or add that line if it is whole"
         )
     return config
 
@@ -299,19 +340,27 @@ def free(path: Path) -> None:
     It must be new or empty, and the folder that exists already, itself or above it, writable.
     """
     if is_run(path):
-        raise UserError(f"{path} already holds a run. Type `workup resume {path}` to go on with it, or choose another --out")
+        raise UserError(
+            f"{path} already holds a run. Type `workup resume {path}` to go on with it, or "
+            "choose another --out"
+        )
     if path.is_file():
         raise UserError(f"{path} is a file. Choose a folder with --out")
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise UserError(f"{path!a}: this folder's name is no UTF-8, which config.yaml is; choose another --out") from None
+        raise UserError(
+            f"{path!a}: this folder's name is no UTF-8, which config.yaml is; choose another --out"
+        ) from None
     with clear_errors(path):
         # What a run leaves that was killed while it was being made is no obstacle.
         if path.is_dir() and any(
-            not file.name.lstrip(".").startswith(("versions.json", "config.yaml")) for file in path.iterdir()
+            not file.name.lstrip(".").startswith(("versions.json", "config.yaml"))
+            for file in path.iterdir()
         ):
-            raise UserError(f"{path} is not empty and holds no run. Choose a new or empty folder with --out")
+            raise UserError(
+                f"{path} is not empty and holds no run. Choose a new or empty folder with --out"
+            )
         place = next(each for each in (path, *path.absolute().parents) if each.exists())
         if not place.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -324,7 +373,11 @@ def _no_run(path: Path) -> str:
     runs = {folder.name: str(folder) for folder in siblings if is_run(folder)}
     near = get_close_matches(path.name, runs, n=1, cutoff=0.5)
     what = "is no run folder (it has no config.yaml)" if path.exists() else "does not exist"
-    known = f"Runs there: {', '.join(islice(runs.values(), 8))}." if runs else "`workup train` makes runs."
+    known = (
+        f"Runs there: {', '.join(islice(runs.values(), 8))}."
+        if runs
+        else "`workup train` makes runs."
+    )
     hint = f"Did you mean '{runs[near[0]]}'?" if near else known
     return f"{path} {what}. {hint}"
 
@@ -335,10 +388,13 @@ def _outcome(row: sqlite3.Row) -> Outcome:
     return Outcome(**{**dict(row), **decoded, "correct": correct})
 
 
-def _kept(lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int) -> tuple[int, set[str], int]:
+def _kept(
+    lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int
+) -> tuple[int, set[str], int]:
     """What of the metrics lies before the first step of `stage` after `step`.
 
-    How many bytes; the stages named there, with "" and `stage`; the last step of `stage` there, 0 without any.
+    How many bytes; the stages named there, with "" and `stage`; the last step of `stage` there, 0
+    without any.
     """
     end, stages, last = 0, {"", stage}, 0
     for offset, line in lines:

@@ -32,7 +32,9 @@ def versions(seeds: Mapping[str, int], command: str = "") -> dict[str, Any]:
         "processor": _processor(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads() if torch else None,
-        "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
+        "accelerator": torch.cuda.get_device_name()
+        if torch and torch.cuda.is_available()
+        else None,
         "seeds": dict(seeds),
         "command": command,
     }
@@ -54,7 +56,9 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source checkout that this package runs from ("+" after it: with local changes), if it is one."""
+    """The commit of the source checkout that this package runs from ("+" after it: with local
+    changes), if it is one.
+    """
     root = Path(workup.__file__).parents[1]
     if not (root / ".git").exists():
         return None
@@ -65,7 +69,13 @@ def _commit() -> str | None:
 
 def _git(root: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

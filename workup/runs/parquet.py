@@ -50,7 +50,10 @@ SCHEMA = pa.schema(
 
 
 def export(records: Iterable[Record], path: Path) -> int:
-    """Write `records` to `path`, whole or not at all; returns how many. Raises UserError when the disk refuses."""
+    """Write `records` to `path`, whole or not at all; returns how many.
+
+    Raises UserError when the disk refuses.
+    """
     partial = path.with_name(f".{path.name}.partial")
     rows, written = map(_row, records), 0
     with clear_errors(path):
@@ -85,7 +88,9 @@ def _row(record: Record) -> dict[str, Any]:
         "return": score.total if score else None,
         "parts": list(score.parts.items()) if score else [],
         "measures": list(record.measures.items()),
-        "opening": [{"role": message.role, "content": message.content} for message in episode.opening],
+        "opening": [
+            {"role": message.role, "content": message.content} for message in episode.opening
+        ],
         "turns": list(_turns(record)),
         "tokens": tokens,
         "mask": [bool(flag) for flag in mask],
@@ -104,6 +109,9 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "errors": turn.action.errors,
             "item": turn.observation.item,
             "evidence": turn.observation.evidence,
-            "observation": [{"role": message.role, "content": message.content} for message in turn.observation.messages],
+            "observation": [
+                {"role": message.role, "content": message.content}
+                for message in turn.observation.messages
+            ],
             "score": scores[number] if number < len(scores) else None,
         }

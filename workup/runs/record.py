@@ -1,7 +1,9 @@
-"""One episode as the run folder keeps it: what happened, how it was scored, and where in the run it belongs.
+"""One episode as the run folder keeps it: what happened, how it was scored, and where in the run it
+belongs.
 
-A `Record` becomes one row of SQLite and comes back equal, but for `Truth.extra` (typed, method-owned, not stored) and for
-log-probabilities and advantages, which are kept in single precision.
+A `Record` becomes one row of SQLite and comes back equal, but for `Truth.extra` (typed,
+method-owned, not stored) and for log-probabilities and advantages, which are kept in single
+precision.
 """
 
 from __future__ import annotations
@@ -17,9 +19,23 @@ from workup.case import Case, Fact, Kind, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import WorkupError
 
-encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
 _TURN_COLUMNS = encode(
-    ["text", "kind", "content", "errors", "item", "evidence", "observation", "done", "truncated", "prompt", "completion"]
+    [
+        "text",
+        "kind",
+        "content",
+        "errors",
+        "item",
+        "evidence",
+        "observation",
+        "done",
+        "truncated",
+        "prompt",
+        "completion",
+    ]
 )
 
 
@@ -27,12 +43,13 @@ _TURN_COLUMNS = encode(
 class Record:
     """An episode with its verdict, its scores and its place in the run.
 
-    `phase` is "train" or "eval", or what an exploration made of it: "search" (the first it played of a case), "chosen" or
-    "rejected"; `doctor` says who asked ("policy" while training; "warm start", "trained", "random
-    doctor", … in evaluations); `step` counts the stage's updates from 1, and is 0 where training plays no part; `sample`
-    tells the episodes of one case in one step apart. `measures` are per-episode metrics (None: undefined, such as the noise
-    ratio of an episode that discovered nothing). `advantages` has one entry per token of the transcript, 0 outside the
-    policy's own, or is empty.
+    `phase` is "train" or "eval", or what an exploration made of it: "search" (the first it played
+    of a case), "chosen" or "rejected"; `doctor` says who asked ("policy" while training; "warm
+    start", "trained", "random doctor", … in evaluations); `step` counts the stage's updates from 1,
+    and is 0 where training plays no part; `sample` tells the episodes of one case in one step
+    apart. `measures` are per-episode metrics (None: undefined, such as the noise ratio of an
+    episode that discovered nothing). `advantages` has one entry per token of the transcript, 0
+    outside the policy's own, or is empty.
     """
 
     doctor: str
@@ -61,7 +78,8 @@ class Record:
 def to_row(record: Record, opening: str) -> tuple[Any, ...]:
     """The values of one row in the order of store.COLUMNS; `opening` is the key of its opening.
 
-    Raises WorkupError when a score or measure is no finite number, which is a bug of the reward or measure that made it.
+    Raises WorkupError when a score or measure is no finite number, which is a bug of the reward or
+    measure that made it.
     """
     episode, score = record.episode, record.score
     try:
@@ -69,10 +87,22 @@ def to_row(record: Record, opening: str) -> tuple[Any, ...]:
         parts = encode(dict(score.parts)) if score else "{}"
         measures = encode(dict(record.measures))
     except ValueError as error:
-        raise WorkupError(f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number ({error})") from error
+        raise WorkupError(
+            f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number "
+            f"({error})"
+        ) from error
     correct = None if record.correct is None else int(record.correct)
     total = None if score is None else score.total
-    judged = (episode.ending.value, episode.reason, correct, episode.questions, total, scores, parts, measures)
+    judged = (
+        episode.ending.value,
+        episode.reason,
+        correct,
+        episode.questions,
+        total,
+        scores,
+        parts,
+        measures,
+    )
     return (*record.key, *judged, opening, _turns(episode.turns), *_tokens(record))
 
 
@@ -98,7 +128,9 @@ def _turns(turns: Sequence[Turn]) -> str:
 
 
 def flat(episode: Episode) -> tuple[list[int], bytearray, list[float]]:
-    """(token ids, mask, log-probabilities), one entry per token of the transcript; the mask is 1 where the doctor spoke."""
+    """(token ids, mask, log-probabilities), one entry per token of the transcript; the mask is 1
+    where the doctor spoke.
+    """
     tokens: list[int] = []
     mask = bytearray()
     logprobs: list[float] = []
@@ -117,14 +149,24 @@ def _tokens(record: Record) -> tuple[bytes, bytes, bytes, bytes]:
     tokens, mask, logprobs = flat(record.episode)
     if len(record.advantages) not in (0, len(tokens)):
         raise WorkupError(
-            f"case {record.episode.case.id}: {len(record.advantages)} advantages for {len(tokens)} tokens of transcript"
+            f"case {record.episode.case.id}: {len(record.advantages)} advantages for "
+            f"{len(tokens)} tokens of transcript"
         )
-    return array("i", tokens).tobytes(), bytes(mask), array("f", logprobs).tobytes(), array("f", record.advantages).tobytes()
+    return (
+        array("i", tokens).tobytes(),
+        bytes(mask),
+        array("f", logprobs).tobytes(),
+        array("f", record.advantages).tobytes(),
+    )
 
 
 def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
     """The record of a row."""
-    scores = None if row["scores"] is None else Score(tuple(json.loads(row["scores"])), json.loads(row["parts"]))
+    scores = (
+        None
+        if row["scores"] is None
+        else Score(tuple(json.loads(row["scores"])), json.loads(row["parts"]))
+    )
     messages = tuple(Message(*message) for message in json.loads(opening))
     episode = Episode(case, messages, _from_turns(row), Ending(row["ending"]), row["reason"])
     return Record(
@@ -144,19 +186,40 @@ def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
 def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
     tokens, logprobs = tuple(array("i", row["tokens"])), tuple(array("f", row["logprobs"]))
     turns, start = [], 0
-    for said, kind, content, errors, item, evidence, reply, done, truncated, prompt, length in json.loads(row["turns"])["rows"]:
+    for (
+        said,
+        kind,
+        content,
+        errors,
+        item,
+        evidence,
+        reply,
+        done,
+        truncated,
+        prompt,
+        length,
+    ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
         observation = Observation(messages, tuple(evidence), item, done)
-        turns.append(Turn(tokens[start:middle], completion, Action(kind, tuple(content), errors), observation))
+        turns.append(
+            Turn(
+                tokens[start:middle], completion, Action(kind, tuple(content), errors), observation
+            )
+        )
         start = end
     return tuple(turns)
 
 
 def to_case_row(case: Case) -> tuple[Any, ...]:
-    """The values of a case's row: id, diagnosis, category, and the whole case as JSON (without `truth.extra`)."""
-    truth = {name: getattr(case.truth, name) for name in ("codes", "aliases", "differentials", "record", "references")}
+    """The values of a case's row: id, diagnosis, category, and the whole case as JSON (without
+    `truth.extra`).
+    """
+    truth = {
+        name: getattr(case.truth, name)
+        for name in ("codes", "aliases", "differentials", "record", "references")
+    }
     body = {
         "presentation": case.presentation,
         "question": case.question,
@@ -191,4 +254,7 @@ def from_case_row(row: sqlite3.Row) -> Case:
 
 
 def _facts(facts: Sequence[Mapping[str, Any]]) -> tuple[Fact, ...]:
-    return tuple(Fact(fact["id"], fact["item"], fact["text"], Kind(fact["kind"]), fact["weight"]) for fact in facts)
+    return tuple(
+        Fact(fact["id"], fact["item"], fact["text"], Kind(fact["kind"]), fact["weight"])
+        for fact in facts
+    )

@@ -1,7 +1,7 @@
 """episodes.sqlite: every episode of a run, one row each, one transaction per step.
 
-In WAL mode a process killed at any moment leaves each step's episodes whole or absent. The primary key makes a step that is
-run again after a crash replace its episodes instead of doubling them.
+In WAL mode a process killed at any moment leaves each step's episodes whole or absent. The primary
+key makes a step that is run again after a crash replace its episodes instead of doubling them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,26 @@ COLUMNS = (
 )
 FILTERS = (*KEY, "ending", "correct", "questions", "diagnosis", "category")
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS cases (id TEXT PRIMARY KEY, diagnosis TEXT, category TEXT, body TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cases (id TEXT PRIMARY KEY, diagnosis TEXT, category TEXT, body TEXT) \
+WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS openings (key TEXT PRIMARY KEY, messages TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS episodes (
-  phase TEXT, doctor TEXT, stage TEXT, step INTEGER, case_id TEXT REFERENCES cases(id), sample INTEGER,
-  ending TEXT, reason TEXT, correct INTEGER, questions INTEGER, total REAL, scores TEXT, parts TEXT, measures TEXT,
-  opening TEXT REFERENCES openings(key), turns TEXT, tokens BLOB, mask BLOB, logprobs BLOB, advantages BLOB,
+  phase TEXT, doctor TEXT, stage TEXT, step INTEGER, case_id TEXT REFERENCES cases(id), sample \
+INTEGER,
+  ending TEXT, reason TEXT, correct INTEGER, questions INTEGER, total REAL, scores TEXT, parts \
+TEXT, measures TEXT,
+  opening TEXT REFERENCES openings(key), turns TEXT, tokens BLOB, mask BLOB, logprobs BLOB, \
+advantages BLOB,
   PRIMARY KEY (phase, doctor, stage, step, case_id, sample)
 );
 """
-_INSERT = f"INSERT OR REPLACE INTO episodes ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+_INSERT = (
+    f"INSERT OR REPLACE INTO episodes ({', '.join(COLUMNS)}) VALUES "
+    f"({', '.join('?' * len(COLUMNS))})"
+)
 _JOINED = "FROM episodes JOIN cases ON cases.id = episodes.case_id"
-_PAGE = 32_768  # bytes: whole episodes fit a page, which makes writing them a fifth faster than SQLite's 4,096
+# Bytes: whole episodes fit a page, which makes writing them a fifth faster than SQLite's 4,096.
+_PAGE = 32_768
 _WAL_PAGES = 2_048  # 64 MiB between checkpoints: an fsync every hundred steps instead of every ten
 
 
@@ -54,27 +62,34 @@ class Store:
     def write(self, records: Sequence[Record]) -> None:
         """Add or replace `records` in one transaction.
 
-        Raises UserError when the disk refuses, WorkupError when two of them have the same key (one would be lost).
+        Raises UserError when the disk refuses, WorkupError when two of them have the same key (one
+        would be lost).
         """
         keys = [record.key for record in records]
         if len(set(keys)) != len(keys):
-            raise WorkupError(f"{self.path}: two episodes of one batch have the same case and sample")
+            raise WorkupError(
+                f"{self.path}: two episodes of one batch have the same case and sample"
+            )
         with self.transaction() as connection:
             self._write_cases(connection, records)
             openings: dict[tuple[Message, ...], str] = {}
             for record in records:
                 if record.episode.opening not in openings:
-                    openings[record.episode.opening] = _write_opening(connection, record.episode.opening)
-            connection.executemany(_INSERT, [to_row(record, openings[record.episode.opening]) for record in records])
+                    openings[record.episode.opening] = _write_opening(
+                        connection, record.episode.opening
+                    )
+            connection.executemany(
+                _INSERT, [to_row(record, openings[record.episode.opening]) for record in records]
+            )
 
     def read(self, where: Mapping[str, Any], limit: int = -1, offset: int = 0) -> Iterator[Record]:
         """Records in the order of their keys, one at a time."""
         clause, values = conditions(where)
         columns = ", ".join(f"episodes.{name}" for name in COLUMNS)
         query = (
-            f"SELECT {columns}, cases.id, cases.diagnosis, cases.category, cases.body, openings.messages {_JOINED} "
-            f"JOIN openings ON openings.key = episodes.opening {clause} "
-            f"ORDER BY {', '.join(f'episodes.{name}' for name in KEY)} LIMIT ? OFFSET ?"
+            f"SELECT {columns}, cases.id, cases.diagnosis, cases.category, cases.body, "
+            f"openings.messages {_JOINED} JOIN openings ON openings.key = episodes.opening "
+            f"{clause} ORDER BY {', '.join(f'episodes.{name}' for name in KEY)} LIMIT ? OFFSET ?"
         )
         case: Case | None = None
         for row in self.query(query, (*values, limit, offset)):
@@ -82,7 +97,9 @@ class Store:
                 case = from_case_row(row)
             yield from_row(row, case, row["messages"])
 
-    def select(self, columns: str, where: Mapping[str, Any], then: str = "") -> Iterator[sqlite3.Row]:
+    def select(
+        self, columns: str, where: Mapping[str, Any], then: str = ""
+    ) -> Iterator[sqlite3.Row]:
         """Plain columns of the episodes (joined with their cases) that fit `where`."""
         clause, values = conditions(where)
         return self.query(f"SELECT {columns} {_JOINED} {clause} {then}", values)
@@ -95,14 +112,19 @@ class Store:
             yield from self._open().execute(text, values)
 
     def forget(self, stages: Iterable[str], stage: str, step: int) -> None:
-        """Delete the episodes of `stage` after `step`, and of each stage that is not among `stages`; not what was explored."""
+        """Delete the episodes of `stage` after `step`, and of each stage that is not among
+        `stages`; not what was explored.
+        """
         if not self.path.exists():
             return
         kept = sorted(stages)
         marks = ", ".join("?" * len(kept))
         with self.transaction() as connection:
             connection.execute(
-                f"DELETE FROM episodes WHERE phase IN ('train', 'eval') AND ((stage = ? AND step > ?) OR stage NOT IN ({marks}))",
+                (
+                    "DELETE FROM episodes WHERE phase IN ('train', 'eval') AND ((stage = ? AND "
+                    f"step > ?) OR stage NOT IN ({marks}))"
+                ),
                 (stage, step, *kept),
             )
 
@@ -128,7 +150,9 @@ class Store:
     def _write_cases(self, connection: sqlite3.Connection, records: Iterable[Record]) -> None:
         cases = {record.episode.case.id: record.episode.case for record in records}
         new = [case for case in cases.values() if not _has(connection, case)]
-        connection.executemany("INSERT INTO cases VALUES (?, ?, ?, ?)", [to_case_row(case) for case in new])
+        connection.executemany(
+            "INSERT INTO cases VALUES (?, ?, ?, ?)", [to_case_row(case) for case in new]
+        )
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -137,21 +161,29 @@ class Store:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # A finished run on read-only media has no write-ahead log to mind, and SQLite could not make one.
+    # A finished run on read-only media has no write-ahead log to mind, and SQLite could not make
+    # one.
     sealed = path.exists() and not os.access(path.parent, os.W_OK)
     uri = f"{path.absolute().as_uri()}{'?immutable=1' if sealed else ''}"
-    connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False
+    )
     connection.row_factory = sqlite3.Row
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > FORMAT:
-        raise UserError(f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); update workup")
+        raise UserError(
+            f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
+            "update workup"
+        )
     connection.execute(f"PRAGMA page_size = {_PAGE}")
     if not sealed:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
     if version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
+        )
     return connection
 
 

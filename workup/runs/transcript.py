@@ -1,4 +1,6 @@
-"""A transcript on the terminal: each finding in the colour of its criticality, each turn with its score."""
+"""A transcript on the terminal: each finding in the colour of its criticality, each turn with its
+score.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,13 @@ def _head(record: Record) -> Text:
     answer = ", ".join(record.episode.answer) or "none"
     place = f" · {record.stage} step {record.step}" if record.stage else ""
     reward = f" · return {record.score.total:+.2f}" if record.score else ""
-    line = f"{record.episode.case.id} · {record.doctor}{place} · {record.episode.ending.value}{reward}"
-    return Text(f"{line}\nanswer: {answer} ({verdict}) · truth: {record.episode.case.truth.diagnosis}", style="bold")
+    line = (
+        f"{record.episode.case.id} · {record.doctor}{place} · {record.episode.ending.value}{reward}"
+    )
+    return Text(
+        f"{line}\nanswer: {answer} ({verdict}) · truth: {record.episode.case.truth.diagnosis}",
+        style="bold",
+    )
 
 
 def _openings(record: Record) -> Iterable[str]:
@@ -64,12 +71,17 @@ def _missed(record: Record) -> Text:
     missed = missed_critical(record)
     if not missed:
         return Text("no critical finding was missed", style="dim")
-    lines = [Text("missed: ") + Text(f"{fact.text} ({NAMES[fact.weight]})", style=STYLES[fact.weight]) for fact in missed]
+    lines = [
+        Text("missed: ") + Text(f"{fact.text} ({NAMES[fact.weight]})", style=STYLES[fact.weight])
+        for fact in missed
+    ]
     return Text("\n").join(lines)
 
 
 def _legend() -> Text:
-    return Text("  ").join(Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3))
+    return Text("  ").join(
+        Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3)
+    )
 
 
 def facts_by_id(case: Case) -> dict[str, Fact]:
@@ -80,5 +92,9 @@ def facts_by_id(case: Case) -> dict[str, Fact]:
 def missed_critical(record: Record) -> list[Fact]:
     """The findings of weight 2 or 3 that the episode did not discover, the heaviest first."""
     found = record.episode.discovered
-    missed = [fact for fact in record.episode.case.truth.facts if (fact.weight or 0) >= 2 and fact.id not in found]
+    missed = [
+        fact
+        for fact in record.episode.case.truth.facts
+        if (fact.weight or 0) >= 2 and fact.id not in found
+    ]
     return sorted(missed, key=lambda fact: -(fact.weight or 0))

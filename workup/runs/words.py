@@ -17,12 +17,25 @@ COLUMNS = {
     "critical": "critical",
     "noise": "noise",
 }
-NOT_SHARES = ("questions", "return", "cost", "reward", "loss", "kl", "entropy", "depth", "calls", "margin")
+NOT_SHARES = (
+    "questions",
+    "return",
+    "cost",
+    "reward",
+    "loss",
+    "kl",
+    "entropy",
+    "depth",
+    "calls",
+    "margin",
+)
 DASH = "–"
 
 
 def in_order(doctors: Iterable[str]) -> list[str]:
-    """Doctors from the floor to the ceiling; those that no one foresaw stand after the trained policy."""
+    """Doctors from the floor to the ceiling; those that no one foresaw stand after the trained
+    policy.
+    """
     place = {doctor: number for number, doctor in enumerate(DOCTORS)}
     return sorted(doctors, key=lambda doctor: place.get(doctor, place["trained"] + 0.5))
 
@@ -40,7 +53,9 @@ def number(metric: str, value: float | None) -> str:
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:
-    """ ".66 ±.03"; ".00 [.00, .28]" where the mean is not in the middle of its interval; ".66" where there is none."""
+    """ ".66 ±.03"; ".00 [.00, .28]" where the mean is not in the middle of its interval; ".66" where
+    there is none.
+    """
     if math.isnan(estimate.mean):
         return DASH
     mean = number(metric, estimate.mean)
@@ -52,7 +67,8 @@ def plus_minus(metric: str, estimate: Estimate) -> str:
 
 
 def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:
-    """One doctor's entry in summary.json for one metric, as text; a dash where it was not measured or says nothing.
+    """One doctor's entry in summary.json for one metric, as text; a dash where it was not measured
+    or says nothing.
 
     The full-information doctor reads the whole record: what it asked and found says nothing.
     """
@@ -68,13 +84,20 @@ def equation(reward: float, parts: Mapping[str, float]) -> str:
 
     Parts that are 0 are left out.
     """
-    head, parts = f"reward {number('reward', reward)}", {name: value for name, value in parts.items() if value}
+    head, parts = (
+        f"reward {number('reward', reward)}",
+        {name: value for name, value in parts.items() if value},
+    )
     if not parts:
         return head
     if adds_up(reward, parts):
-        terms = [f"{'−' if value < 0 else '+'} {name} {abs(value):.2f}" for name, value in parts.items()]
+        terms = [
+            f"{'−' if value < 0 else '+'} {name} {abs(value):.2f}" for name, value in parts.items()
+        ]
         return f"{head} = {' '.join(terms).removeprefix('+ ')}"
-    return f"{head}   " + " · ".join(f"{name} {number('reward', value)}" for name, value in parts.items())
+    return f"{head}   " + " · ".join(
+        f"{name} {number('reward', value)}" for name, value in parts.items()
+    )
 
 
 def adds_up(reward: float, parts: Mapping[str, float]) -> bool:

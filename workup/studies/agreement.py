@@ -1,4 +1,7 @@
-"""How far several judges agree: Krippendorff's α, with missing marks, for nominal, ordinal and interval scales."""
+"""How far several judges agree:
+
+Krippendorff's α, with missing marks, for nominal, ordinal and interval scales.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +19,48 @@ RESAMPLES = 2_000
 
 
 def krippendorff(
-    units: Sequence[Sequence[int | None]], clusters: Sequence[Hashable], level: Level = "ordinal", *, seed: int = 0
+    units: Sequence[Sequence[int | None]],
+    clusters: Sequence[Hashable],
+    level: Level = "ordinal",
+    *,
+    seed: int = 0,
 ) -> Estimate:
-    """α = 1 − D_o / D_e over `units`, each with every judge's mark (None: missing), and its interval by drawing `clusters`.
+    """α = 1 − D_o / D_e over `units`, each with every judge's mark (None: missing), and its
+    interval by drawing `clusters`.
 
-    1 is agreement, 0 what chance would give. Units with fewer than two marks say nothing: `missing`. NaN where all marks are
-    equal, since nothing can be told from chance then; draws of that kind are left out of the interval. (Krippendorff 2011,
-    "Computing Krippendorff's Alpha-Reliability".)
+    1 is agreement, 0 what chance would give. Units with fewer than two marks say nothing:
+    `missing`. NaN where all marks are equal, since nothing can be told from chance then; draws of
+    that kind are left out of the interval. (Krippendorff 2011, "Computing Krippendorff's
+    Alpha-Reliability".)
     """
     marks = [[mark for mark in unit if mark is not None] for unit in units]
     kept = [(unit, cluster) for unit, cluster in zip(marks, clusters, strict=True) if len(unit) > 1]
     values = sorted({mark for unit, _ in kept for mark in unit})
-    ids = {cluster: number for number, cluster in enumerate(dict.fromkeys(cluster for _, cluster in kept))}
+    ids = {
+        cluster: number
+        for number, cluster in enumerate(dict.fromkeys(cluster for _, cluster in kept))
+    }
     tables = np.zeros((len(ids), len(values), len(values)))
     for unit, cluster in kept:
         tables[ids[cluster]] += _coincidences([values.index(mark) for mark in unit], len(values))
     missing = len(units) - len(kept)
-    alpha = float(_alpha(tables.sum(0)[None], np.array(values, float), level)[0]) if kept else float("nan")
+    alpha = (
+        float(_alpha(tables.sum(0)[None], np.array(values, float), level)[0])
+        if kept
+        else float("nan")
+    )
     if len(ids) < 2 or np.isnan(alpha):
         return Estimate(alpha, float("nan"), float("nan"), len(kept), missing)
-    counts = np.random.default_rng(seed).multinomial(len(ids), [1 / len(ids)] * len(ids), size=RESAMPLES)
-    draws = _alpha(np.tensordot(counts.astype(float), tables, axes=1), np.array(values, float), level)
+    counts = np.random.default_rng(seed).multinomial(
+        len(ids), [1 / len(ids)] * len(ids), size=RESAMPLES
+    )
+    draws = _alpha(
+        np.tensordot(counts.astype(float), tables, axes=1), np.array(values, float), level
+    )
     low, high = np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(alpha, float(low), float(high), len(kept), missing, float(np.nanstd(draws, ddof=1)))
+    return Estimate(
+        alpha, float(low), float(high), len(kept), missing, float(np.nanstd(draws, ddof=1))
+    )
 
 
 def _coincidences(unit: Sequence[int], count: int) -> Floats:
@@ -64,6 +86,8 @@ def _distances(n_c: Floats, values: Floats, level: Level) -> Floats:
     if level == "nominal":
         return np.broadcast_to(1 - np.eye(len(values)), (len(n_c), len(values), len(values)))
     # Ordinal: how many marks lie between two values, half of those at either end included.
-    places = np.cumsum(n_c, 1) - n_c / 2 if level == "ordinal" else np.broadcast_to(values, n_c.shape)
+    places = (
+        np.cumsum(n_c, 1) - n_c / 2 if level == "ordinal" else np.broadcast_to(values, n_c.shape)
+    )
     squared: Floats = (places[:, :, None] - places[:, None, :]) ** 2
     return squared

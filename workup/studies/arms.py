@@ -1,4 +1,6 @@
-"""The evaluations that a study compares: each an ordinary run folder below the study's, so that it resumes and has a report."""
+"""The evaluations that a study compares: each an ordinary run folder below the study's, so that it
+resumes and has a report.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ Played = Mapping[tuple[str, str], Sequence[Outcome]]  # (policy, condition) → 
 def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> PolicySettings:
     """`values` as the settings of an evaluation of `policy` without anchors; `changes` win.
 
-    Studies are ProMed's, and so is the encounter, unless a run was trained in another or the user names one. Raises UserError.
+    Studies are ProMed's, and so is the encounter, unless a run was trained in another or the user
+    names one. Raises UserError.
     """
     own = {} if is_run(Path(policy)) else PROMED
     merged = {**own, **values, "policy": policy, **changes}
@@ -55,13 +58,17 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
 
 def labels(policies: Sequence[str]) -> dict[str, str]:
     """A short name for each policy; the whole of it where the short ones are alike."""
-    short = {policy: policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name for policy in policies}
+    short = {
+        policy: policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
+        for policy in policies
+    }
     names = list(short.values())
     return {policy: name if names.count(name) == 1 else policy for policy, name in short.items()}
 
 
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
-    """Plays every arm in a run folder of its own below `folder`; goes on with those that an earlier session began.
+    """Plays every arm in a run folder of its own below `folder`; goes on with those that an earlier
+    session began.
 
     What was changed in one of these with `workup resume` stays as it was changed. Raises UserError
     where such a folder holds another evaluation.
@@ -86,7 +93,9 @@ def _check_same(arm: Arm, run: Run) -> None:
     told = arm.settings.model_dump(mode="json")
     left_out = arm.settings.standing - run.settings["roles"].keys()
     told["roles"] = {role: spec for role, spec in told["roles"].items() if role not in left_out}
-    for change in run.config.get("changed", ()):  # by `workup resume`: the results do not follow from these
+    for change in run.config.get(
+        "changed", ()
+    ):  # by `workup resume`: the results do not follow from these
         told = merge(told, {key: value for key, value in change.items() if key != "when"})
     if run.settings != told:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
@@ -98,7 +107,9 @@ def _slug(name: str) -> str:
 
 @dataclass
 class _Steps:
-    """A `Live` that passes on the progress, each note once, and no table or report: the study has its own."""
+    """A `Live` that passes on the progress, each note once, and no table or report: the study has
+    its own.
+    """
 
     live: Live
     now: str = ""  # whom the next stage plays, and under which condition
@@ -124,5 +135,10 @@ class _Steps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         pass

@@ -1,4 +1,6 @@
-"""What Shapley values cost: time against the tolerance ε, the number of facts, and the size of the model (PM-21)."""
+"""What Shapley values cost: time against the tolerance ε, the number of facts, and the size of the
+model (PM-21).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One estimate: wall-clock seconds, orders taken, tokens through the model, the mean standard error of φ in nats."""
+    """One estimate: wall-clock seconds, orders taken, tokens through the model, the mean standard
+    error of φ in nats.
+    """
 
     policy: str
     case: str
@@ -62,8 +66,9 @@ class Cost(Study):
 
     name: ClassVar[str] = "cost"
     question: ClassVar[str] = (
-        "How long does it take to weigh the facts of one case, and what does a finer tolerance, a longer record or a larger "
-        "model add? All is timed in one session, the conditions in turn on every case: ratios hold where seconds do not."
+        "How long does it take to weigh the facts of one case, and what does a finer tolerance, "
+        "a longer record or a larger model add? All is timed in one session, the conditions in "
+        "turn on every case: ratios hold where seconds do not."
     )
     source: str
     seed: int
@@ -85,7 +90,9 @@ class Cost(Study):
     def facts(self) -> Mapping[str, str]:
         own = [each.facts for each in self.timed if each.condition.facts is None]
         return {
-            "Policies": ", ".join(f"{name} ({_count(size)})" for name, size in self.parameters.items()),
+            "Policies": ", ".join(
+                f"{name} ({_count(size)})" for name, size in self.parameters.items()
+            ),
             "Cases": f"{len({each.case for each in self.timed}):,} of {self.source}",
             "Facts per case": f"{np.mean(own):.1f}, at most {max(own)}" if own else "–",
             "Orders": f"{self.most} at most, in antithetic pairs",
@@ -99,11 +106,19 @@ class Cost(Study):
     def mean(self, policy: str, condition: Condition, field: str) -> Estimate:
         """The mean over cases of a field of Timed."""
         own = self.of(policy, condition)
-        return interval([float(getattr(each, field)) for each in own], [each.case for each in own], seed=self.seed)
+        return interval(
+            [float(getattr(each, field)) for each in own],
+            [each.case for each in own],
+            seed=self.seed,
+        )
 
     def ratio(self, one: tuple[str, Condition], other: tuple[str, Condition]) -> float:
-        """How many times as long `one` took as `other`: the median over the cases that both have, which a busy moment spares."""
-        ours, theirs = ({each.case: each.seconds for each in self.of(*side)} for side in (one, other))
+        """How many times as long `one` took as `other`: the median over the cases that both have,
+        which a busy moment spares.
+        """
+        ours, theirs = (
+            {each.case: each.seconds for each in self.of(*side)} for side in (one, other)
+        )
         both = [ours[case] / theirs[case] for case in ours if case in theirs]
         return float(np.median(both)) if both else float("nan")
 
@@ -114,11 +129,17 @@ class Cost(Study):
 
     @property
     def sizes(self) -> list[Condition]:
-        return sorted({each.condition for each in self.timed if each.condition.facts is not None}, key=lambda c: c.facts or 0)
+        return sorted(
+            {each.condition for each in self.timed if each.condition.facts is not None},
+            key=lambda c: c.facts or 0,
+        )
 
     def sections(self) -> Sequence[Section]:
         whiskers = "Means over cases with 95\u00a0% intervals (bootstrap)."
-        figures = (self._figure(self.epsilons, "epsilon", "ε (nats)"), self._figure(self.sizes, "facts", "|F|"))
+        figures = (
+            self._figure(self.epsilons, "epsilon", "ε (nats)"),
+            self._figure(self.sizes, "facts", "|F|"),
+        )
         found = [
             Section("Tolerance", (self._by_epsilon(),), figures[0], whiskers),
             Section("Number of facts", (self._by_size(),), figures[1], whiskers),
@@ -129,8 +150,14 @@ class Cost(Study):
 
     def _figure(self, conditions: Sequence[Condition], along: str, x: str) -> Any:
         panels = {
-            title: {p: [(getattr(c, along), self.mean(p, c, field)) for c in conditions] for p in self.policies}
-            for title, field in {"Seconds per case": "seconds", "Orders until it stopped": "orders"}.items()
+            title: {
+                p: [(getattr(c, along), self.mean(p, c, field)) for c in conditions]
+                for p in self.policies
+            }
+            for title, field in {
+                "Seconds per case": "seconds",
+                "Orders until it stopped": "orders",
+            }.items()
         }
         return plots.curves(f"Seconds and orders against {x}", panels, x, log=True)
 
@@ -143,35 +170,66 @@ class Cost(Study):
 
     def _per_order(self, policy: str, condition: Condition) -> Estimate:
         own = self.of(policy, condition)
-        return interval([1e3 * each.seconds / each.orders for each in own], [each.case for each in own], seed=self.seed)
+        return interval(
+            [1e3 * each.seconds / each.orders for each in own],
+            [each.case for each in own],
+            seed=self.seed,
+        )
 
     @property
     def _middle(self) -> Condition:
         """The tolerance nearest to the one that models are compared at."""
-        return min(self.epsilons, key=lambda condition: abs(np.log(max(condition.epsilon, 1e-9) / MIDDLE)))
+        return min(
+            self.epsilons, key=lambda condition: abs(np.log(max(condition.epsilon, 1e-9) / MIDDLE))
+        )
 
     def _by_epsilon(self) -> Sheet:
-        rows = [self._row(p, c, f"{c.epsilon:g}", self.epsilons[0]) for p in self.policies for c in self.epsilons]
+        rows = [
+            self._row(p, c, f"{c.epsilon:g}", self.epsilons[0])
+            for p in self.policies
+            for c in self.epsilons
+        ]
         note = (
-            "Times: of the policy's first row, the median over cases. Error: the standard error of φ in nats, mean over facts. "
-            "Stopped by ε: the others went on to the limit of orders. Few facts: every order once, and no error."
+            "Times: of the policy's first row, the median over cases. Error: the standard error "
+            "of φ in nats, mean over facts. Stopped by ε: the others went on to the limit of "
+            "orders. Few facts: every order once, and no error."
         )
         return Sheet("Time against ε, the cases' own facts", _headings("ε"), tuple(rows), note)
 
     def _by_size(self) -> Sheet:
-        rows = [self._row(p, c, str(c.facts), self.sizes[0]) for p in self.policies for c in self.sizes]
-        note = f"ε = {MIDDLE:g}. A case with fewer facts is filled up with facts of others, one with more is cut short."
+        rows = [
+            self._row(p, c, str(c.facts), self.sizes[0]) for p in self.policies for c in self.sizes
+        ]
+        note = (
+            f"ε = {MIDDLE:g}. A case with fewer facts is filled up with facts of others, one "
+            "with more is cut short."
+        )
         return Sheet("Time against |F|", _headings("|F|"), tuple(rows), note)
 
-    def _row(self, policy: str, condition: Condition, value: str, base: Condition) -> tuple[str, ...]:
+    def _row(
+        self, policy: str, condition: Condition, value: str, base: Condition
+    ) -> tuple[str, ...]:
         own = self.of(policy, condition)
         sd = f"{np.std([each.seconds for each in own], ddof=1):.4f}" if len(own) > 1 else "–"
         settled = f"{np.mean([each.settled for each in own]):.0%}"
         error = [each.error for each in own if np.isfinite(each.error)]
         times = f"{self.ratio((policy, condition), (policy, base)):.2f}"
         tokens = f"{self.mean(policy, condition, 'tokens').mean:,.0f}"
-        figures = (plain(self.mean(policy, condition, "seconds"), 4), sd, times, plain(self.mean(policy, condition, "orders"), 1))
-        return (policy, value, str(len(own)), *figures, settled, tokens, f"{np.mean(error):.3f}" if error else "–")
+        figures = (
+            plain(self.mean(policy, condition, "seconds"), 4),
+            sd,
+            times,
+            plain(self.mean(policy, condition, "orders"), 1),
+        )
+        return (
+            policy,
+            value,
+            str(len(own)),
+            *figures,
+            settled,
+            tokens,
+            f"{np.mean(error):.3f}" if error else "–",
+        )
 
     def _by_model(self) -> Sheet:
         middle, first = self._middle, self.policies[0]
@@ -186,13 +244,28 @@ class Cost(Study):
             )
             for policy in self.policies
         )
-        note = "Times: of the first. Models stop after different numbers of orders; the last column does not depend on that."
+        note = (
+            "Times: of the first. Models stop after different numbers of orders; the last column "
+            "does not depend on that."
+        )
         headings = ("policy", "parameters", "seconds per case", "times", "orders", "ms per order")
-        return Sheet(f"Time against the size of the model, ε = {middle.epsilon:g}", headings, rows, note)
+        return Sheet(
+            f"Time against the size of the model, ε = {middle.epsilon:g}", headings, rows, note
+        )
 
     def notes(self) -> Sequence[str]:
-        lost = [f"{self.left_out} estimates left out: the prompt does not fit the policy"] if self.left_out else []
-        return [*lost, "Seconds are wall-clock time on this machine with whatever else it was doing; compare ratios."]
+        lost = (
+            [f"{self.left_out} estimates left out: the prompt does not fit the policy"]
+            if self.left_out
+            else []
+        )
+        return [
+            *lost,
+            (
+                "Seconds are wall-clock time on this machine with whatever else it was doing; "
+                "compare ratios."
+            ),
+        ]
 
     def as_json(self) -> dict[str, Any]:
         timed = [
@@ -210,12 +283,29 @@ class Cost(Study):
             }
             for each in self.timed
         ]
-        about = {"cases": self.source, "seed": self.seed, "machine": self.machine, "most": self.most, "left_out": self.left_out}
+        about = {
+            "cases": self.source,
+            "seed": self.seed,
+            "machine": self.machine,
+            "most": self.most,
+            "left_out": self.left_out,
+        }
         return {**about, "parameters": dict(self.parameters), "timed": timed}
 
 
 def _headings(varied: str) -> tuple[str, ...]:
-    return ("policy", varied, "n", "seconds per case", "SD", "times", "orders", "stopped by ε", "tokens", "error")
+    return (
+        "policy",
+        varied,
+        "n",
+        "seconds per case",
+        "SD",
+        "times",
+        "orders",
+        "stopped by ε",
+        "tokens",
+        "error",
+    )
 
 
 def _count(parameters: int) -> str:
@@ -241,9 +331,16 @@ class Stopwatch:
     def conditions(self) -> list[Condition]:
         return [*map(Condition, self.epsilons), *(Condition(MIDDLE, size) for size in self.sizes)]
 
-    async def time(self, policies: Mapping[str, LocalPolicy], tick: Callable[[], None]) -> list[Timed | None]:
-        """Every condition on every case, in an order that turns from case to case; None where a prompt does not fit."""
-        likelihoods = {name: Likelihood(LocalScorer(policy), self.environment) for name, policy in policies.items()}
+    async def time(
+        self, policies: Mapping[str, LocalPolicy], tick: Callable[[], None]
+    ) -> list[Timed | None]:
+        """Every condition on every case, in an order that turns from case to case; None where a
+        prompt does not fit.
+        """
+        likelihoods = {
+            name: Likelihood(LocalScorer(policy), self.environment)
+            for name, policy in policies.items()
+        }
         both = [(name, condition) for condition in self.conditions for name in policies]
         found: list[Timed | None] = []
         for name in policies:  # the first forward passes of a model are slower than all others
@@ -255,7 +352,9 @@ class Stopwatch:
                 tick()
         return found
 
-    async def _estimate(self, policy: str, likelihood: Likelihood, case: Case, condition: Condition) -> Timed | None:
+    async def _estimate(
+        self, policy: str, likelihood: Likelihood, case: Case, condition: Condition
+    ) -> Timed | None:
         scorer = likelihood.scorer
         assert isinstance(scorer, LocalScorer)
         scorer.refresh()
@@ -274,11 +373,18 @@ class Stopwatch:
         )  # fmt: skip
 
     def _facts(self, likelihood: Likelihood, case: Case, size: int | None) -> list[Fact]:
-        """The case's own facts; or `size` facts: a random part of them, filled up with those of other cases."""
+        """The case's own facts; or `size` facts: a random part of them, filled up with those of
+        other cases.
+        """
         own = list(likelihood.of(case))
         if size is None:
             return own
-        shuffled = [own[k] for k in np.random.default_rng(seed_key("cost", self.seed, case.id)).permutation(len(own))]
+        shuffled = [
+            own[k]
+            for k in np.random.default_rng(seed_key("cost", self.seed, case.id)).permutation(
+                len(own)
+            )
+        ]
         missing = Injection(ratio=max(0, size - len(own)) / max(1, len(own)), seed=self.seed)
         return [*shuffled, *noise(case, self.pool, own, missing)][:size]
 
@@ -289,33 +395,56 @@ def study(
     began: Callable[[int], None],
     tick: Callable[[], None],
 ) -> Cost:
-    """Times (label, settings) policies at `conditions` (ε, |F|, orders at most). Raises UserError."""
+    """Times (label, settings) policies at `conditions` (ε, |F|, orders at most).
+
+    Raises UserError.
+    """
     first = settings[0][1]
     source, environment, every = opened(first)
     cases = [case for case in (every[k] for k in range(len(every))) if case.truth.facts]
     if not cases:
         raise UserError(f"{source.name}: no case has facts to weigh")
     torch.set_num_threads(first.threads)
-    policies = {name: policy for label, each in settings for name, policy in _open(label, each, source, environment).items()}
+    policies = {
+        name: policy
+        for label, each in settings
+        for name, policy in _open(label, each, source, environment).items()
+    }
     watch = Stopwatch(spread(source.test), environment, cases, *conditions, first.seed)
     began(len(cases) * len(watch.conditions) * len(policies))
     found = asyncio.run(watch.time(policies, tick))
     timed = tuple(each for each in found if each is not None)
     if not timed:
         raise UserError("no case fits the policy's context with its facts")
-    parameters = {name: sum(p.numel() for p in policy.model.parameters()) for name, policy in policies.items()}
-    return Cost(source.name, first.seed, _machine(policies), parameters, watch.most, timed, len(found) - len(timed))
+    parameters = {
+        name: sum(p.numel() for p in policy.model.parameters()) for name, policy in policies.items()
+    }
+    return Cost(
+        source.name,
+        first.seed,
+        _machine(policies),
+        parameters,
+        watch.most,
+        timed,
+        len(found) - len(timed),
+    )
 
 
-def _open(label: str, settings: PolicySettings, source: Source, environment: Environment) -> dict[str, LocalPolicy]:
-    """One policy; or for "tiny" a family of untrained tiny ones, since their time does not depend on what they learned."""
+def _open(
+    label: str, settings: PolicySettings, source: Source, environment: Environment
+) -> dict[str, LocalPolicy]:
+    """One policy; or for "tiny" a family of untrained tiny ones, since their time does not depend
+    on what they learned.
+    """
     if settings.policy != TINY:
         return {label: local(settings, source, environment)}
     from workup.models.tiny import TinySettings, build
 
     family = {}
     for width, layers in FAMILY:
-        model, tokenizer = build(source, environment.phrases, TinySettings(width=width, layers=layers), settings.seed)
+        model, tokenizer = build(
+            source, environment.phrases, TinySettings(width=width, layers=layers), settings.seed
+        )
         family[f"tiny {width}×{layers}"] = LocalPolicy(model.eval(), tokenizer)
     return family
 

@@ -1,4 +1,6 @@
-"""Accuracy and questions against how much the doctor is told at the outset (PM-17, ProMed Figs. 3 and 7)."""
+"""Accuracy and questions against how much the doctor is told at the outset (PM-17, ProMed Figs. 3
+and 7).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ METRICS = {"accuracy": 2, "questions": 1}  # decimals
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One policy at one share: its metrics, their differences to the smallest share and to the first policy, by case."""
+    """One policy at one share: its metrics, their differences to the smallest share and to the
+    first policy, by case.
+    """
 
     policy: str
     share: float
@@ -39,8 +43,9 @@ class Information(Study):
 
     name: ClassVar[str] = "information"
     question: ClassVar[str] = (
-        "Does a doctor that is told more ask less, and does it make up by its questions for what it was not told? Every case is "
-        "played at every share of its facts; a larger share tells what a smaller one tells, and more."
+        "Does a doctor that is told more ask less, and does it make up by its questions for what "
+        "it was not told? Every case is played at every share of its facts; a larger share tells "
+        "what a smaller one tells, and more."
     )
     source: str
     seed: int
@@ -69,45 +74,83 @@ class Information(Study):
         return [Section("Accuracy and questions", tuple(self._sheets()), self._figure(), caption)]
 
     def _figure(self) -> Any:
-        series = {policy: [point for point in self.points if point.policy == policy] for policy in self.policies}
-        titles, x = {"accuracy": "Accuracy", "questions": "Questions per case"}, "share of the facts told at the outset"
+        series = {
+            policy: [point for point in self.points if point.policy == policy]
+            for policy in self.policies
+        }
+        titles, x = (
+            {"accuracy": "Accuracy", "questions": "Questions per case"},
+            "share of the facts told at the outset",
+        )
         panels = {
-            title: {policy: [(point.share, point.level[metric]) for point in own] for policy, own in series.items()}
+            title: {
+                policy: [(point.share, point.level[metric]) for point in own]
+                for policy, own in series.items()
+            }
             for metric, title in titles.items()
         }
-        return plots.curves("Accuracy and questions against the share of facts told", panels, x, ends={"Accuracy": plots.SHARE})
+        return plots.curves(
+            "Accuracy and questions against the share of facts told",
+            panels,
+            x,
+            ends={"Accuracy": plots.SHARE},
+        )
 
     def _sheets(self) -> list[Sheet]:
         several = len(self.policies) > 1
-        headings = ("policy", "told", "n", *(text for metric in METRICS for text in (metric, f"{metric}, change")))
+        headings = (
+            "policy",
+            "told",
+            "n",
+            *(text for metric in METRICS for text in (metric, f"{metric}, change")),
+        )
         rows = tuple(
-            (point.policy, f"{point.share:.0%}", str(point.level["accuracy"].n), *self._cells(point)) for point in self.points
+            (
+                point.policy,
+                f"{point.share:.0%}",
+                str(point.level["accuracy"].n),
+                *self._cells(point),
+            )
+            for point in self.points
         )
         note = "Change: to the smallest share, paired by case. *: the interval leaves out 0."
         lead = Sheet(
             f"Difference to {self.policies[0]}",
             ("policy", "told", *METRICS),
             tuple(
-                (point.policy, f"{point.share:.0%}", *(signed(point.lead[metric], digits) for metric, digits in METRICS.items()))
+                (
+                    point.policy,
+                    f"{point.share:.0%}",
+                    *(signed(point.lead[metric], digits) for metric, digits in METRICS.items()),
+                )
                 for point in self.points
                 if point.policy != self.policies[0]
             ),
             "At the same share, paired by case.",
             2,
         )
-        return [Sheet("By share of the facts told", headings, rows, note, 2), *([lead] if several else [])]
+        return [
+            Sheet("By share of the facts told", headings, rows, note, 2),
+            *([lead] if several else []),
+        ]
 
     def _cells(self, point: Point) -> list[str]:
         first = point.share == min(other.share for other in self.points)
         return [
             text
             for metric, digits in METRICS.items()
-            for text in (plain(point.level[metric], digits), "" if first else signed(point.gain[metric], digits))
+            for text in (
+                plain(point.level[metric], digits),
+                "" if first else signed(point.gain[metric], digits),
+            )
         ]
 
     def notes(self) -> Sequence[str]:
         return [
-            f"{point.policy}, {point.share:.0%} told: {point.level['accuracy'].missing} episodes failed and are left out"
+            (
+                f"{point.policy}, {point.share:.0%} told: {point.level['accuracy'].missing} "
+                "episodes failed and are left out"
+            )
             for point in self.points
             if point.level["accuracy"].missing
         ]
@@ -127,16 +170,34 @@ class Information(Study):
 
 
 def arms(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[float]) -> list[Arm]:
-    """Every policy at every share. Raises UserError for shares that are none, or not in ascending order."""
-    if not shares or any(not 0 <= share <= 1 for share in shares) or any(a >= b for a, b in pairwise(shares)):
+    """Every policy at every share.
+
+    Raises UserError for shares that are none, or not in ascending order.
+    """
+    if (
+        not shares
+        or any(not 0 <= share <= 1 for share in shares)
+        or any(a >= b for a, b in pairwise(shares))
+    ):
         raise UserError(
-            f"--shares {','.join(f'{share:g}' for share in shares)}: ascending numbers between 0 and 1, as in 0,0.5,1"
+            f"--shares {','.join(f'{share:g}' for share in shares)}: ascending numbers between 0 "
+            "and 1, as in 0,0.5,1"
         )
     named, values = labels(policies), on_the_same_cases(values, policies)
-    return [Arm(named[p], f"{share:g}", settings_of(values, p, share=share)) for p in policies for share in shares]
+    return [
+        Arm(named[p], f"{share:g}", settings_of(values, p, share=share))
+        for p in policies
+        for share in shares
+    ]
 
 
-def study(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[float], folder: Path, live: Live) -> Information:
+def study(
+    values: Mapping[str, Any],
+    policies: Sequence[str],
+    shares: Sequence[float],
+    folder: Path,
+    live: Live,
+) -> Information:
     """Plays what is missing of the sweep below `folder`, and compares it."""
     planned = arms(values, policies, shares)
     for first in planned[:: len(shares)]:
@@ -145,10 +206,15 @@ def study(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[f
 
 
 def _check_opening(arm: Arm) -> None:
-    """Raises UserError where nothing at all would be put to the doctor: the consultation asks no question of its own."""
+    """Raises UserError where nothing at all would be put to the doctor: the consultation asks no
+    question of its own.
+    """
     _, environment, cases = opened(arm.settings)
     if not environment.open(cases[0])[-1].content.strip():
-        raise UserError(f"{arm.policy}: with {arm.condition} of the facts told nothing is put to the doctor; tell more")
+        raise UserError(
+            f"{arm.policy}: with {arm.condition} of the facts told nothing is put to the doctor; "
+            "tell more"
+        )
 
 
 def compare(source: str, seed: int, played: Played) -> Information:
@@ -167,5 +233,7 @@ def compare(source: str, seed: int, played: Played) -> Information:
     return Information(source, seed, tuple(points))
 
 
-def _differences(ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int) -> dict[str, Estimate]:
+def _differences(
+    ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int
+) -> dict[str, Estimate]:
     return {metric: difference(ours, theirs, metric, seed) for metric in METRICS}

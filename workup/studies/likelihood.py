@@ -1,4 +1,6 @@
-"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for the studies that look into it."""
+"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for the studies
+that look into it.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ _RECORD = Consultation(())
 
 @dataclass(frozen=True)
 class Likelihood:
-    """v(S) of the policy behind `scorer`, which reads the opening of `environment` and then the facts of S, a line each.
+    """v(S) of the policy behind `scorer`, which reads the opening of `environment` and then the
+    facts of S, a line each.
 
-    `facts` "hidden" are those that the presentation does not state, which stands before them; "all" are the paper's F, with the
-    question alone before them. `order` is `answer_game`'s.
+    `facts` "hidden" are those that the presentation does not state, which stands before them; "all"
+    are the paper's F, with the question alone before them. `order` is `answer_game`'s.
     """
 
     scorer: Scorer
@@ -52,10 +55,14 @@ class Likelihood:
         return partial(case, 0.0) if self.facts == "all" else case
 
     def _conclusion(self, case: Case) -> tuple[str, str]:
-        """A* as the policy writes it in this environment: how that action begins, and how it goes on."""
+        """A* as the policy writes it in this environment: how that action begins, and how it goes
+        on.
+        """
         if isinstance(self.environment, Questioning):
             return conclusion(case)
-        lead, name, tail = self.environment.write(DIAGNOSE, case.truth.diagnosis).partition(case.truth.diagnosis)
+        lead, name, tail = self.environment.write(DIAGNOSE, case.truth.diagnosis).partition(
+            case.truth.diagnosis
+        )
         return lead, name + tail
 
 
@@ -65,14 +72,20 @@ def withheld(case: Case, fact: Fact) -> Fact:
 
 
 def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case]]:
-    """The source, the environment and the cases that an evaluation with these settings would play. Raises UserError."""
+    """The source, the environment and the cases that an evaluation with these settings would play.
+
+    Raises UserError.
+    """
     found = Evaluation.of(settings, "study")
     with closing(found.staff):
         return found.source, found.examination.environment, found.examination.played
 
 
 def own_scorer(settings: PolicySettings, source: Source, environment: Environment) -> LocalScorer:
-    """Of the policy that `settings` name. Raises UserError for one without likelihoods: an endpoint, or an anchor."""
+    """Of the policy that `settings` name.
+
+    Raises UserError for one without likelihoods: an endpoint, or an anchor.
+    """
     return LocalScorer(local(settings, source, environment))
 
 
@@ -81,7 +94,8 @@ def local(settings: PolicySettings, source: Source, environment: Environment) ->
     name = settings.policy
     if name.startswith(ENDPOINT) or name in anchors(source, environment, 0):
         raise UserError(
-            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a model folder or a hub id"
+            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
+            "model folder or a hub id"
         )
     doctor = open_policy(settings, name)
     assert isinstance(doctor.policy, LocalPolicy)

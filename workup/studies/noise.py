@@ -1,4 +1,6 @@
-"""Do a policy's likelihoods tell a case's own facts from facts that do not belong to it? (PM-20, ProMed Table 8)"""
+"""Do a policy's likelihoods tell a case's own facts from facts that do not belong to it? (PM-20,
+ProMed Table 8)
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import numpy as np
 from workup.case import Case, Fact, Source
 from workup.environments.lexical import chinese
 from workup.errors import RolloutError, UserError
-from workup.rewards.shapley import Plan, add_one_in, estimate, giveaways, hits, leave_one_out, precision
+from workup.rewards.shapley import (
+    Plan,
+    add_one_in,
+    estimate,
+    giveaways,
+    hits,
+    leave_one_out,
+    precision,
+)
 from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval, paired
@@ -32,9 +42,12 @@ POOL = 1_000  # cases that foreign facts are taken from
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """How noise is added: `ratio` foreign facts for each own one, from "other" cases or "trivia"; how φ is estimated.
+    """How noise is added:
 
-    `least` is the criticality ψ from which on an own fact is relevant: with 1 the own facts that tell nothing count as noise too.
+    `ratio` foreign facts for each own one, from "other" cases or "trivia"; how φ is estimated.
+
+    `least` is the criticality ψ from which on an own fact is relevant: with 1 the own facts that
+    tell nothing count as noise too.
     """
 
     ratio: float = 1.0
@@ -47,7 +60,9 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One case: the places of its relevant facts among `facts` ones, and every fact's value by each ranking, nats."""
+    """One case: the places of its relevant facts among `facts` ones, and every fact's value by each
+    ranking, nats.
+    """
 
     case: str
     relevant: tuple[int, ...]
@@ -58,18 +73,24 @@ class Ranked:
         """Hits or precision among the first k; None where there is no relevant fact."""
         if not self.relevant:
             return None
-        scores = self.values.get(ranking, (0.0,) * self.facts)  # chance: all alike, ties broken at random
+        scores = self.values.get(
+            ranking, (0.0,) * self.facts
+        )  # chance: all alike, ties broken at random
         return {"hits": hits, "precision": precision}[measure](scores, self.relevant, k)
 
 
 @dataclass(frozen=True)
 class Noise(Study):
-    """The ranked cases of one policy. `left_out` counts cases by the reason for which they could not be ranked."""
+    """The ranked cases of one policy.
+
+    `left_out` counts cases by the reason for which they could not be ranked.
+    """
 
     name: ClassVar[str] = "noise"
     question: ClassVar[str] = (
-        "Every case's own facts are mixed with facts that do not belong to it, and all are ranked by what they do for the "
-        "policy's likelihood of the right answer. A value that measures evidence puts the case's own facts first."
+        "Every case's own facts are mixed with facts that do not belong to it, and all are "
+        "ranked by what they do for the policy's likelihood of the right answer. A value that "
+        "measures evidence puts the case's own facts first."
     )
     policy: str
     source: str
@@ -106,7 +127,9 @@ class Noise(Study):
 
     def lead(self, measure: str, other: str, k: int) -> Estimate:
         """Shapley − `other`, paired by case."""
-        ours, theirs = ([each.measured(measure, name, k) for each in self.ranked] for name in (SHAPLEY, other))
+        ours, theirs = (
+            [each.measured(measure, name, k) for each in self.ranked] for name in (SHAPLEY, other)
+        )
         return paired(ours, self._ids, theirs, self._ids, bounds=SHARE, seed=self.injection.seed)
 
     @property
@@ -116,20 +139,34 @@ class Noise(Study):
     def sections(self) -> Sequence[Section]:
         caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
         sheets = [self._levels(measure) for measure in MEASURES]
-        return [Section("Own facts before foreign ones", (*sheets, self._leads()), self._figure(), caption)]
+        return [
+            Section(
+                "Own facts before foreign ones", (*sheets, self._leads()), self._figure(), caption
+            )
+        ]
 
     def _figure(self) -> Any:
         everyone, ends = (*RANKINGS, CHANCE), dict.fromkeys(MEASURES.values(), plots.SHARE)
         panels = {
-            title: {name: [self.level(measure, name, k) for k in AT] for name in everyone} for measure, title in MEASURES.items()
+            title: {name: [self.level(measure, name, k) for k in AT] for name in everyone}
+            for measure, title in MEASURES.items()
         }
-        return plots.rows("Own facts among the first K of each ranking", [f"K = {k}" for k in AT], panels, ends=ends)
+        return plots.rows(
+            "Own facts among the first K of each ranking",
+            [f"K = {k}" for k in AT],
+            panels,
+            ends=ends,
+        )
 
     def _levels(self, measure: str) -> Sheet:
-        rows = tuple((name, *(plain(self.level(measure, name, k), 3) for k in AT)) for name in (*RANKINGS, CHANCE))
+        rows = tuple(
+            (name, *(plain(self.level(measure, name, k), 3) for k in AT))
+            for name in (*RANKINGS, CHANCE)
+        )
         how = {
-            "hits": "How many of the first K are the case's own, of as many as can be. The paper's Recall@1 of 0.96 cannot be "
-            "recall with some fifteen own facts; it is this, or precision.",
+            "hits": "How many of the first K are the case's own, of as many as can be. The paper's "
+            "Recall@1 of 0.96 cannot be recall with some fifteen own facts; it is this, or "
+            "precision.",
             "precision": "How many of the first K are the case's own, of K, also where a case has fewer.",
         }
         return Sheet(MEASURES[measure], ("ranking", *(f"K = {k}" for k in AT)), rows, how[measure])
@@ -144,45 +181,82 @@ class Noise(Study):
 
     def notes(self) -> Sequence[str]:
         lost = [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
-        told = f"{self.telling} own facts contain the answer in so many words: their rank says nothing about evidence"
+        told = (
+            f"{self.telling} own facts contain the answer in so many words: their rank says "
+            "nothing about evidence"
+        )
         return [*lost, *([told] if self.telling else [])]
 
     def as_json(self) -> dict[str, Any]:
         i = self.injection
-        how = {"ratio": i.ratio, "noise": i.kind, "facts": i.facts, "least": i.least, "orders": i.plan.permutations}
+        how = {
+            "ratio": i.ratio,
+            "noise": i.kind,
+            "facts": i.facts,
+            "least": i.least,
+            "orders": i.plan.permutations,
+        }
         levels = {
-            measure: {name: {str(k): self.level(measure, name, k).as_json() for k in AT} for name in (*RANKINGS, CHANCE)}
+            measure: {
+                name: {str(k): self.level(measure, name, k).as_json() for k in AT}
+                for name in (*RANKINGS, CHANCE)
+            }
             for measure in MEASURES
         }
         cases = [
-            {"case": each.case, "relevant": list(each.relevant), "values": {name: list(v) for name, v in each.values.items()}}
+            {
+                "case": each.case,
+                "relevant": list(each.relevant),
+                "values": {name: list(v) for name, v in each.values.items()},
+            }
             for each in self.ranked
         ]
         about = {"policy": self.policy, "cases": self.source, "seed": i.seed, **how}
-        return {**about, **levels, "left_out": dict(self.left_out), "telling": self.telling, "ranked": cases}
+        return {
+            **about,
+            **levels,
+            "left_out": dict(self.left_out),
+            "telling": self.telling,
+            "ranked": cases,
+        }
 
 
 def study(
-    settings: PolicySettings, label: str, injection: Injection, began: Callable[[int], None], tick: Callable[[], None]
+    settings: PolicySettings,
+    label: str,
+    injection: Injection,
+    began: Callable[[int], None],
+    tick: Callable[[], None],
 ) -> Noise:
     """Ranks the facts of the test cases; `began` hears how many there are. Raises UserError."""
     source, environment, cases = opened(settings)
     likelihood = Likelihood(own_scorer(settings, source, environment), environment, injection.facts)
-    if injection.least and not any(fact.weight is not None for case in cases for fact in case.truth.facts):
-        raise UserError(f"--least {injection.least}: no fact of {source.name} has a criticality; leave it out")
+    if injection.least and not any(
+        fact.weight is not None for case in cases for fact in case.truth.facts
+    ):
+        raise UserError(
+            f"--least {injection.least}: no fact of {source.name} has a criticality; leave it out"
+        )
     began(len(cases))
     return asyncio.run(_study(label, source, cases, likelihood, injection, tick))
 
 
 async def _study(
-    label: str, source: Source, cases: Sequence[Case], likelihood: Likelihood, injection: Injection, tick: Callable[[], None]
+    label: str,
+    source: Source,
+    cases: Sequence[Case],
+    likelihood: Likelihood,
+    injection: Injection,
+    tick: Callable[[], None],
 ) -> Noise:
     limit = asyncio.Semaphore(16)
     pool = spread(source.test)
 
     async def one(case: Case) -> Ranked | str:
         async with limit:
-            found = await rank(case, noise(case, pool, likelihood.of(case), injection), likelihood, injection)
+            found = await rank(
+                case, noise(case, pool, likelihood.of(case), injection), likelihood, injection
+            )
         tick()
         return found
 
@@ -193,7 +267,12 @@ async def _study(
     reasons = [each for each in found if isinstance(each, str)]
     telling = sum(len(giveaways(likelihood.of(case), case.truth.diagnosis)) for case in cases)
     return Noise(
-        label, source.name, injection, ranked, {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}, telling
+        label,
+        source.name,
+        injection,
+        ranked,
+        {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)},
+        telling,
     )
 
 
@@ -203,18 +282,32 @@ def spread(cases: Sequence[Case]) -> list[Case]:
     return [cases[place * len(cases) // count] for place in range(count)]
 
 
-def noise(case: Case, pool: Sequence[Case], own: Sequence[Fact], injection: Injection) -> list[Fact]:
-    """Facts that do not belong to `case`: round(ratio · |own|) of them, at least one where there are any; drawn by its id.
+def noise(
+    case: Case, pool: Sequence[Case], own: Sequence[Fact], injection: Injection
+) -> list[Fact]:
+    """Facts that do not belong to `case`: round(ratio · |own|) of them, at least one where there
+    are any; drawn by its id.
 
-    From other cases come only facts of another diagnosis, about items that the case has no fact of; no text twice.
+    From other cases come only facts of another diagnosis, about items that the case has no fact of;
+    no text twice.
     """
     rng = np.random.default_rng(seed_key("noise", injection.seed, case.id))
     wanted = max(1, round(injection.ratio * len(own)))
     if injection.kind == "trivia":
-        texts_of = trivia.CHINESE if chinese(case.presentation + case.question + (own[0].text if own else "")) else trivia.ENGLISH
-        return [Fact(f"noise{place}", "", texts_of[place]) for place in rng.permutation(len(texts_of))[:wanted].tolist()]
+        texts_of = (
+            trivia.CHINESE
+            if chinese(case.presentation + case.question + (own[0].text if own else ""))
+            else trivia.ENGLISH
+        )
+        return [
+            Fact(f"noise{place}", "", texts_of[place])
+            for place in rng.permutation(len(texts_of))[:wanted].tolist()
+        ]
     own_facts = (*case.given, *case.truth.facts)
-    items, texts = {fact.item for fact in own_facts if fact.item}, {normalise(fact.text) for fact in own_facts}
+    items, texts = (
+        {fact.item for fact in own_facts if fact.item},
+        {normalise(fact.text) for fact in own_facts},
+    )
     found: list[Fact] = []
     for fact in _foreign(case, pool, rng):
         if fact.item in items or normalise(fact.text) in texts:
@@ -231,25 +324,41 @@ def _foreign(case: Case, pool: Sequence[Case], rng: np.random.Generator) -> Iter
     """Two facts at most of each other case, so that the noise is no other patient's whole record."""
     for place in rng.permutation(len(pool))[:TRIES].tolist():
         other = pool[place]
-        if other.id != case.id and normalise(other.truth.diagnosis) != normalise(case.truth.diagnosis):
+        if other.id != case.id and normalise(other.truth.diagnosis) != normalise(
+            case.truth.diagnosis
+        ):
             facts = other.truth.facts
             yield from (facts[number] for number in rng.permutation(len(facts))[:2].tolist())
 
 
-async def rank(case: Case, foreign: Sequence[Fact], likelihood: Likelihood, injection: Injection) -> Ranked | str:
-    """Every fact's value by each ranking; or why there is none, in words that name no text of the case."""
+async def rank(
+    case: Case, foreign: Sequence[Fact], likelihood: Likelihood, injection: Injection
+) -> Ranked | str:
+    """Every fact's value by each ranking; or why there is none, in words that name no text of the
+    case.
+    """
     own = likelihood.of(case)
     if not own or not foreign:
         return "no facts of its own" if foreign or not own else "no foreign facts to add"
     # Mixed, since a place in the prompt is worth something too.
-    order = np.random.default_rng(seed_key("mix", injection.seed, case.id)).permutation(len(own) + len(foreign)).tolist()
+    order = (
+        np.random.default_rng(seed_key("mix", injection.seed, case.id))
+        .permutation(len(own) + len(foreign))
+        .tolist()
+    )
     facts = [(*own, *foreign)[place] for place in order]
     game = likelihood.game(case, facts)
     try:
-        φ = await estimate(game, len(facts), injection.plan, [seed_key("shapley", injection.seed, case.id)])
+        φ = await estimate(
+            game, len(facts), injection.plan, [seed_key("shapley", injection.seed, case.id)]
+        )
         without, alone = await leave_one_out(game, len(facts)), await add_one_in(game, len(facts))
     except RolloutError:
         return "the prompt does not fit the policy"
-    relevant = tuple(at for at, place in enumerate(order) if place < len(own) and (own[place].weight or 0) >= injection.least)
+    relevant = tuple(
+        at
+        for at, place in enumerate(order)
+        if place < len(own) and (own[place].weight or 0) >= injection.least
+    )
     values = {SHAPLEY: φ.values, LEAVE_ONE_OUT: without, ADD_ONE_IN: alone}
     return Ranked(case.id, relevant, len(facts), values)

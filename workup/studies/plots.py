@@ -45,7 +45,9 @@ def curves(
         ax.set_xlabel(x)
         for number, through in enumerate(series.values()):
             _line(ax, [(at, found) for at, found in through if isfinite(found.mean)], number)
-        every = [point for through in series.values() for point in through if isfinite(point[1].mean)]
+        every = [
+            point for through in series.values() for point in through if isfinite(point[1].mean)
+        ]
         _across(ax, sorted({at for at, _ in every}), log)
         _upright(ax, [found.mean for _, found in every], ends.get(title))
         drawn.append(ax)
@@ -88,7 +90,9 @@ def _short(value: float) -> str:
     """ "0.25", "4", "24 k", "1.5 M" """
     for unit, size in ((" B", 1e9), (" M", 1e6), (" k", 1e3)):
         if value >= 10 * size or (value >= size > 1e3):
-            return f"{value / size:.2g}{unit}" if value < 100 * size else f"{value / size:.0f}{unit}"
+            return (
+                f"{value / size:.2g}{unit}" if value < 100 * size else f"{value / size:.0f}{unit}"
+            )
     return f"{value:g}"
 
 
@@ -119,7 +123,11 @@ def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> N
 
 def _whiskers(found: Sequence[Estimate]) -> Floats:
     """How far each interval reaches below and above its mean; 0 where there is none."""
-    ends: Floats = np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float).reshape(-1, 2).T
+    ends: Floats = (
+        np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float)
+        .reshape(-1, 2)
+        .T
+    )
     return np.clip(np.nan_to_num(ends), 0, None)
 
 
@@ -146,7 +154,11 @@ def rows(
             shift = 0.5 * ((number + 0.5) / len(series) - 0.5)
             _points(
                 ax,
-                [(row + shift, each) for row, each in enumerate(found) if each and isfinite(each.mean)],
+                [
+                    (row + shift, each)
+                    for row, each in enumerate(found)
+                    if each and isfinite(each.mean)
+                ],
                 number,
             )
         ax.grid(visible=True, axis="x")
@@ -159,7 +171,9 @@ def rows(
         ax.set_yticks(range(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)
         drawn.append(ax)
-    return Drawing(label, drawn, _keys(next(series for series in panels.values() if len(series) == count)))
+    return Drawing(
+        label, drawn, _keys(next(series for series in panels.values() if len(series) == count))
+    )
 
 
 def _points(ax: Axes, at: Sequence[tuple[float, Estimate]], number: int) -> None:

@@ -1,4 +1,6 @@
-"""How good a doctor's questions are: five marks from 1 to 5 by model judges, and what was gained (PM-19, ProMed Fig. 4)."""
+"""How good a doctor's questions are: five marks from 1 to 5 by model judges, and what was gained
+(PM-19, ProMed Fig. 4).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ READING = (
 BLIND = Rubric("question-quality/1", READING.format(more=""), max_tokens=400)
 TOLD = Rubric(
     "question-quality-told/1",
-    READING.format(more=" Whether the doctor's conclusion was right is told for context: good questions may end in a wrong one."),
+    READING.format(
+        more=(
+            " Whether the doctor's conclusion was right is told for context: good questions may "
+            "end in a wrong one."
+        )
+    ),
     max_tokens=400,
 )
 Mark = Literal[1, 2, 3, 4, 5]
@@ -64,7 +71,9 @@ class _Marks(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One conversation: its marks by judge in the order of SCALES (None where the judge gave up), and its total SIG."""
+    """One conversation: its marks by judge in the order of SCALES (None where the judge gave up),
+    and its total SIG.
+    """
 
     run: str
     case: str
@@ -72,7 +81,9 @@ class Rated:
     gain: float | None = None
 
     def mean(self, scale: str) -> float | None:
-        """Over the judges; None unless all have rated it, since a mean over fewer is another figure."""
+        """Over the judges; None unless all have rated it, since a mean over fewer is another
+        figure.
+        """
         place = SCALES.index(scale)
         given = [marks[place] for marks in self.marks.values() if marks is not None]
         return fmean(given) if given and len(given) == len(self.marks) else None
@@ -88,12 +99,16 @@ OVERALL, GAIN = "all five", "total SIG"
 
 @dataclass(frozen=True)
 class QuestionQuality(Study):
-    """The rated conversations of all runs. `silent` counts those without any question, by run; `reasons` why judges gave up."""
+    """The rated conversations of all runs.
+
+    `silent` counts those without any question, by run; `reasons` why judges gave up.
+    """
 
     name: ClassVar[str] = "questions"
     question: ClassVar[str] = (
-        "How good are the questions themselves, whatever the diagnosis was? Judges read the consultations in one shuffled "
-        "order and are not told whose they are. The scales are the paper's."
+        "How good are the questions themselves, whatever the diagnosis was? Judges read the "
+        "consultations in one shuffled order and are not told whose they are. The scales are the "
+        "paper's."
     )
     source: str
     seed: int
@@ -115,8 +130,14 @@ class QuestionQuality(Study):
     @property
     def facts(self) -> Mapping[str, str]:
         cases = len({each.case for each in self.rated})
-        told = "the right answer, the doctor's and the verdict" if self.outcome else "the right answer"
-        head = {"Runs": ", ".join(self.runs), "Cases": f"{cases:,}, the same of each run", "Judges": ", ".join(self.judges)}
+        told = (
+            "the right answer, the doctor's and the verdict" if self.outcome else "the right answer"
+        )
+        head = {
+            "Runs": ", ".join(self.runs),
+            "Cases": f"{cases:,}, the same of each run",
+            "Judges": ", ".join(self.judges),
+        }
         scored = {"SIG by": self.scorer} if self.scorer else {}
         return {**head, "Judges are told": told, **scored, "Seed": str(self.seed)}
 
@@ -140,7 +161,10 @@ class QuestionQuality(Study):
     def agreement(self, scale: str) -> Estimate:
         """Krippendorff's ordinal α among the judges, over all conversations; drawn by case."""
         place = SCALES.index(scale)
-        units = [[None if marks is None else marks[place] for marks in each.marks.values()] for each in self.rated]
+        units = [
+            [None if marks is None else marks[place] for marks in each.marks.values()]
+            for each in self.rated
+        ]
         return krippendorff(units, [each.case for each in self.rated], "ordinal", seed=self.seed)
 
     @property
@@ -148,30 +172,58 @@ class QuestionQuality(Study):
         return (*SCALES, OVERALL, *([GAIN] if self.scorer else []))
 
     def sections(self) -> Sequence[Section]:
-        caption = "Means with 95\u00a0% intervals (bootstrap by case), over the judges where there are several."
+        caption = (
+            "Means with 95\u00a0% intervals (bootstrap by case), over the judges where there are "
+            "several."
+        )
         marks = Section("Marks", tuple(self._sheets()), self._figure(), caption)
-        return [marks, Section("Agreement of the judges", tuple(self._agreement()))] if len(self.judges) > 1 else [marks]
+        return (
+            [marks, Section("Agreement of the judges", tuple(self._agreement()))]
+            if len(self.judges) > 1
+            else [marks]
+        )
 
     def _figure(self) -> Any:
-        panels = {"Mark from 1 to 5": {run: [self.level(run, scale) for scale in (*SCALES, OVERALL)] for run in self.runs}}
-        return plots.rows("Marks by scale and run", (*SCALES, OVERALL), panels, ends=dict.fromkeys(panels, plots.MARK))
+        panels = {
+            "Mark from 1 to 5": {
+                run: [self.level(run, scale) for scale in (*SCALES, OVERALL)] for run in self.runs
+            }
+        }
+        return plots.rows(
+            "Marks by scale and run",
+            (*SCALES, OVERALL),
+            panels,
+            ends=dict.fromkeys(panels, plots.MARK),
+        )
 
     def _sheets(self) -> list[Sheet]:
         sizes = ("conversations", *(str(self.level(run, OVERALL).n) for run in self.runs))
-        rows = tuple((scale, *(plain(self.level(run, scale)) for run in self.runs)) for scale in self.shown)
-        note = "Total SIG: what the questions gained in all, in shares of φ~." if self.scorer else ""
+        rows = tuple(
+            (scale, *(plain(self.level(run, scale)) for run in self.runs)) for scale in self.shown
+        )
+        note = (
+            "Total SIG: what the questions gained in all, in shares of φ~." if self.scorer else ""
+        )
         levels = Sheet("By scale", ("", *self.runs), (*rows, sizes), note)
         if len(self.runs) < 2:
             return [levels]
-        gaps = tuple((scale, *(signed(self.change(run, scale)) for run in self.runs[1:])) for scale in self.shown)
+        gaps = tuple(
+            (scale, *(signed(self.change(run, scale)) for run in self.runs[1:]))
+            for scale in self.shown
+        )
         note = "Paired by case. *: the interval leaves out 0."
         return [levels, Sheet(f"Difference to {self.runs[0]}", ("", *self.runs[1:]), gaps, note)]
 
     def _agreement(self) -> list[Sheet]:
         found = {scale: self.agreement(scale) for scale in SCALES}
         rows = tuple((scale, plain(alpha), str(alpha.n)) for scale, alpha in found.items())
-        note = "1 is agreement, 0 chance; a dash where all marks are equal. Below 0.67 Krippendorff would conclude nothing."
-        means = tuple((judge, *(plain(self._by(judge, scale)) for scale in SCALES)) for judge in self.judges)
+        note = (
+            "1 is agreement, 0 chance; a dash where all marks are equal. Below 0.67 Krippendorff "
+            "would conclude nothing."
+        )
+        means = tuple(
+            (judge, *(plain(self._by(judge, scale)) for scale in SCALES)) for judge in self.judges
+        )
         return [
             Sheet("Krippendorff's α, ordinal", ("scale", "α", "conversations"), rows, note),
             Sheet("Mean marks of each judge", ("judge", *SCALES), means, "Over all runs."),
@@ -179,38 +231,78 @@ class QuestionQuality(Study):
 
     def _by(self, judge: str, scale: str) -> Estimate:
         place = SCALES.index(scale)
-        own = [(each.case, marks) for each in self.rated if (marks := each.marks[judge]) is not None]
-        return interval([float(marks[place]) for _, marks in own], [case for case, _ in own], seed=self.seed)
+        own = [
+            (each.case, marks) for each in self.rated if (marks := each.marks[judge]) is not None
+        ]
+        return interval(
+            [float(marks[place]) for _, marks in own], [case for case, _ in own], seed=self.seed
+        )
 
     def notes(self) -> Sequence[str]:
-        silent = [f"{run}: {count} conversations without a question are left out" for run, count in self.silent.items() if count]
+        silent = [
+            f"{run}: {count} conversations without a question are left out"
+            for run, count in self.silent.items()
+            if count
+        ]
         lost = [f"{count} × {reason}" for reason, count in self.reasons.items()]
-        blind = "Judges saw the words of the questions only: no run, no thoughts, no markup of the doctor's."
+        blind = (
+            "Judges saw the words of the questions only: no run, no thoughts, no markup of the "
+            "doctor's."
+        )
         return [blind, *silent, *lost]
 
     def as_json(self) -> dict[str, Any]:
-        levels = {run: {scale: self.level(run, scale).as_json() for scale in self.shown} for run in self.runs}
-        agreement = {scale: self.agreement(scale).as_json() for scale in SCALES} if len(self.judges) > 1 else {}
+        levels = {
+            run: {scale: self.level(run, scale).as_json() for scale in self.shown}
+            for run in self.runs
+        }
+        agreement = (
+            {scale: self.agreement(scale).as_json() for scale in SCALES}
+            if len(self.judges) > 1
+            else {}
+        )
         rated = [
-            {"run": each.run, "case": each.case, "marks": {j: m and list(m) for j, m in each.marks.items()}, "sig": each.gain}
+            {
+                "run": each.run,
+                "case": each.case,
+                "marks": {j: m and list(m) for j, m in each.marks.items()},
+                "sig": each.gain,
+            }
             for each in self.rated
         ]
-        how = {"judges": list(self.judges), "outcome": self.outcome, "scorer": self.scorer, "scales": list(SCALES)}
-        found = {"levels": levels, "agreement": agreement, "silent": dict(self.silent), "rated": rated}
+        how = {
+            "judges": list(self.judges),
+            "outcome": self.outcome,
+            "scorer": self.scorer,
+            "scales": list(SCALES),
+        }
+        found = {
+            "levels": levels,
+            "agreement": agreement,
+            "silent": dict(self.silent),
+            "rated": rated,
+        }
         return {"cases": self.source, "seed": self.seed, **how, **found}
 
 
-def conversations(runs: Mapping[str, Run], doctor: str | None, n: int, seed: int) -> dict[str, list[Record]]:
-    """Of each run the same `n` cases at most, drawn by `seed`: the first sample of `doctor`, or of the one who ends each run.
+def conversations(
+    runs: Mapping[str, Run], doctor: str | None, n: int, seed: int
+) -> dict[str, list[Record]]:
+    """Of each run the same `n` cases at most, drawn by `seed`: the first sample of `doctor`, or of
+    the one who ends each run.
 
-    Failed episodes are left out. Raises UserError where the runs have no case in common, or `doctor` is in none.
+    Failed episodes are left out. Raises UserError where the runs have no case in common, or
+    `doctor` is in none.
     """
     found = {name: _episodes(run, doctor) for name, run in runs.items()}
     common = sorted(set.intersection(*(set(own) for own in found.values())))
     if not common:
         raise UserError(f"{', '.join(runs)}: no case that all of them evaluated")
     chosen = np.random.default_rng([seed, n]).permutation(len(common))[:n]
-    return {name: [own[common[place]] for place in sorted(chosen.tolist())] for name, own in found.items()}
+    return {
+        name: [own[common[place]] for place in sorted(chosen.tolist())]
+        for name, own in found.items()
+    }
 
 
 def _episodes(run: Run, doctor: str | None) -> dict[str, Record]:
@@ -219,22 +311,29 @@ def _episodes(run: Run, doctor: str | None) -> dict[str, Record]:
         raise unknown("evaluated doctor", doctor, doctors)
     name = doctor or _evaluated(run, doctors)
     where = {"phase": "eval", "doctor": name, "sample": 0}
-    records = (record for record in run.episodes(**where) if record.episode.ending is not Ending.FAILED)
+    records = (
+        record for record in run.episodes(**where) if record.episode.ending is not Ending.FAILED
+    )
     return {record.episode.case.id: record for record in records}
 
 
 def _evaluated(run: Run, doctors: Sequence[str]) -> str:
     """The trained policy, or in an evaluation the one that it is about."""
     if not doctors:
-        raise UserError(f"{run.path}: nobody was evaluated in this run; let it finish with `workup resume {run.path}`")
+        raise UserError(
+            f"{run.path}: nobody was evaluated in this run; let it finish with `workup resume "
+            f"{run.path}`"
+        )
     return "trained" if "trained" in doctors else doctors[0]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How conversations are read: the shuffling's seed; with `outcome` judges are told the verdict, as in the paper.
+    """How conversations are read: the shuffling's seed; with `outcome` judges are told the verdict,
+    as in the paper.
 
-    `scorer` (its name, itself) weighs the facts for SIG. With `restricted` no model's words reach the study, errors included.
+    `scorer` (its name, itself) weighs the facts for SIG. With `restricted` no model's words reach
+    the study, errors included.
     """
 
     seed: int = 0
@@ -251,29 +350,47 @@ async def study(
     tick: Callable[[], None] = lambda: None,
 ) -> QuestionQuality:
     """Has every conversation of every run rated by every judge, in one shuffled order."""
-    every = [(run, record) for run, records in conversed.items() for record in records if record.episode.questions]
+    every = [
+        (run, record)
+        for run, records in conversed.items()
+        for record in records
+        if record.episode.questions
+    ]
     order = np.random.default_rng([reading.seed, len(every)]).permutation(len(every)).tolist()
     limit, reasons = asyncio.Semaphore(AT_ONCE), Counter[str]()
 
     async def one(place: int) -> tuple[int, Rated]:
         run, record = every[place]
         async with limit:
-            marks = {name: await _rate(judge, record, reading, reasons) for name, judge in judges.items()}
-            gain = None if reading.scorer is None else await _gained(record.episode, reading.scorer[1], reasons)
+            marks = {
+                name: await _rate(judge, record, reading, reasons) for name, judge in judges.items()
+            }
+            gain = (
+                None
+                if reading.scorer is None
+                else await _gained(record.episode, reading.scorer[1], reasons)
+            )
         tick()
         return place, Rated(run, record.episode.case.id, marks, gain)
 
     found = dict(await asyncio.gather(*map(one, order)))
-    silent = {run: sum(not record.episode.questions for record in records) for run, records in conversed.items()}
+    silent = {
+        run: sum(not record.episode.questions for record in records)
+        for run, records in conversed.items()
+    }
     rated = tuple(found[place] for place in range(len(every)))
     if not rated:
         raise UserError(f"{', '.join(conversed)}: no conversation holds a question")
     name = reading.scorer[0] if reading.scorer else ""
     common = dict(reasons.most_common(5))
-    return QuestionQuality(source, reading.seed, tuple(judges), reading.outcome, name, rated, silent, common)
+    return QuestionQuality(
+        source, reading.seed, tuple(judges), reading.outcome, name, rated, silent, common
+    )
 
 
-async def _rate(judge: Model, record: Record, reading: Reading, reasons: Counter[str]) -> tuple[int, ...] | None:
+async def _rate(
+    judge: Model, record: Record, reading: Reading, reasons: Counter[str]
+) -> tuple[int, ...] | None:
     rubric = TOLD if reading.outcome else BLIND
     try:
         found = await consult(judge, rubric, sections(record, reading.outcome), _Marks)
@@ -284,9 +401,13 @@ async def _rate(judge: Model, record: Record, reading: Reading, reasons: Counter
 
 
 async def _gained(episode: Episode, scorer: Scorer, reasons: Counter[str]) -> float | None:
-    """Σ_t SIG(q_t), by identity of what was told; None for a case that does not fit the scorer's context."""
+    """Σ_t SIG(q_t), by identity of what was told; None for a case that does not fit the scorer's
+    context.
+    """
     try:
-        (gains,) = await question_gains([episode], Weighing(max(1, len(episode.turns))), identified, scorer)
+        (gains,) = await question_gains(
+            [episode], Weighing(max(1, len(episode.turns))), identified, scorer
+        )
     except UserError:
         reasons["no SIG, the case does not fit the scorer"] += 1
         return None
@@ -309,14 +430,22 @@ def sections(record: Record, outcome: bool) -> list[tuple[str, str]]:
 
 
 def _lines(episode: Episode) -> list[str]:
-    """The questions as they were parsed: thoughts and markup would tell policies apart, and were said to nobody."""
+    """The questions as they were parsed: thoughts and markup would tell policies apart, and were
+    said to nobody.
+    """
     lines = []
     for turn in episode.turns:
         if turn.action.kind == DIAGNOSE:
             continue
-        asked = "; ".join(_line(content, LONGEST_LINE) for content in turn.action.content) or "(nothing readable)"
+        asked = (
+            "; ".join(_line(content, LONGEST_LINE) for content in turn.action.content)
+            or "(nothing readable)"
+        )
         lines.append(f"Doctor [{turn.action.kind}]: {asked}")
-        lines += [f"Answer: {_line(message.content, LONGEST_LINE)}" for message in turn.observation.messages]
+        lines += [
+            f"Answer: {_line(message.content, LONGEST_LINE)}"
+            for message in turn.observation.messages
+        ]
     return lines
 
 

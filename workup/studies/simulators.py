@@ -24,7 +24,9 @@ METRICS = {"accuracy": 2, "questions": 1}
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """One policy before one patient: its metrics, and their differences to the reference patient, by case."""
+    """One policy before one patient: its metrics, and their differences to the reference patient,
+    by case.
+    """
 
     policy: str
     patient: str
@@ -34,12 +36,16 @@ class Before:
 
 @dataclass(frozen=True)
 class Simulators(Study):
-    """How results depend on who plays the patient. `models` are the models of the roles, by role."""
+    """How results depend on who plays the patient.
+
+    `models` are the models of the roles, by role.
+    """
 
     name: ClassVar[str] = "simulators"
     question: ClassVar[str] = (
-        "Do the results depend on who plays the patient? The embedded patient tells recorded facts word for word; the others are "
-        "language models: as they are, with a fact checker that sends answers back, and with a personality."
+        "Do the results depend on who plays the patient? The embedded patient tells recorded "
+        "facts word for word; the others are language models: as they are, with a fact checker "
+        "that sends answers back, and with a personality."
     )
     source: str
     seed: int
@@ -58,22 +64,41 @@ class Simulators(Study):
     def facts(self) -> Mapping[str, str]:
         n = max(row.level["accuracy"].n for row in self.rows)
         who = {role.capitalize(): model for role, model in self.models.items()}
-        head = {"Policies": ", ".join(self.policies), "Cases": self.source, "Episodes": f"{n:,} with each patient"}
+        head = {
+            "Policies": ", ".join(self.policies),
+            "Cases": self.source,
+            "Episodes": f"{n:,} with each patient",
+        }
         return {**head, **who, "Seed": str(self.seed)}
 
     def sections(self) -> Sequence[Section]:
         headings = ("policy", "patient", "n", "accuracy", "difference", "questions", "difference")
-        rows = tuple((row.policy, row.patient, str(row.level["accuracy"].n), *self._cells(row)) for row in self.rows)
-        note = f"Difference: to the {DEFAULT} patient, paired by case. *: the interval leaves out 0."
+        rows = tuple(
+            (row.policy, row.patient, str(row.level["accuracy"].n), *self._cells(row))
+            for row in self.rows
+        )
+        note = (
+            f"Difference: to the {DEFAULT} patient, paired by case. *: the interval leaves out 0."
+        )
         caption = "Means, and paired differences, with 95\u00a0% intervals (bootstrap by case)."
-        return [Section("Accuracy by patient", (Sheet("By patient", headings, rows, note, 2),), self._figure(), caption)]
+        return [
+            Section(
+                "Accuracy by patient",
+                (Sheet("By patient", headings, rows, note, 2),),
+                self._figure(),
+                caption,
+            )
+        ]
 
     def _cells(self, row: Before) -> list[str]:
         same = row.patient == DEFAULT
         return [
             text
             for metric, digits in METRICS.items()
-            for text in (plain(row.level[metric], digits), "" if same else signed(row.change[metric], digits))
+            for text in (
+                plain(row.level[metric], digits),
+                "" if same else signed(row.change[metric], digits),
+            )
         ]
 
     def _figure(self) -> Any:
@@ -82,18 +107,26 @@ class Simulators(Study):
         def series(kind: str, metric: str) -> dict[str, list[Estimate | None]]:
             found = {(row.policy, row.patient): getattr(row, kind)[metric] for row in self.rows}
             hidden = DEFAULT if kind == "change" else ""
-            return {p: [None if who == hidden else found[p, who] for who in patients] for p in self.policies}
+            return {
+                p: [None if who == hidden else found[p, who] for who in patients]
+                for p in self.policies
+            }
 
         panels = {
             "Accuracy": series("level", "accuracy"),
             f"Accuracy − that with {DEFAULT}": series("change", "accuracy"),
             "Questions per case": series("level", "questions"),
         }
-        return plots.rows("Accuracy and questions by patient", patients, panels, ends={"Accuracy": plots.SHARE})
+        return plots.rows(
+            "Accuracy and questions by patient", patients, panels, ends={"Accuracy": plots.SHARE}
+        )
 
     def notes(self) -> Sequence[str]:
         return [
-            f"{row.policy}, {row.patient} patient: {row.level['accuracy'].missing} episodes failed and are left out"
+            (
+                f"{row.policy}, {row.patient} patient: {row.level['accuracy'].missing} episodes "
+                "failed and are left out"
+            )
             for row in self.rows
             if row.level["accuracy"].missing
         ]
@@ -108,11 +141,20 @@ class Simulators(Study):
             }
             for row in self.rows
         ]
-        return {"cases": self.source, "seed": self.seed, "models": dict(self.models), "reference": DEFAULT, "rows": rows}
+        return {
+            "cases": self.source,
+            "seed": self.seed,
+            "models": dict(self.models),
+            "reference": DEFAULT,
+            "rows": rows,
+        }
 
 
-def arms(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str] = ()) -> list[Arm]:
-    """Every policy before the embedded patient and those whose roles are played; `others` are further patient models.
+def arms(
+    values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str] = ()
+) -> list[Arm]:
+    """Every policy before the embedded patient and those whose roles are played; `others` are
+    further patient models.
 
     Raises UserError where no model plays the patient, or the environment has none.
     """
@@ -123,7 +165,9 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[st
         _check(base)
         for patient, changes in _patients(base, others).items():
             roles = {**(values.get("roles") or {}), **changes.pop("roles")}
-            planned.append(Arm(named[policy], patient, settings_of(values, policy, roles=roles, **changes)))
+            planned.append(
+                Arm(named[policy], patient, settings_of(values, policy, roles=roles, **changes))
+            )
     return planned
 
 
@@ -131,7 +175,9 @@ def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str
     """What each patient changes in the settings."""
     patient, checker = (_played(base, role) for role in ("patient", "checker"))
     if patient is None:
-        raise UserError("the study compares patients: name a model as one, as in roles.patient=endpoint:NAME")
+        raise UserError(
+            "the study compares patients: name a model as one, as in roles.patient=endpoint:NAME"
+        )
     bare = {"patient": patient, "checker": EXACT}
     found: dict[str, dict[str, Any]] = {
         EMBEDDED: {"roles": {"patient": EXACT, "checker": EXACT}, "persona": None},
@@ -140,7 +186,10 @@ def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str
     if checker is not None:
         found[CHECKED] = {"roles": {"patient": patient, "checker": checker}, "persona": None}
     found[PERSONA] = {"roles": bare, "persona": base.persona or "any"}
-    return found | {f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "persona": None} for name in others}
+    return found | {
+        f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "persona": None}
+        for name in others
+    }
 
 
 def _played(settings: PolicySettings, role: str) -> str | None:
@@ -152,10 +201,18 @@ def _check(base: PolicySettings) -> None:
     """Raises UserError where the environment has no patient."""
     _, environment, _ = opened(base.model_copy(update={"roles": {}}))
     if "patient" not in environment.roles:
-        raise UserError(f"{base.policy}: its environment has no patient to replace; say environment=questioning")
+        raise UserError(
+            f"{base.policy}: its environment has no patient to replace; say environment=questioning"
+        )
 
 
-def study(values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str], folder: Path, live: Live) -> Simulators:
+def study(
+    values: Mapping[str, Any],
+    policies: Sequence[str],
+    others: Sequence[str],
+    folder: Path,
+    live: Live,
+) -> Simulators:
     """Plays what is missing below `folder`, and compares it."""
     planned = arms(values, policies, others)
     base = settings_of(values, policies[0])
@@ -170,7 +227,10 @@ def compare(source: str, seed: int, models: Mapping[str, str], played: Played) -
             policy,
             patient,
             {metric: estimate(outcomes, metric, seed) for metric in METRICS},
-            {metric: difference(outcomes, played[policy, DEFAULT], metric, seed) for metric in METRICS},
+            {
+                metric: difference(outcomes, played[policy, DEFAULT], metric, seed)
+                for metric in METRICS
+            },
         )
         for (policy, patient), outcomes in played.items()
     ]

@@ -1,4 +1,6 @@
-"""What every study comes to: tables, figures and numbers, on the terminal, as JSON and as one page that opens offline."""
+"""What every study comes to: tables, figures and numbers, on the terminal, as JSON and as one page
+that opens offline.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ DASH = "–"
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table of text; its first `words` columns name the row, the others are figures. `note` says how to read it."""
+    """A table of text; its first `words` columns name the row, the others are figures.
+
+    `note` says how to read it.
+    """
 
     title: str
     headings: tuple[str, ...]
@@ -48,7 +53,9 @@ class Section:
 
 
 class Study(ABC):
-    """The result of a study; a frozen dataclass of numbers and names, which holds no text of any case."""
+    """The result of a study; a frozen dataclass of numbers and names, which holds no text of any
+    case.
+    """
 
     name: ClassVar[str]
     question: ClassVar[str]
@@ -79,12 +86,19 @@ class Study(ABC):
                 sheet.show(console)
 
     def write(self, folder: Path, command: str = "") -> Path:
-        """NAME.json and NAME.html in `folder`, made if need be; returns the page. Raises UserError when the disk refuses."""
+        """NAME.json and NAME.html in `folder`, made if need be; returns the page.
+
+        Raises UserError when the disk refuses.
+        """
         with clear_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / f"{self.name}.json", {"study": self.name, "command": command, **self.as_json()})
+        write_json(
+            folder / f"{self.name}.json", {"study": self.name, "command": command, **self.as_json()}
+        )
         page = folder / f"{self.name}.html"
-        write_whole(page, render("study.html", study=self, sections=self.sections(), command=command))
+        write_whole(
+            page, render("study.html", study=self, sections=self.sections(), command=command)
+        )
         return page
 
 
@@ -92,7 +106,11 @@ def plain(estimate: Estimate, digits: int = 2) -> str:
     """ "0.62 [0.55, 0.69]"; a dash for what is undefined."""
     if isnan(estimate.mean):
         return DASH
-    ends = "" if isnan(estimate.low) else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
+    ends = (
+        ""
+        if isnan(estimate.low)
+        else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
+    )
     return _number(estimate.mean, digits) + ends
 
 

@@ -1,4 +1,6 @@
-"""One step's experience: cases are played in groups, judged, scored and credited, and become samples and records."""
+"""One step's experience: cases are played in groups, judged, scored and credited, and become
+samples and records.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step brought: its records (failed episodes included) and its metrics over this process's share."""
+    """What one step brought: its records (failed episodes included) and its metrics over this
+    process's share.
+    """
 
     records: list[Record]
     metrics: dict[str, Any]
@@ -45,7 +49,8 @@ class Step:
 class Collection:
     """The experience of one reinforcement stage; `keep` receives every step before its update.
 
-    `instruments` is asked anew in every step: what the reward may reach for, the doctor with its present weights included.
+    `instruments` is asked anew in every step: what the reward may reach for, the doctor with its
+    present weights included.
     """
 
     def __init__(
@@ -58,31 +63,54 @@ class Collection:
         keep: Callable[[Step], None],
         instruments: Callable[[], Instruments],
     ) -> None:
-        self.stage, self.environment, self.settings, self.share = stage, environment, settings, share
+        self.stage, self.environment, self.settings, self.share = (
+            stage,
+            environment,
+            settings,
+            share,
+        )
         self.keep, self.instruments = keep, instruments
-        self.cases = balanced(source.train, power=settings.balance, seed=settings.seed) if settings.balance else source.train
+        self.cases = (
+            balanced(source.train, power=settings.balance, seed=settings.seed)
+            if settings.balance
+            else source.train
+        )
         self.order = Order(len(self.cases), settings.seed)
 
     async def collect(self, policy: Policy, step: int) -> list[Sample]:
-        """This process's samples of step `step` ≥ 0: they depend on policy, settings and step alone."""
+        """This process's samples of step `step` ≥ 0: they depend on policy, settings and step
+        alone.
+        """
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
         own = self.instruments()
         verdicts = Verdicts(own.judge)
         if LIVE in own.scorers:
             own.scorers[LIVE].refresh()
-        # Judged while others still play: an endpoint's latency is paid once, after the last episode.
+        # Judged while others still play: an endpoint's latency is paid once, after the last
+        # episode.
         settled = await play_all(
-            jobs, self.environment, TokenDoctor(policy), play, self.settings.concurrency, then=verdicts.settle
+            jobs,
+            self.environment,
+            TokenDoctor(policy),
+            play,
+            self.settings.concurrency,
+            then=verdicts.settle,
         )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
         scores = await self.stage.reward(batch, replace(own, judge=verdicts))
         advantages = self.stage.credit(batch, scores, own.gather)
         samples: list[Sample] = []
-        records = [self._record(step, e, None, k) for k, (e, correct) in enumerate(settled) if correct is None]
+        records = [
+            self._record(step, e, None, k)
+            for k, (e, correct) in enumerate(settled)
+            if correct is None
+        ]
         for group, marks, credits in zip(good, scores, advantages, strict=True):
-            for (episode, correct, number), score, credit in zip(group, marks, credits, strict=True):
+            for (episode, correct, number), score, credit in zip(
+                group, marks, credits, strict=True
+            ):
                 samples.append(sample(episode, credit))
                 records.append(self._record(step, episode, correct, number, score, samples[-1]))
         self.keep(Step(records, metrics(records)))
@@ -93,14 +121,30 @@ class Collection:
         s, share = self.settings, self.share
         places = range(step * s.batch + share.rank, (step + 1) * s.batch, share.world)
         cases = [(place, self.cases[self.order[place]]) for place in places]
-        return [Job(case, seed_key(self.stage.name, s.seed, place, k)) for place, case in cases for k in range(s.group)]
+        return [
+            Job(case, seed_key(self.stage.name, s.seed, place, k))
+            for place, case in cases
+            for k in range(s.group)
+        ]
 
-    def _good(self, settled: Sequence[tuple[Episode, bool | None]]) -> list[list[tuple[Episode, bool, int]]]:
-        """The groups without their failed episodes. Raises WorkupError when too many failed, with the commonest reason."""
-        check_failures([e for e, correct in settled if correct is None], len(settled), self.settings.max_failed)
+    def _good(
+        self, settled: Sequence[tuple[Episode, bool | None]]
+    ) -> list[list[tuple[Episode, bool, int]]]:
+        """The groups without their failed episodes.
+
+        Raises WorkupError when too many failed, with the commonest reason.
+        """
+        check_failures(
+            [e for e, correct in settled if correct is None], len(settled), self.settings.max_failed
+        )
         numbered = [(episode, correct, k) for k, (episode, correct) in enumerate(settled)]
-        groups = [numbered[start : start + self.settings.group] for start in range(0, len(numbered), self.settings.group)]
-        kept = [[(e, correct, k) for e, correct, k in group if correct is not None] for group in groups]
+        groups = [
+            numbered[start : start + self.settings.group]
+            for start in range(0, len(numbered), self.settings.group)
+        ]
+        kept = [
+            [(e, correct, k) for e, correct, k in group if correct is not None] for group in groups
+        ]
         return [group for group in kept if group]
 
     def _record(
@@ -119,11 +163,14 @@ class Collection:
             phase="train",
             stage=self.stage.name,
             step=step + 1,
-            # Two processes may play the same case in one step (an epoch ends within it): the number tells them apart.
+            # Two processes may play the same case in one step (an epoch ends within it): the number
+            # tells them apart.
             sample=number * self.share.world + self.share.rank,
             correct=correct,
             score=score,
-            measures={} if correct is None else measure(episode, correct, asks=world.asks, searches=world.searches),
+            measures={}
+            if correct is None
+            else measure(episode, correct, asks=world.asks, searches=world.searches),
             advantages=made.advantages if made else (),
         )
 
@@ -136,7 +183,9 @@ def metrics(records: Sequence[Record]) -> dict[str, Any]:
         "parts": means([record.score.parts for record in scored if record.score]),
         **{name: mean(record.measures.get(name) for record in scored) for name in SHOWN},
         "endings": dict(Counter(record.episode.ending.value for record in records)),
-        "tokens": sum(len(turn.completion.tokens) for record in records for turn in record.episode.turns),
+        "tokens": sum(
+            len(turn.completion.tokens) for record in records for turn in record.episode.turns
+        ),
         "episodes": len(records),
     }
 

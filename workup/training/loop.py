@@ -1,7 +1,9 @@
-"""The one training loop: a method's stages, whether they imitate, explore, prefer or reinforce, and evaluations in between.
+"""The one training loop: a method's stages, whether they imitate, explore, prefer or reinforce, and
+evaluations in between.
 
-Everything a run does follows from its settings and seed, and every phase leaves a mark in the run folder when it is done; so a
-run that was killed at any moment goes on from its last checkpoint and ends as it would have.
+Everything a run does follows from its settings and seed, and every phase leaves a mark in the run
+folder when it is done; so a run that was killed at any moment goes on from its last checkpoint and
+ends as it would have.
 """
 
 from __future__ import annotations
@@ -73,12 +75,17 @@ LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
 RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-WRITER = re.compile(r"os error|inline_container|PytorchStreamWriter")  # safetensors' and torch's words for it
+WRITER = re.compile(
+    r"os error|inline_container|PytorchStreamWriter"
+)  # safetensors' and torch's words for it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings resolved into parts. Making one checks what a user can get wrong, before anything is written."""
+    """Settings resolved into parts.
+
+    Making one checks what a user can get wrong, before anything is written.
+    """
 
     settings: Settings
     method: Method
@@ -90,13 +97,18 @@ class Plan:
     def of(cls, settings: Settings, account: str) -> Plan:
         method = load(settings.method)
         if settings.policy.startswith(ENDPOINT):
-            raise UserError(f"'{settings.policy}' cannot be trained: its weights are elsewhere ({policies.TRAINABLE})")
+            raise UserError(
+                f"'{settings.policy}' cannot be trained: its weights are elsewhere "
+                f"({policies.TRAINABLE})"
+            )
         policies.check(settings.policy, forms=policies.TRAINABLE)
         options = build(method.settings, settings.reward, prefix="reward")
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        if (share := getattr(options, "share", None)) is not None:  # methods of the questioning environment have it
+        if (
+            share := getattr(options, "share", None)
+        ) is not None:  # methods of the questioning environment have it
             source = told_at_outset(source, share, settings.seed)
         environment, measures = method.environment(source, options), settings.evaluation.measures
         staff = Staff(settings, source, environment, account, measures)
@@ -125,7 +137,8 @@ class Plan:
         return (*(told(self.options) if told else ()), *own)
 
     def introduced(self) -> list[str]:
-        """What is said at the start: which cases are taken, whether the policy knows them, the method's notes.
+        """What is said at the start: which cases are taken, whether the policy knows them, the
+        method's notes.
 
         Raises UserError where the policy was trained on cases that it is to be evaluated on.
         """
@@ -134,7 +147,12 @@ class Plan:
         default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
         trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
         tested = counted(self.source, len(played), s.split)
-        return [f"cases   trained on {trained}", f"cases   evaluated on {tested}", *met, *self.notes]
+        return [
+            f"cases   trained on {trained}",
+            f"cases   evaluated on {tested}",
+            *met,
+            *self.notes,
+        ]
 
     @property
     def environment(self) -> Environment:
@@ -143,12 +161,18 @@ class Plan:
     @property
     def scoring(self) -> Reinforce | Explore | None:
         """The last stage with a reward, which scores the evaluations."""
-        stages = [stage for stage in self.method.stages(self.options) if isinstance(stage, Reinforce | Explore)]
+        stages = [
+            stage
+            for stage in self.method.stages(self.options)
+            if isinstance(stage, Reinforce | Explore)
+        ]
         return stages[-1] if stages else None
 
     @property
     def examination(self) -> Examination:
-        """What every doctor of the run is put through; UserError when the source holds no test case."""
+        """What every doctor of the run is put through; UserError when the source holds no test
+        case.
+        """
         stage, s = self.scoring, self.settings
         return Examination.of(
             self.source,
@@ -182,7 +206,8 @@ class Plan:
 def start(settings: Settings, out: Path, live: Live) -> Run:
     """Trains into the new folder `out` and returns the finished run.
 
-    Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after Ctrl-C, with all saved.
+    Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after
+    Ctrl-C, with all saved.
     """
     free(out)
     account = _account()
@@ -194,8 +219,18 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     if state.is_main_process:
         command = shlex.join(["workup", *sys.argv[1:]])
         told = {"notes": list(plan.notes)} if plan.notes else {}
-        config = {"account": account, "trained_before": recorded(settings.policy), **told, **plan.config}
-        Run.create(out, config, versions({"run": settings.seed}, command), restricted=plan.source.restricted).close()
+        config = {
+            "account": account,
+            "trained_before": recorded(settings.policy),
+            **told,
+            **plan.config,
+        }
+        Run.create(
+            out,
+            config,
+            versions({"run": settings.seed}, command),
+            restricted=plan.source.restricted,
+        ).close()
         for note in notes:
             live.note(note)
     state.wait_for_everyone()
@@ -251,7 +286,9 @@ def _account() -> str:
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """A disk that refuses a checkpoint, told in one line: torch and safetensors wrap the system's error in their own."""
+    """A disk that refuses a checkpoint, told in one line: torch and safetensors wrap the system's
+    error in their own.
+    """
     from safetensors import SafetensorError
 
     try:
@@ -261,7 +298,8 @@ def _refusals(path: Path) -> Iterator[None]:
         if not refused:
             raise
         raise UserError(
-            f"cannot write {path}: the disk is full or sealed; make room, then type `workup resume {path}`"
+            f"cannot write {path}: the disk is full or sealed; make room, then type `workup "
+            f"resume {path}`"
         ) from error
 
 
@@ -273,7 +311,8 @@ def cuda() -> bool:
 
 @contextmanager
 def _interruptible(engine: TrlEngine) -> Iterator[None]:
-    """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then KeyboardInterrupt raised.
+    """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then
+    KeyboardInterrupt raised.
 
     A second Ctrl-C stops at once.
     """
@@ -301,7 +340,13 @@ class Training:
     """One run in progress. With several processes each has one; only the main one writes."""
 
     def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
-        self.disk, self.plan, self.policy, self.live, self.settings = disk, plan, policy, live, plan.settings
+        self.disk, self.plan, self.policy, self.live, self.settings = (
+            disk,
+            plan,
+            policy,
+            live,
+            plan.settings,
+        )
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
         self._clock("")
         self.engine = self._make_engine()
@@ -320,7 +365,9 @@ class Training:
                 steps += made
             else:
                 if isinstance(stage, Reinforce):
-                    self._scorers(stage)  # before the stage's checkpoints change the weights that a reference keeps
+                    self._scorers(
+                        stage
+                    )  # before the stage's checkpoints change the weights that a reference keeps
                 self._evaluate(label)
                 steps += self._train(stage)
                 label = stage.name
@@ -333,7 +380,9 @@ class Training:
     # --- phases ---
 
     def _imitate(self, stage: Imitate) -> int:
-        """The supervised warm start: by default for policies that know nothing, that is the tiny one. Returns its steps."""
+        """The supervised warm start: by default for policies that know nothing, that is the tiny
+        one. Returns its steps.
+        """
         s, steps = self.settings, self._warm_steps
         folder = self.disk.checkpoints / "warm-start"
         store = warm.Store(folder, self._recipe(stage)) if s.policy == policies.TINY else None
@@ -372,28 +421,44 @@ class Training:
         return False
 
     def _explore(self, stage: Explore) -> None:
-        """Searches the cases that no earlier session has: a case is written as soon as its search is over."""
+        """Searches the cases that no earlier session has: a case is written as soon as its search
+        is over.
+        """
         plan, disk, s = self.plan, self.disk, self.settings
-        exploration = Exploration(stage, plan.source.train, plan.environment, s, self._instruments(stage)())
+        exploration = Exploration(
+            stage, plan.source.train, plan.environment, s, self._instruments(stage)()
+        )
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
         first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
         disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()
         if self.engine.is_main:
-            self.live.stage(stage.name, exploration.total, done=exploration.before(first), unit="case")
+            self.live.stage(
+                stage.name, exploration.total, done=exploration.before(first), unit="case"
+            )
         for step in range(first, exploration.steps + 1):
             found = searched(disk, stage.name, step)
-            mine = [case for case in exploration.step(step)[self.engine.rank :: self.engine.world] if case.id not in found]
+            mine = [
+                case
+                for case in exploration.step(step)[self.engine.rank :: self.engine.world]
+                if case.id not in found
+            ]
             with self._written(exploration.before(step) + len(found)) as write:
                 asyncio.run(exploration.search(self.policy, step, mine, write))
             if self.engine.is_main:
-                self._log(step, told(disk, stage.name, step, s.max_failed), shown=exploration.before(step + 1))
+                self._log(
+                    step,
+                    told(disk, stage.name, step, s.max_failed),
+                    shown=exploration.before(step + 1),
+                )
         self.engine.gather(())  # nobody reads what was kept before it is written
 
     @contextmanager
     def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
-        """Writes each case's records as they come, `done` cases being there; those of several processes at the end."""
+        """Writes each case's records as they come, `done` cases being there; those of several
+        processes at the end.
+        """
         mine: list[Record] = []
 
         def write(records: list[Record]) -> None:
@@ -423,16 +488,27 @@ class Training:
             return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
         size = min(stage.size or len(source.train), len(source.train))
         return self._learn(
-            stage.name, s.tuning, size, lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index)
+            stage.name,
+            s.tuning,
+            size,
+            lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index),
         )
 
-    def _learn(self, name: str, how: TuningSettings | PreferenceSettings, size: int, get: Callable[[int], Any]) -> int:
+    def _learn(
+        self,
+        name: str,
+        how: TuningSettings | PreferenceSettings,
+        size: int,
+        get: Callable[[int], Any],
+    ) -> int:
         """Goes through data of `size` pieces in a random order, `how.epochs` times."""
         rank, world = self.engine.rank, self.engine.world
         batch = max(world, min(how.batch, size))
         steps = math.ceil(how.epochs * size / batch)
         order = Order(size, self.settings.seed)
-        places = (range(start + rank, start + batch, world) for start in range(0, steps * batch, batch))
+        places = (
+            range(start + rank, start + batch, world) for start in range(0, steps * batch, batch)
+        )
         batches = ([get(order[place]) for place in mine] for mine in places)
         kind = "prefer" if isinstance(how, PreferenceSettings) else "tune"
         fit: Callable[[Any, int], None] = getattr(self.engine, kind)
@@ -444,7 +520,15 @@ class Training:
     def _reinforce(self, stage: Reinforce) -> int:
         self._begin(stage.name, "reinforce", self.settings.steps)
         plan, share = self.plan, Share(self.engine.rank, self.engine.world)
-        loop = Collection(stage, plan.source, plan.environment, self.settings, share, self._keep, self._instruments(stage))
+        loop = Collection(
+            stage,
+            plan.source,
+            plan.environment,
+            self.settings,
+            share,
+            self._keep,
+            self._instruments(stage),
+        )
         with _interruptible(self.engine):
             self.engine.reinforce(loop.collect, self.settings.steps)
         return self.settings.steps
@@ -455,7 +539,9 @@ class Training:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
     def _examine(self, player: Player, label: str) -> None:
-        examination = replace(self.plan.examination, scorers=self._known_scorers(), models=self._models())
+        examination = replace(
+            self.plan.examination, scorers=self._known_scorers(), models=self._models()
+        )
         if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
             return
         self.policy.refresh()
@@ -472,7 +558,9 @@ class Training:
         from workup.report import build as build_report  # matplotlib takes a second to load
 
         if self.settings.evaluation.anchors:
-            for label, doctor in anchors(self.plan.source, self.plan.environment, self.settings.seed).items():
+            for label, doctor in anchors(
+                self.plan.source, self.plan.environment, self.settings.seed
+            ).items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
@@ -488,29 +576,41 @@ class Training:
     def _make_engine(self) -> TrlEngine:
         from workup.engines.trl.engine import TrlEngine
 
-        return TrlEngine(self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True)
+        return TrlEngine(
+            self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True
+        )
 
     def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
-        """What the stage's reward asks, made where the stage begins: with the weights that it starts from."""
+        """What the stage's reward asks, made where the stage begins: with the weights that it
+        starts from.
+        """
         if stage.name not in self.scorers:
             self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
 
     def _instruments(self, stage: Reinforce | Explore) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
-        return lambda: Instruments(self.plan.staff.judge, self.engine.gather, scorers, self._models())
+        return lambda: Instruments(
+            self.plan.staff.judge, self.engine.gather, scorers, self._models()
+        )
 
     def _models(self) -> Mapping[str, Model]:
         """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
         from workup.models.chat import LocalChat
 
         # A new one each time: it remembers what it has read with the weights of that time.
-        return {DOCTOR: LocalChat(self.policy.model, self.policy.tokenizer, "the policy"), **self.plan.staff.models}
+        return {
+            DOCTOR: LocalChat(self.policy.model, self.policy.tokenizer, "the policy"),
+            **self.plan.staff.models,
+        }
 
     def _scorer(self, name: str) -> Scorer:
         from workup.models.scorer import LocalScorer
 
-        makers: dict[str, Callable[..., Scorer]] = {REFERENCE: LocalScorer.frozen, LIVE: LocalScorer}
+        makers: dict[str, Callable[..., Scorer]] = {
+            REFERENCE: LocalScorer.frozen,
+            LIVE: LocalScorer,
+        }
         return makers[name](self.policy)
 
     def _scoring(self) -> float:
@@ -518,10 +618,14 @@ class Training:
         return sum(scorer.seconds for found in self.scorers.values() for scorer in found.values())
 
     def _known_scorers(self) -> Mapping[str, Scorer]:
-        """What the evaluations' reward asks: the newest of each kind, or one of the present weights."""
+        """What the evaluations' reward asks: the newest of each kind, or one of the present
+        weights.
+        """
         stage = self.plan.scoring
         known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
-        return {name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())}
+        return {
+            name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())
+        }
 
     def _recipe(self, stage: Imitate) -> str:
         """What the warm start of a tiny policy depends on.
@@ -546,11 +650,15 @@ class Training:
         s, index = self.settings, 0
         while True:
             mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
-            yield [stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine]
+            yield [
+                stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine
+            ]
             index += s.sft.batch
 
     def _begin(self, name: str, kind: str, total: int) -> None:
-        """Opens a stage in the live view and drops from the folder what its last checkpoint does not know."""
+        """Opens a stage in the live view and drops from the folder what its last checkpoint does
+        not know.
+        """
         self._clock(name)
         done = self.engine.done(kind)
         if self.engine.is_main:
@@ -566,7 +674,9 @@ class Training:
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
 
     def _keep(self, step: Step) -> None:
-        """Writes a step's episodes before its update: one that is killed in between is played and written again."""
+        """Writes a step's episodes before its update: one that is killed in between is played and
+        written again.
+        """
         records = [record for share in self.engine.send_to_main(step.records) for record in share]
         self.collected = step.metrics if self.engine.world == 1 else metrics(records)
         if self.engine.is_main:

@@ -1,7 +1,9 @@
-"""An Explore stage: training cases are searched side by side with the policy as it is, and what the stage chooses is kept.
+"""An Explore stage: training cases are searched side by side with the policy as it is, and what the
+stage chooses is kept.
 
-What is kept lies in the run's episodes.sqlite: in phase "search" one episode per case, the first that was played, with the
-figures of the search among its measures; in phases "chosen" and "rejected" what later stages learn from.
+What is kept lies in the run's episodes.sqlite: in phase "search" one episode per case, the first
+that was played, with the figures of the search among its measures; in phases "chosen" and
+"rejected" what later stages learn from.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ FIGURES = ("kept", "right", "trials", "failures", "depth", "calls")
 
 
 class Exploration:
-    """The searches of one stage. A case's search depends on policy, settings and case alone, whatever runs beside it."""
+    """The searches of one stage.
+
+    A case's search depends on policy, settings and case alone, whatever runs beside it.
+    """
 
     def __init__(
         self,
@@ -51,7 +56,12 @@ class Exploration:
         settings: Settings,
         instruments: Instruments,
     ) -> None:
-        self.stage, self.environment, self.settings, self.instruments = stage, environment, settings, instruments
+        self.stage, self.environment, self.settings, self.instruments = (
+            stage,
+            environment,
+            settings,
+            instruments,
+        )
         self.total = min(stage.cases or len(cases), len(cases))
         order = Order(len(cases), settings.seed)
         self.cases = [cases[order[place]] for place in range(self.total)]
@@ -70,8 +80,12 @@ class Exploration:
         """How many cases come before those of step `step`."""
         return min((step - 1) * self.at_once, self.total)
 
-    async def search(self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]) -> None:
-        """Searches `cases` of step `step`; `keep` receives a case's records as soon as its search is over."""
+    async def search(
+        self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]
+    ) -> None:
+        """Searches `cases` of step `step`; `keep` receives a case's records as soon as its search
+        is over.
+        """
         verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
@@ -90,12 +104,17 @@ class Exploration:
             sampling = Sampling(self.environment.stop, s.max_tokens, s.temperature, key)
             found = await self.stage.search(case, self.environment, doctor, value, sampling)
             judged = [(await verdicts.settle(episode))[1] for episode, _ in found.scored]
-            trials = [Trial(e, score, bool(correct)) for (e, score), correct in zip(found.scored, judged, strict=True)]
+            trials = [
+                Trial(e, score, bool(correct))
+                for (e, score), correct in zip(found.scored, judged, strict=True)
+            ]
             keep(self._records(step, case, found, trials))
 
         await asyncio.gather(*map(one, cases))
 
-    def _records(self, step: int, case: Case, found: Found, trials: Sequence[Trial]) -> list[Record]:
+    def _records(
+        self, step: int, case: Case, found: Found, trials: Sequence[Trial]
+    ) -> list[Record]:
         choice = self.stage.choose(trials)
         figures = _figures(found, trials, choice)
         if trials:
@@ -103,12 +122,23 @@ class Exploration:
         else:
             reason = found.failures[0] if found.failures else "the search played nothing"
             failed = Episode(case, self.environment.open(case), (), Ending.FAILED, reason)
-            first = Record("policy", failed, phase=SEARCH, stage=self.stage.name, step=step, measures=figures)
+            first = Record(
+                "policy", failed, phase=SEARCH, stage=self.stage.name, step=step, measures=figures
+            )
         chosen = [self._record(CHOSEN, step, k, trial) for k, trial in enumerate(choice.chosen)]
-        rejected = [self._record(REJECTED, step, k, trial) for k, trial in enumerate(choice.rejected)]
+        rejected = [
+            self._record(REJECTED, step, k, trial) for k, trial in enumerate(choice.rejected)
+        ]
         return [first, *chosen, *rejected]
 
-    def _record(self, phase: str, step: int, number: int, trial: Trial, figures: Mapping[str, float] | None = None) -> Record:
+    def _record(
+        self,
+        phase: str,
+        step: int,
+        number: int,
+        trial: Trial,
+        figures: Mapping[str, float] | None = None,
+    ) -> Record:
         world = self.environment
         own = measure(trial.episode, trial.correct, asks=world.asks, searches=world.searches)
         return Record(
@@ -134,7 +164,9 @@ def _figures(found: Found, trials: Sequence[Trial], choice: Choice) -> dict[str,
 def searched(run: Run, stage: str, step: int) -> set[str]:
     """The ids of the cases of a step whose search came to something."""
     found = run.episodes(phase=SEARCH, stage=stage, step=step)
-    return {record.episode.case.id for record in found if record.episode.ending is not Ending.FAILED}
+    return {
+        record.episode.case.id for record in found if record.episode.ending is not Ending.FAILED
+    }
 
 
 def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
@@ -143,8 +175,12 @@ def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
     Raises WorkupError when more than the share `max_failed` of the searches came to nothing.
     """
     first = list(run.episodes(phase=SEARCH, stage=stage, step=step))
-    check_failures([r.episode for r in first if r.episode.ending is Ending.FAILED], len(first), max_failed)
-    chosen = [record for record in run.episodes(phase=CHOSEN, stage=stage, step=step) if record.score]
+    check_failures(
+        [r.episode for r in first if r.episode.ending is Ending.FAILED], len(first), max_failed
+    )
+    chosen = [
+        record for record in run.episodes(phase=CHOSEN, stage=stage, step=step) if record.score
+    ]
     return {
         **{name: mean(record.measures.get(name) for record in first) for name in FIGURES},
         "reward": mean(record.score.total for record in chosen if record.score),
@@ -159,10 +195,17 @@ def kept(run: Run, stage: str) -> list[Sample]:
 
 
 def pairs(run: Run, stage: str) -> list[Pair]:
-    """What `stage` chose, each with what it rejected for it. Raises UserError when there is no pair."""
+    """What `stage` chose, each with what it rejected for it.
+
+    Raises UserError when there is no pair.
+    """
     rejected = {_place(record): record for record in run.episodes(phase=REJECTED, stage=stage)}
-    chosen = [record for record in run.episodes(phase=CHOSEN, stage=stage) if _place(record) in rejected]
-    found = [(spoken(record.episode), spoken(rejected[_place(record)].episode)) for record in chosen]
+    chosen = [
+        record for record in run.episodes(phase=CHOSEN, stage=stage) if _place(record) in rejected
+    ]
+    found = [
+        (spoken(record.episode), spoken(rejected[_place(record)].episode)) for record in chosen
+    ]
     return found or _nothing(stage, "no pair: no case has both a right and a wrong answer")
 
 
@@ -171,4 +214,7 @@ def _place(record: Record) -> tuple[str, int]:
 
 
 def _nothing(stage: str, what: str) -> list[Any]:
-    raise UserError(f"stage '{stage}' kept {what}; search more cases or more often, or begin with a better policy")
+    raise UserError(
+        f"stage '{stage}' kept {what}; search more cases or more often, or begin with a better "
+        "policy"
+    )

@@ -1,4 +1,7 @@
-"""The built-in clinic: invented patients whose exact answers are known. A test bench, no medical device."""
+"""The built-in clinic: invented patients whose exact answers are known.
+
+A test bench, no medical device.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ __all__ = ["clinic", "open", "open_clinic", "open_pathology"]
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """`clinic:xs`, `clinic:s`, `clinic:m`, `clinic:full` or `clinic:pathology`. Raises UserError for any other."""
+    """`clinic:xs`, `clinic:s`, `clinic:m`, `clinic:full` or `clinic:pathology`.
+
+    Raises UserError for any other.
+    """
     if rest == "pathology":
         return open_pathology(split)
     if rest not in SUBSETS:

@@ -1,6 +1,8 @@
-"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding a sentence words.
+"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding a
+sentence words.
 
-Both wings together, and nothing else: a disease that stands in no table does not exist in this world.
+Both wings together, and nothing else: a disease that stands in no table does not exist in this
+world.
 """
 
 from __future__ import annotations
@@ -22,13 +24,21 @@ _FILLING = "a an and any at by for form from in kind of on or some the to type w
 _DISEASE = "condition disease diseases disorder illness process pathology syndrome"
 _TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
 _METHOD = (
-    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical histochemistry ihc "
-    "immunohistochemical immunohistochemistry immunostain immunostaining immunostains situ hybridization marker markers "
-    "molecular more ngs other panel panels pcr special stain staining stains studies study test testing tests various workup"
+    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical "
+    "histochemistry ihc immunohistochemical immunohistochemistry immunostain immunostaining "
+    "immunostains situ hybridization marker markers molecular more ngs other panel panels pcr "
+    "special stain staining stains studies study test testing tests various workup"
 )
 _KIND = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
-_ELSEWHERE = "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound urine xray"
-_FILLERS, _ANY_DISEASE, _ANY_TUMOUR = frozenset(_FILLING.split()), frozenset(_DISEASE.split()), frozenset(_TUMOUR.split())
+_ELSEWHERE = (
+    "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound "
+    "urine xray"
+)
+_FILLERS, _ANY_DISEASE, _ANY_TUMOUR = (
+    frozenset(_FILLING.split()),
+    frozenset(_DISEASE.split()),
+    frozenset(_TUMOUR.split()),
+)
 # "a" is part of a name: napsin A
 _METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
 _OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
@@ -41,8 +51,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 class Entry:
     """A diagnosis: all its names (its own first), its ICD-10-CM code and family.
 
-    `sex` is the only one that has it, "" where both do; `organ` where it arises, `sites` where it is ever found, both empty
-    where the tables do not say.
+    `sex` is the only one that has it, "" where both do; `organ` where it arises, `sites` where it
+    is ever found, both empty where the tables do not say.
     """
 
     names: tuple[str, ...]
@@ -64,8 +74,12 @@ class Entry:
         return tuple(_words(name) | about for name in self.names)
 
     def described_by(self, words: frozenset[str]) -> bool:
-        """Whether all of `words` may describe this diagnosis or a group around it; no words describe nothing."""
-        return bool(words) and any(all(_in(word, known) for word in words) for known in self._vocabularies)
+        """Whether all of `words` may describe this diagnosis or a group around it; no words
+        describe nothing.
+        """
+        return bool(words) and any(
+            all(_in(word, known) for word in words) for known in self._vocabularies
+        )
 
 
 class Catalogue:
@@ -79,15 +93,21 @@ class Catalogue:
                 self._found[key].append(entry)
 
     def find(self, term: str) -> tuple[Entry, ...]:
-        """The diagnoses that `term` names, by name, synonym or whole code; a code may stand for several."""
+        """The diagnoses that `term` names, by name, synonym or whole code; a code may stand for
+        several.
+        """
         keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
         return tuple(entry for key in keys for entry in self._found.get(key, ()))
 
     def around(self, term: str) -> tuple[Entry, ...]:
-        """The diagnoses that `term` names or that belong to the group it names, by its words or as the beginning of a code."""
+        """The diagnoses that `term` names or that belong to the group it names, by its words or as
+        the beginning of a code.
+        """
         words, code = _words(term), compact(term)
         return tuple(
-            entry for entry in self.entries if entry.described_by(words) or (code and compact(entry.code).startswith(code))
+            entry
+            for entry in self.entries
+            if entry.described_by(words) or (code and compact(entry.code).startswith(code))
         )
 
 
@@ -103,22 +123,32 @@ def _in(word: str, known: frozenset[str]) -> bool:
 def clinic_catalogue() -> Catalogue:
     """The diagnoses of the whole clinic and of the pathology wing."""
     diseases = (
-        Entry((d.name, *d.synonyms), d.code, d.family, {0.0: "male", 1.0: "female"}.get(d.female, ""))
+        Entry(
+            (d.name, *d.synonyms), d.code, d.family, {0.0: "male", 1.0: "female"}.get(d.female, "")
+        )
         for d in clinic_tables().diseases
     )
     of_pathology = (
-        Entry((t.name, *t.synonyms), t.code, t.family, t.sex, t.organ, frozenset(t.shares["specimen"])) for t in tumours()
+        Entry(
+            (t.name, *t.synonyms), t.code, t.family, t.sex, t.organ, frozenset(t.shares["specimen"])
+        )
+        for t in tumours()
     )
     return Catalogue((*diseases, *of_pathology))
 
 
 @cache
 def _markers() -> Mapping[str, Marker]:
-    return {normalise(name): marker for marker in markers() for name in (marker.name, *marker.synonyms, marker.item.question)}
+    return {
+        normalise(name): marker
+        for marker in markers()
+        for name in (marker.name, *marker.synonyms, marker.item.question)
+    }
 
 
 def stains(term: str) -> tuple[Marker, ...] | None:
-    """The stains and molecular tests that an ordered item names; none if it names no more than a method; None if any is unknown.
+    """The stains and molecular tests that an ordered item names; none if it names no more than a
+    method; None if any is unknown.
 
     "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g., CD3, CD20)" are understood.
     """
@@ -139,7 +169,9 @@ def _without_method(part: str) -> str:
 
 
 def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
-    """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1]; 0 where fewer than two are tumours."""
+    """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1]; 0 where
+    fewer than two are tumours.
+    """
     rows = {tumour.name: row for row, tumour in enumerate(tumours())}
     column = markers().index(examination)
     found = [float(rates()[rows[entry.name], column]) for entry in diagnoses if entry.name in rows]
@@ -147,7 +179,9 @@ def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
 
 
 def elsewhere(term: str) -> bool:
-    """Whether an ordered item is not the pathologist's: something asked, examined or measured in the rest of the clinic."""
+    """Whether an ordered item is not the pathologist's: something asked, examined or measured in
+    the rest of the clinic.
+    """
     form = normalise(term)
     return form in _elsewhere() or not _OTHER_DEPARTMENTS.isdisjoint(form.split())
 
@@ -160,13 +194,20 @@ def _elsewhere() -> frozenset[str]:
 @cache
 def _wordings() -> Mapping[str, tuple[str, ...]]:
     """Fact id → every sentence that words the finding."""
-    findings = {evidence_id(finding.name, "yes"): finding.present for finding in clinic_tables().findings}
-    stains = {facts[0].id: tuple(fact.text for fact in facts) for facts in (marker.positives for marker in markers())}
+    findings = {
+        evidence_id(finding.name, "yes"): finding.present for finding in clinic_tables().findings
+    }
+    stains = {
+        facts[0].id: tuple(fact.text for fact in facts)
+        for facts in (marker.positives for marker in markers())
+    }
     return {**findings, **stains}
 
 
 def wordings(fact: Fact) -> tuple[str, ...]:
-    """The fact's own text, and the tables' other sentences for the same finding with the same numbers."""
+    """The fact's own text, and the tables' other sentences for the same finding with the same
+    numbers.
+    """
     numbers = _NUMBER.findall(fact.text)
     others = (text for text in _wordings().get(fact.id, ()) if _NUMBER.findall(text) == numbers)
     return tuple(dict.fromkeys((fact.text, *others)))

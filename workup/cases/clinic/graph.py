@@ -1,8 +1,10 @@
-"""The clinic's knowledge as a graph of triples (head, relation, tail), a writer of sentences, and a parser for them.
+"""The clinic's knowledge as a graph of triples (head, relation, tail), a writer of sentences, and a
+parser for them.
 
-Triples come from the same tables as the patients, besides `treatments.csv`: what a disease typically shows, which test a
-finding calls for, the disease's family, its treatments. The parser reads exactly the sentences that the writer makes,
-wherever they stand in a text, and merges the synonyms of an entity: the embedded world's extractor of MR-9.
+Triples come from the same tables as the patients, besides `treatments.csv`: what a disease
+typically shows, which test a finding calls for, the disease's family, its treatments. The parser
+reads exactly the sentences that the writer makes, wherever they stand in a text, and merges the
+synonyms of an entity: the embedded world's extractor of MR-9.
 """
 
 from __future__ import annotations
@@ -30,18 +32,27 @@ LIFT = 2.0
 ENTITY_LIMIT = 100
 """Longest entity in characters that the parser takes; no name in our tables is half as long."""
 
-# relation → its sentences; each starts with one entity and ends with the other, so that the words between are enough to
-# read it back. Verbs stay the same for a plural subject.
+# relation → its sentences; each starts with one entity and ends with the other, so that the words
+# between are enough to read it back. Verbs stay the same for a plural subject.
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     "has symptom": (
         "{head} often presents with {tail}",
         "{head} typically causes {tail}",
         "{tail} can be a symptom of {head}",
     ),
-    "has in history": ("{head} is made likelier by {tail}", "{tail}, if reported, should suggest {head}"),
-    "has sign": ("{head} is accompanied on examination by {tail}", "{tail} can be a sign of {head}"),
+    "has in history": (
+        "{head} is made likelier by {tail}",
+        "{tail}, if reported, should suggest {head}",
+    ),
+    "has sign": (
+        "{head} is accompanied on examination by {tail}",
+        "{tail} can be a sign of {head}",
+    ),
     "shown by": ("{head} can be shown by {tail}", "{tail} can support the diagnosis of {head}"),
-    "investigated by": ("{head} should be investigated by {tail}", "{tail} should be ordered for {head}"),
+    "investigated by": (
+        "{head} should be investigated by {tail}",
+        "{tail} should be ordered for {head}",
+    ),
     "belongs to": ("{head} belongs to the family {tail}", "{head} is listed in the chapter {tail}"),
     "treated with": ("{head} is treated with {tail}", "{tail} can cure or relieve {head}"),
 }
@@ -63,23 +74,40 @@ def _between(wording: str) -> str:
 
 # the words between the entities → the relation, and whether the tail stands first
 _CONNECTIVES = {
-    _between(wording): (relation, wording.startswith("{tail}")) for relation, each in WORDINGS.items() for wording in each
+    _between(wording): (relation, wording.startswith("{tail}"))
+    for relation, each in WORDINGS.items()
+    for wording in each
 }
 _CONNECTIVE = re.compile("|".join(map(re.escape, _CONNECTIVES)))
 
 
 @cache
 def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
-    """(disease, finding) → P(finding | disease), over the disease's variants, both sexes, and the finding's parent."""
+    """(disease, finding) → P(finding | disease), over the disease's variants, both sexes, and the
+    finding's parent.
+    """
     world = clinic(subset)
     findings = world.tables.findings
     places = {finding.name: place for place, finding in enumerate(findings)}
     parents = [places[finding.parent or finding.name] for finding in findings]
-    chance = np.where([f.parent is not None for f in findings], world.present * world.present[:, parents], world.present)
-    of = np.array([[profile.disease == place for profile in world.profiles] for place in range(len(world.tables.diseases))])
+    chance = np.where(
+        [f.parent is not None for f in findings],
+        world.present * world.present[:, parents],
+        world.present,
+    )
+    of = np.array(
+        [
+            [profile.disease == place for profile in world.profiles]
+            for place in range(len(world.tables.diseases))
+        ]
+    )
     rows = (of * world.prior) @ chance / (of @ world.prior)[:, None]
     names = [disease.name for disease in world.tables.diseases]
-    return {(name, f.name): float(p) for name, row in zip(names, rows, strict=True) for f, p in zip(findings, row, strict=True)}
+    return {
+        (name, f.name): float(p)
+        for name, row in zip(names, rows, strict=True)
+        for f, p in zip(findings, row, strict=True)
+    }
 
 
 def frequency(subset: str, disease: Disease, finding: Finding) -> float:
@@ -132,7 +160,9 @@ def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:
 
 
 def _investigations(subset: str) -> Iterator[Triple]:
-    """For each finding that can be had without a test: the best test for the disease that it speaks for most."""
+    """For each finding that can be had without a test: the best test for the disease that it speaks
+    for most.
+    """
     tables = clinic(subset).tables
     for finding in tables.findings:
         having = [disease for disease in tables.diseases if finding in typical(subset, disease)]
@@ -141,12 +171,19 @@ def _investigations(subset: str) -> Iterator[Triple]:
         disease = max(having, key=lambda disease: lift(subset, disease, finding))
         tests = [test for test in typical(subset, disease) if relation(test) == "shown by"]
         if tests:
-            yield Triple(finding.name, "investigated by", max(tests, key=lambda test: lift(subset, disease, test)).name)
+            yield Triple(
+                finding.name,
+                "investigated by",
+                max(tests, key=lambda test: lift(subset, disease, test)).name,
+            )
 
 
 @cache
 def triples(subset: str) -> tuple[Triple, ...]:
-    """The knowledge graph of a clinic, disease by disease. Raises UserError for a clinic that does not exist."""
+    """The knowledge graph of a clinic, disease by disease.
+
+    Raises UserError for a clinic that does not exist.
+    """
     diseases = clinic(subset).tables.diseases
     own = (triple for disease in diseases for triple in _of_disease(subset, disease))
     return (*own, *_investigations(subset))
@@ -160,14 +197,22 @@ def verbalise(triple: Triple, wording: int = 0) -> str:
 
 def sentences(subset: str) -> tuple[str, ...]:
     """Every sentence for every triple of a clinic: phrases for the tiny policy's vocabulary."""
-    return tuple(verbalise(triple, wording) for triple in triples(subset) for wording in range(len(WORDINGS[triple.relation])))
+    return tuple(
+        verbalise(triple, wording)
+        for triple in triples(subset)
+        for wording in range(len(WORDINGS[triple.relation]))
+    )
 
 
 @cache
 def _entities() -> Mapping[str, str]:
     """normal form → canonical name, for all names and synonyms of the full clinic."""
     tables = clinic_tables()
-    names = {name: disease.name for disease in tables.diseases for name in (disease.name, *disease.synonyms)}
+    names = {
+        name: disease.name
+        for disease in tables.diseases
+        for name in (disease.name, *disease.synonyms)
+    }
     names |= {finding.name: finding.name for finding in tables.findings}
     names |= {disease.family: disease.family for disease in tables.diseases}
     names |= {treatment: treatment for each in treatments().values() for treatment in each}
@@ -175,7 +220,9 @@ def _entities() -> Mapping[str, str]:
 
 
 def canonical(name: str) -> str:
-    """The table's name for an entity or its synonym; for one that the clinic does not know, the normal form of its name."""
+    """The table's name for an entity or its synonym; for one that the clinic does not know, the
+    normal form of its name.
+    """
     form = normalise(name)
     return _entities().get(form, form)
 
@@ -188,7 +235,9 @@ def _read_clause(clause: str) -> Iterator[Triple]:
     if max(len(left), len(right)) > ENTITY_LIMIT:
         return
     relation, reverse = _CONNECTIVES[found[0][0]]
-    head, tail = (canonical(right), canonical(left)) if reverse else (canonical(left), canonical(right))
+    head, tail = (
+        (canonical(right), canonical(left)) if reverse else (canonical(left), canonical(right))
+    )
     if head and tail:
         yield Triple(head, relation, tail)
 
@@ -196,8 +245,9 @@ def _read_clause(clause: str) -> Iterator[Triple]:
 def read_triples(text: str) -> tuple[Triple, ...]:
     """The triples stated in a text, in order, each once. Linear in `len(text)`; never raises.
 
-    A clause (up to a full stop, a semicolon, the end of a line or a tag) states a triple if it holds the words of exactly
-    one wording, with an entity before and after; every other clause states none.
+    A clause (up to a full stop, a semicolon, the end of a line or a tag) states a triple if it
+    holds the words of exactly one wording, with an entity before and after; every other clause
+    states none.
     """
     return _distinct(triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
 

@@ -1,9 +1,11 @@
-"""A library of documents about the clinic's diseases, generated from the same tables as its patients.
+"""A library of documents about the clinic's diseases, generated from the same tables as its
+patients.
 
-Ten documents per disease over the six levels of evidence of MR-6. Figures are the tables' own, rounded to whole per cent;
-what else a text numbers (studies, patients, outcomes of a trial) is drawn at random and stands in no table. Some documents
-mislead: they describe the disease's nearest look-alike under the disease's name. `Document.misleading` says so, the text
-does not. Nothing here is a citation: no study, guideline or patient exists.
+Ten documents per disease over the six levels of evidence of MR-6. Figures are the tables' own,
+rounded to whole per cent; what else a text numbers (studies, patients, outcomes of a trial) is
+drawn at random and stands in no table. Some documents mislead: they describe the disease's nearest
+look-alike under the disease's name. `Document.misleading` says so, the text does not. Nothing here
+is a citation: no study, guideline or patient exists.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from typing import overload
 import numpy as np
 
 from workup.case import Kind
-from workup.cases.clinic.graph import WORDINGS, Triple, frequency, possible, relation, treatments, typical, verbalise
+from workup.cases.clinic.graph import (
+    WORDINGS,
+    Triple,
+    frequency,
+    possible,
+    relation,
+    treatments,
+    typical,
+    verbalise,
+)
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.tables import Disease, Finding
 from workup.cases.knowledge import Array
@@ -36,7 +47,9 @@ CONTRAST = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document; `level` is its evidence level (1 best, 6 weakest), `misleading` is for measurement, never for prompts."""
+    """One document; `level` is its evidence level (1 best, 6 weakest), `misleading` is for
+    measurement, never for prompts.
+    """
 
     id: str
     title: str
@@ -48,7 +61,8 @@ class Document:
 
 @dataclass(frozen=True)
 class _Draft:
-    """What a document is about: it goes under `disease`'s name and describes `described` (its look-alike if it misleads).
+    """What a document is about: it goes under `disease`'s name and describes `described` (its
+    look-alike if it misleads).
 
     `other` is the disease it is compared with, whose figures are those of `contrast`.
     """
@@ -86,13 +100,21 @@ def _figure(draft: _Draft, finding: Finding, who: str) -> str:
             f"In {share}, the result of {name} was abnormal.",
         )
     return draft.one_of(
-        f"{_capital(name)} occurred in {share}.", f"We recorded {name} in {share}.", f"In {share} there was {name}."
+        f"{_capital(name)} occurred in {share}.",
+        f"We recorded {name} in {share}.",
+        f"In {share} there was {name}.",
     )
 
 
 def _comparison(draft: _Draft, finding: Finding) -> str:
-    cases, controls = (_percent(draft.subset, disease, finding) for disease in (draft.described, draft.contrast))
-    what = f"An abnormal result of {finding.name}" if relation(finding) == "shown by" else _capital(finding.name)
+    cases, controls = (
+        _percent(draft.subset, disease, finding) for disease in (draft.described, draft.contrast)
+    )
+    what = (
+        f"An abnormal result of {finding.name}"
+        if relation(finding) == "shown by"
+        else _capital(finding.name)
+    )
     return draft.one_of(
         f"{what} occurred in {cases} % of cases and in {controls} % of controls.",
         f"{what} occurred in {cases} % of cases, against {controls} % of controls.",
@@ -109,7 +131,9 @@ def _statement(draft: _Draft, tie: str, tail: str) -> str:
 
 
 def _statements(draft: _Draft, count: int) -> str:
-    return " ".join(_statement(draft, relation(finding), finding.name) for finding in draft.findings[:count])
+    return " ".join(
+        _statement(draft, relation(finding), finding.name) for finding in draft.findings[:count]
+    )
 
 
 def _treatment(draft: _Draft) -> str:
@@ -123,64 +147,131 @@ def _treated(draft: _Draft) -> str:
 def _review(draft: _Draft) -> tuple[str, str]:
     name, studies, patients = draft.disease.name, draft.number(9, 60), 10 * draft.number(120, 900)
     opening = draft.one_of(
-        f"We searched four databases for studies of {name} and pooled {studies} of them, with {patients} patients in all.",
-        f"This review covers {studies} studies of {name} with {patients} patients, chosen by two readers independently.",
+        (
+            f"We searched four databases for studies of {name} and pooled {studies} of them, "
+            f"with {patients} patients in all."
+        ),
+        (
+            f"This review covers {studies} studies of {name} with {patients} patients, chosen by "
+            "two readers independently."
+        ),
     )
     closing = draft.one_of(
-        "The studies agreed well with each other, and the certainty of the evidence was judged to be high.",
-        "Heterogeneity was low, and leaving out any single study did not change the pooled figures.",
+        (
+            "The studies agreed well with each other, and the certainty of the evidence was "
+            "judged to be high."
+        ),
+        (
+            "Heterogeneity was low, and leaving out any single study did not change the pooled "
+            "figures."
+        ),
     )
     rival = f"The condition most often taken for it was {draft.other.name}."
-    body = [opening, _figures(draft, "all patients"), rival, _statements(draft, 2), _treated(draft), closing]
+    body = [
+        opening,
+        _figures(draft, "all patients"),
+        rival,
+        _statements(draft, 2),
+        _treated(draft),
+        closing,
+    ]
     return f"Systematic review and meta-analysis of {name}", " ".join(body)
 
 
 def _trial(draft: _Draft) -> tuple[str, str]:
     name, treatment, patients = draft.disease.name, _treatment(draft), 2 * draft.number(40, 400)
     opening = draft.one_of(
-        f"In this trial, {patients} patients with {name} were randomly assigned to {treatment} or to usual care.",
-        f"We assigned {patients} patients with {name} by lot to receive {treatment} or usual care alone.",
+        (
+            f"In this trial, {patients} patients with {name} were randomly assigned to "
+            f"{treatment} or to usual care."
+        ),
+        (
+            f"We assigned {patients} patients with {name} by lot to receive {treatment} or usual "
+            "care alone."
+        ),
     )
     worse = draft.number(25, 55)
     outcome = (
-        f"After {draft.number(2, 27)} weeks, {worse + draft.number(8, 30)} of every hundred patients given {treatment} had "
-        f"recovered, against {worse} of every hundred given usual care."
+        f"After {draft.number(2, 27)} weeks, {worse + draft.number(8, 30)} of every hundred "
+        f"patients given {treatment} had recovered, against {worse} of every hundred given usual "
+        "care."
     )
     closing = draft.one_of(
-        "Neither patients nor assessors knew the assignment, and few patients were lost to follow-up.",
+        (
+            "Neither patients nor assessors knew the assignment, and few patients were lost to "
+            "follow-up."
+        ),
         "Serious adverse events were rare and equally frequent in both groups.",
     )
     tied = _statement(draft, "treated with", treatment)
-    body = [opening, "At entry, the groups were alike.", _figures(draft, "participants"), outcome, tied]
-    return f"Randomized controlled trial of {treatment} in {name}", " ".join([*body, _statements(draft, 1), closing])
+    body = [
+        opening,
+        "At entry, the groups were alike.",
+        _figures(draft, "participants"),
+        outcome,
+        tied,
+    ]
+    return f"Randomized controlled trial of {treatment} in {name}", " ".join(
+        [*body, _statements(draft, 1), closing]
+    )
 
 
 def _cohort(draft: _Draft) -> tuple[str, str]:
     name, patients, months = draft.disease.name, draft.number(80, 900), draft.number(6, 60)
     opening = draft.one_of(
         f"We followed {patients} consecutive patients with {name} for {months} months.",
-        f"This prospective cohort comprises {patients} patients with {name}, seen over {months} months in two hospitals.",
+        (
+            f"This prospective cohort comprises {patients} patients with {name}, seen over "
+            f"{months} months in two hospitals."
+        ),
     )
     closing = draft.one_of(
-        f"In {draft.number(5, 30)} patients the first impression had been {draft.other.name}, and it was revised later.",
+        (
+            f"In {draft.number(5, 30)} patients the first impression had been "
+            f"{draft.other.name}, and it was revised later."
+        ),
         f"At first contact, {draft.other.name} was the diagnosis most often made in error.",
     )
-    body = [opening, "Findings were recorded on a fixed form at the first visit.", _figures(draft, "the cohort")]
-    return f"Cohort study of patients with {name}", " ".join([*body, _statements(draft, 2), _treated(draft), closing])
+    body = [
+        opening,
+        "Findings were recorded on a fixed form at the first visit.",
+        _figures(draft, "the cohort"),
+    ]
+    return f"Cohort study of patients with {name}", " ".join(
+        [*body, _statements(draft, 2), _treated(draft), closing]
+    )
 
 
 def _case_control(draft: _Draft) -> tuple[str, str]:
     name, rival, cases = draft.disease.name, draft.other.name, draft.number(40, 300)
     opening = draft.one_of(
-        f"We compared {cases} patients with {name} (cases) with {cases + draft.number(0, 80)} patients with {rival} (controls).",
-        f"Cases were {cases} patients with {name}; controls were as many patients with {rival}, matched for age and sex.",
+        (
+            f"We compared {cases} patients with {name} (cases) with "
+            f"{cases + draft.number(0, 80)} patients with {rival} (controls)."
+        ),
+        (
+            f"Cases were {cases} patients with {name}; controls were as many patients with "
+            f"{rival}, matched for age and sex."
+        ),
     )
     closing = draft.one_of(
-        "Since records were read backwards from the diagnosis, some findings may have been looked for more often in cases.",
-        "The two conditions are often mistaken for each other, and recall may differ between the groups.",
+        (
+            "Since records were read backwards from the diagnosis, some findings may have been "
+            "looked for more often in cases."
+        ),
+        (
+            "The two conditions are often mistaken for each other, and recall may differ between "
+            "the groups."
+        ),
     )
     compared = " ".join(_comparison(draft, finding) for finding in draft.findings)
-    body = [opening, "Findings were taken from the records of the first visit.", compared, _statements(draft, 2), closing]
+    body = [
+        opening,
+        "Findings were taken from the records of the first visit.",
+        compared,
+        _statements(draft, 2),
+        closing,
+    ]
     return f"Case-control study of {name} and {rival}", " ".join(body)
 
 
@@ -207,13 +298,21 @@ def _case_report(draft: _Draft) -> tuple[str, str]:
     told = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
     opening = (
         draft.one_of(
-            f"{_capital(person)} came to the emergency department after {draft.number(2, 15)} days of illness.",
-            f"We report on {person} who was referred to us after {draft.number(2, 15)} days of illness.",
+            (
+                f"{_capital(person)} came to the emergency department after "
+                f"{draft.number(2, 15)} days of illness."
+            ),
+            (
+                f"We report on {person} who was referred to us after {draft.number(2, 15)} days "
+                "of illness."
+            ),
         )
         .replace("A 8", "An 8")
         .replace("a 8", "an 8")
     )
-    complaint = f"The main complaint was {told[0].name}." if told else "The complaints were vague at first."
+    complaint = (
+        f"The main complaint was {told[0].name}." if told else "The complaints were vague at first."
+    )
     rest = [_met(finding, pronoun) for finding in draft.findings if finding not in told[:1]]
     turn = draft.one_of(
         f"We first thought of {draft.other.name}, but the further course spoke against it.",
@@ -245,7 +344,15 @@ def _chapter(draft: _Draft) -> tuple[str, str]:
         "This account rests on common teaching and on the author's own practice.",
     )
     family = _statement(draft, "belongs to", draft.disease.family)
-    body = [opening, family, _statements(draft, 3), _figures(draft, "patients"), rival, _treated(draft), closing]
+    body = [
+        opening,
+        family,
+        _statements(draft, 3),
+        _figures(draft, "patients"),
+        rival,
+        _treated(draft),
+        closing,
+    ]
     return f"Textbook chapter: {_capital(name)}", " ".join(body)
 
 
@@ -261,31 +368,47 @@ _WRITERS: Mapping[int, Callable[[_Draft], tuple[str, str]]] = {
 
 @cache
 def _pictures(subset: str) -> Array:
-    """How much more probable each finding is than where the tables say nothing, diseases × findings, rows of length 1."""
+    """How much more probable each finding is than where the tables say nothing, diseases ×
+    findings, rows of length 1.
+    """
     tables = clinic(subset).tables
-    excess = [[max(frequency(subset, d, f) - f.background, 0.0) for f in tables.findings] for d in tables.diseases]
+    excess = [
+        [max(frequency(subset, d, f) - f.background, 0.0) for f in tables.findings]
+        for d in tables.diseases
+    ]
     return np.asarray(excess / np.linalg.norm(excess, axis=1, keepdims=True))
 
 
 @cache
 def look_alike(subset: str, disease: Disease) -> Disease:
-    """The other disease of the clinic with the most similar picture (cosine), among those that the same patient could have."""
+    """The other disease of the clinic with the most similar picture (cosine), among those that the
+    same patient could have.
+    """
     diseases = clinic(subset).tables.diseases
     similarity: Array = _pictures(subset) @ _pictures(subset)[diseases.index(disease)]
     ranked = [diseases[int(place)] for place in np.argsort(-similarity, kind="stable")]
-    return next(other for other in ranked if other != disease and {other.female, disease.female} != {0.0, 1.0})
-
-
-def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[Finding, ...]:
-    """What is typical of the look-alike, at odds with the disease's own figures, and possible in its patients."""
-    return tuple(
-        finding
-        for finding in typical(subset, rival)
-        if possible(disease, finding) and abs(frequency(subset, disease, finding) - frequency(subset, rival, finding)) >= CONTRAST
+    return next(
+        other
+        for other in ranked
+        if other != disease and {other.female, disease.female} != {0.0, 1.0}
     )
 
 
-def _draft(subset: str, disease: Disease, level: int, rng: np.random.Generator) -> tuple[_Draft, bool]:
+def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[Finding, ...]:
+    """What is typical of the look-alike, at odds with the disease's own figures, and possible in
+    its patients.
+    """
+    return tuple(
+        finding
+        for finding in typical(subset, rival)
+        if possible(disease, finding)
+        and abs(frequency(subset, disease, finding) - frequency(subset, rival, finding)) >= CONTRAST
+    )
+
+
+def _draft(
+    subset: str, disease: Disease, level: int, rng: np.random.Generator
+) -> tuple[_Draft, bool]:
     rival = look_alike(subset, disease)
     telling = _telling(subset, disease, rival)
     misleading = bool(rng.random() < MISLEADING[level] and telling)
@@ -329,12 +452,19 @@ class Library(Sequence[Document]):
 
 
 def library(subset: str, seed: int = 0) -> Library:
-    """The library of a clinic ("xs", "s", "m", "full"). Raises UserError for one that does not exist."""
+    """The library of a clinic ("xs", "s", "m", "full").
+
+    Raises UserError for one that does not exist.
+    """
     return Library(subset, seed)
 
 
 def write_library(documents: Sequence[Document], file: Path) -> int:
-    """Write documents as JSON Lines, one object with the fields of `Document` per line; returns how many there are."""
+    """Write documents as JSON Lines, one object with the fields of `Document` per line; returns how
+    many there are.
+    """
     with file.open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
+        lines.writelines(
+            json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents
+        )
     return len(documents)

@@ -1,11 +1,13 @@
 """The pathology wing: tumours, how they present and look, and how often each marker is positive.
 
-`tumours.csv` describes each tumour and how its cases present (percentages), `tumour_features.csv` words what a presentation
-states, `markers.csv` lists the stains and molecular tests, `marker_rates.csv` holds P(marker positive | tumour). The tables
-are written from general knowledge, to be read and corrected by a pathologist; they are a test bench, not medicine.
+`tumours.csv` describes each tumour and how its cases present (percentages), `tumour_features.csv`
+words what a presentation states, `markers.csv` lists the stains and molecular tests,
+`marker_rates.csv` holds P(marker positive | tumour). The tables are written from general knowledge,
+to be read and corrected by a pathologist; they are a test bench, not medicine.
 
-Given the tumour, everything is independent: the six things that a presentation states, and every marker. Which wording
-is used is drawn independently of the tumour, so that no phrasing gives it away.
+Given the tumour, everything is independent: the six things that a presentation states, and every
+marker. Which wording is used is drawn independently of the tumour, so that no phrasing gives it
+away.
 """
 
 from __future__ import annotations
@@ -37,10 +39,16 @@ AGES: Mapping[str, tuple[int, ...]] = {
 }
 """Age groups and the ages (years) that stand for them, each as likely as the others of its group."""
 
-_NOUNS = {("male", True): "boy", ("female", True): "girl", ("male", False): "man", ("female", False): "woman"}
+_NOUNS = {
+    ("male", True): "boy",
+    ("female", True): "girl",
+    ("male", False): "man",
+    ("female", False): "woman",
+}
 _HISTORY, _MICROSCOPY = "Clinical history:", "Microscopy:"
 _STAINS = ("nuclear", "cytoplasmic", "membranous")
-# staining → how a negative result is worded, and every wording of a positive one, to be preceded by the marker's name
+# staining → how a negative result is worded, and every wording of a positive one, to be preceded by
+# the marker's name
 _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **{
         place: (
@@ -55,9 +63,15 @@ _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     },
     "proliferation": (
         "low, fewer than half of the tumor cells are labelled.",
-        ("high, more than half of the tumor cells are labelled.", "high, most tumor cells are labelled."),
+        (
+            "high, more than half of the tumor cells are labelled.",
+            "high, most tumor cells are labelled.",
+        ),
     ),
-    "loss": ("expression is retained.", ("expression is lost in the tumor cells.", "loss of nuclear expression.")),
+    "loss": (
+        "expression is retained.",
+        ("expression is lost in the tumor cells.", "loss of nuclear expression."),
+    ),
     "restriction": ("not demonstrated.", ("restricted to kappa.", "restricted to lambda.")),
     "hybridization": (
         "negative, no signal in the tumor cells.",
@@ -71,8 +85,9 @@ _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 class Tumour:
     """One row of `tumours.csv`.
 
-    `organ` is where it arises; `sex` is "male", "female" or "" (any); `family` its line of differentiation; `prevalence` a
-    weight on any positive scale. `shares[group][value]` is P(value | tumour) of what its presentations state.
+    `organ` is where it arises; `sex` is "male", "female" or "" (any); `family` its line of
+    differentiation; `prevalence` a weight on any positive scale. `shares[group][value]` is P(value
+    | tumour) of what its presentations state.
     """
 
     name: str
@@ -87,7 +102,9 @@ class Tumour:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One row of `markers.csv`: an immunohistochemical stain or a molecular test, and how its result is worded."""
+    """One row of `markers.csv`: an immunohistochemical stain or a molecular test, and how its
+    result is worded.
+    """
 
     name: str
     synonyms: tuple[str, ...]
@@ -102,7 +119,9 @@ class Marker:
     def positives(self) -> tuple[Fact, ...]:
         """A positive result in each of its wordings, not weighed."""
         id, wordings = evidence_id(self.name, "positive"), _WORDINGS[self.staining][1]
-        return tuple(Fact(id, self.name, f"{self.name}: {wording}", Kind.LABORATORY) for wording in wordings)
+        return tuple(
+            Fact(id, self.name, f"{self.name}: {wording}", Kind.LABORATORY) for wording in wordings
+        )
 
     @property
     def molecular(self) -> bool:
@@ -116,7 +135,10 @@ class Marker:
 
 
 class MarkerStatistic(NamedTuple):
-    """One row of the disease × marker knowledge base: `rate` of `n` reported tumours were positive."""
+    """One row of the disease × marker knowledge base:
+
+    `rate` of `n` reported tumours were positive.
+    """
 
     disease: str
     marker: str
@@ -149,13 +171,22 @@ def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 
 @cache
 def groups() -> Mapping[str, tuple[str, ...]]:
-    """What a presentation states, one value of each: sex, age group, specimen, architecture, detail, history."""
-    return {"sex": SEXES, "age": tuple(AGES), **{group: tuple(values) for group, values in _sentences().items()}}
+    """What a presentation states, one value of each: sex, age group, specimen, architecture,
+    detail, history.
+    """
+    return {
+        "sex": SEXES,
+        "age": tuple(AGES),
+        **{group: tuple(values) for group, values in _sentences().items()},
+    }
 
 
 def _tumour(row: Mapping[str, str]) -> Tumour:
     female = float(row["female"])
-    shares = {"sex": {"male": 1 - female, "female": female}, **{group: _shares(row[group]) for group in ("age", *_sentences())}}
+    shares = {
+        "sex": {"male": 1 - female, "female": female},
+        **{group: _shares(row[group]) for group in ("age", *_sentences())},
+    }
     return Tumour(
         name=row["name"],
         code=row["code"],
@@ -178,7 +209,8 @@ def tumours() -> tuple[Tumour, ...]:
 def markers() -> tuple[Marker, ...]:
     """The stains and molecular tests, in the order of the table."""
     return tuple(
-        Marker(row["name"], _listed(row["synonyms"]), row["staining"], float(row["cost"])) for row in _rows("markers.csv")
+        Marker(row["name"], _listed(row["synonyms"]), row["staining"], float(row["cost"]))
+        for row in _rows("markers.csv")
     )
 
 
@@ -186,7 +218,9 @@ def markers() -> tuple[Marker, ...]:
 def rates() -> Array:
     """P(marker positive | tumour), tumours × markers, within (0, 1)."""
     rows = {row["tumour"]: row for row in _rows("marker_rates.csv")}
-    table = np.array([[float(rows[tumour.name][marker.name]) for marker in markers()] for tumour in tumours()])
+    table = np.array(
+        [[float(rows[tumour.name][marker.name]) for marker in markers()] for tumour in tumours()]
+    )
     table.setflags(write=False)
     return table
 
@@ -199,7 +233,9 @@ def _prior() -> Array:
 
 def _feature_table(group: str, values: Sequence[str]) -> Categorical:
     answers = tuple((evidence_id(group, value),) for value in values)
-    likelihood = np.array([[tumour.shares[group].get(value, 0.0) for value in values] for tumour in tumours()])
+    likelihood = np.array(
+        [[tumour.shares[group].get(value, 0.0) for value in values] for tumour in tumours()]
+    )
     return Categorical(group, answers, likelihood)
 
 
@@ -210,9 +246,13 @@ def _marker_table(marker: Marker, positive: Array) -> Categorical:
 
 @cache
 def knowledge() -> TabularKnowledge:
-    """The generative model of the wing's cases; what a presentation states are items too, so that it counts as evidence."""
+    """The generative model of the wing's cases; what a presentation states are items too, so that
+    it counts as evidence.
+    """
     tables = [_feature_table(group, values) for group, values in groups().items()]
-    tables += [_marker_table(marker, rate) for marker, rate in zip(markers(), rates().T, strict=True)]
+    tables += [
+        _marker_table(marker, rate) for marker, rate in zip(markers(), rates().T, strict=True)
+    ]
     return TabularKnowledge([tumour.name for tumour in tumours()], _prior(), tables)
 
 
@@ -222,15 +262,23 @@ def _person(sex: str, age: int) -> str:
 
 def _values(tumour: Tumour, rng: np.random.Generator) -> dict[str, str]:
     """One value per group, drawn from the tumour's shares."""
-    chances = {group: [tumour.shares[group].get(value, 0.0) for value in values] for group, values in groups().items()}
-    return {group: groups()[group][rng.choice(len(chance), p=chance)] for group, chance in chances.items()}
+    chances = {
+        group: [tumour.shares[group].get(value, 0.0) for value in values]
+        for group, values in groups().items()
+    }
+    return {
+        group: groups()[group][rng.choice(len(chance), p=chance)]
+        for group, chance in chances.items()
+    }
 
 
 def _given(values: Mapping[str, str], rng: np.random.Generator) -> tuple[Fact, ...]:
     """The facts that the presentation states, worded."""
     person = _person(values["sex"], int(rng.choice(AGES[values["age"]])))
     texts = {"sex": person, "age": person}
-    texts |= {group: str(rng.choice(wordings[values[group]])) for group, wordings in _sentences().items()}
+    texts |= {
+        group: str(rng.choice(wordings[values[group]])) for group, wordings in _sentences().items()
+    }
     return tuple(_stated(group, value, texts[group]) for group, value in values.items())
 
 
@@ -264,7 +312,9 @@ def _differentials(diagnosis: int, evidence: Mapping[str, Answer]) -> tuple[str,
 def _record(presentation: str, results: Sequence[Fact]) -> str:
     """The whole report but the diagnosis: a pathologist lists the negative markers too."""
     text = {fact.item: fact.text for fact in results}
-    return "\n".join([presentation, *(text.get(marker.name, marker.negative) for marker in markers())])
+    return "\n".join(
+        [presentation, *(text.get(marker.name, marker.negative) for marker in markers())]
+    )
 
 
 def _case(split: int, side: str, index: int) -> Case:
@@ -292,30 +342,42 @@ def _id(split: int, side: str, index: int) -> str:
 
 def _phrases() -> tuple[str, ...]:
     persons = (_person(sex, age) for sex in SEXES for ages in AGES.values() for age in ages)
-    stated = chain.from_iterable(wordings for values in _sentences().values() for wordings in values.values())
-    reports = chain.from_iterable((m.name, m.negative, *(fact.text for fact in m.positives)) for m in markers())
+    stated = chain.from_iterable(
+        wordings for values in _sentences().values() for wordings in values.values()
+    )
+    reports = chain.from_iterable(
+        (m.name, m.negative, *(fact.text for fact in m.positives)) for m in markers()
+    )
     names = (tumour.name for tumour in tumours())
     return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *reports]))
 
 
 def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
-    """A synthetic disease × marker knowledge base (ES-9): no published series stands behind any row.
+    """A synthetic disease × marker knowledge base (ES-9): no published series stands behind any
+    row.
 
-    Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn from our own
-    `marker_rates.csv` happened to show. One row per tumour and marker.
+    Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn
+    from our own `marker_rates.csv` happened to show. One row per tumour and marker.
     """
     rng = np.random.default_rng([seed, len(SIDES)])
     sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
     positive = rng.binomial(sizes, rates())
     return tuple(
-        MarkerStatistic(tumour.name, marker.name, float(positive[row, column] / sizes[row, column]), int(sizes[row, column]))
+        MarkerStatistic(
+            tumour.name,
+            marker.name,
+            float(positive[row, column] / sizes[row, column]),
+            int(sizes[row, column]),
+        )
         for row, tumour in enumerate(tumours())
         for column, marker in enumerate(markers())
     )
 
 
 def open_pathology(split: int = 0) -> FixedSource:
-    """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and a microscopy."""
+    """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and
+    a microscopy.
+    """
     return FixedSource(
         name="clinic:pathology",
         train=Lazy(TRAIN, partial(_case, split, "train"), id_of=partial(_id, split, "train")),
@@ -325,7 +387,13 @@ def open_pathology(split: int = 0) -> FixedSource:
         phrases=_phrases(),
         knowledge=knowledge(),
         notes=(
-            "Synthetic patients, drawn from tables written from general knowledge: a test bench, not medicine.",
-            "Given the tumour, markers are independent of each other and of the presentation, unlike in life.",
+            (
+                "Synthetic patients, drawn from tables written from general knowledge: a test "
+                "bench, not medicine."
+            ),
+            (
+                "Given the tumour, markers are independent of each other and of the "
+                "presentation, unlike in life."
+            ),
         ),
     )

@@ -2,11 +2,12 @@
 
 A patient is drawn by (split, side, index).
 
-Who comes to the clinic: of a population in which each disease has its prevalence, a person comes because of one finding c
-with a chance proportional to its `complaint` weight, if it is present: P(profile, c) ∝ prior(profile) · w_c · P(c | profile).
-So the posterior given age, sex and complaint, and everything asked later, is the one of the tables alone: nothing about
-the choice of the complaint has to be modelled. A profile is a disease, its variant and a sex; given it, findings are
-independent but for parents.
+Who comes to the clinic: of a population in which each disease has its prevalence, a person comes
+because of one finding c with a chance proportional to its `complaint` weight, if it is present:
+P(profile, c) ∝ prior(profile) · w_c · P(c | profile). So the posterior given age, sex and
+complaint, and everything asked later, is the one of the tables alone: nothing about the choice of
+the complaint has to be modelled. A profile is a disease, its variant and a sex; given it, findings
+are independent but for parents.
 """
 
 from __future__ import annotations
@@ -44,9 +45,18 @@ _CHAPTERS = {
 }
 
 NOTES = (
-    "An invented clinic: a test bench, no medical device. Its probabilities are plausible, not measured.",
-    "A patient has one disease; given the disease (and its variant), findings are independent but for a few sub-questions.",
-    "What is present is on record, the rest is answered as absent or normal; numbers are a few representative values.",
+    (
+        "An invented clinic: a test bench, no medical device. Its probabilities are plausible, "
+        "not measured."
+    ),
+    (
+        "A patient has one disease; given the disease (and its variant), findings are "
+        "independent but for a few sub-questions."
+    ),
+    (
+        "What is present is on record, the rest is answered as absent or normal; numbers are a "
+        "few representative values."
+    ),
 )
 
 
@@ -56,7 +66,9 @@ def evidence_id(item: str, answer: str) -> str:
 
 
 def _decades(ages: tuple[float, float, float]) -> Array:
-    """P(decade) of a triangular distribution from the first age to the last, highest at the middle one."""
+    """P(decade) of a triangular distribution from the first age to the last, highest at the middle
+    one.
+    """
     low, mode, high = ages[0], ages[1] + 0.5, ages[2] + 1.0
     x = np.clip([0.0, *range(10, 90, 10), 200.0], low, high)
     rising = (x - low) ** 2 / ((high - low) * max(mode - low, 1e-9))
@@ -76,7 +88,8 @@ class Profile:
 class Clinic:
     """One subset's tables as arrays over profiles, and the exact knowledge made of them.
 
-    `present` is P(finding | profile, parent present), profiles × findings; `ages` profiles × decades; `prior` one per profile.
+    `present` is P(finding | profile, parent present), profiles × findings; `ages` profiles ×
+    decades; `prior` one per profile.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -89,27 +102,45 @@ class Clinic:
             if share > 0
         ]
         self.profiles = tuple(profile for profile, _ in weighted)
-        self.prior: Array = np.array([weight for _, weight in weighted]) / sum(weight for _, weight in weighted)
-        self.present: Array = np.array([[self._chance(p, f) for f in tables.findings] for p in self.profiles])
-        self.ages: Array = np.array([_decades(tables.diseases[profile.disease].ages) for profile in self.profiles])
-        joint = self.prior[:, None] * self.present * [finding.complaint for finding in tables.findings]
+        self.prior: Array = np.array([weight for _, weight in weighted]) / sum(
+            weight for _, weight in weighted
+        )
+        self.present: Array = np.array(
+            [[self._chance(p, f) for f in tables.findings] for p in self.profiles]
+        )
+        self.ages: Array = np.array(
+            [_decades(tables.diseases[profile.disease].ages) for profile in self.profiles]
+        )
+        joint = (
+            self.prior[:, None] * self.present * [finding.complaint for finding in tables.findings]
+        )
         self._comes: Array = np.cumsum(joint) / joint.sum()
         places = {finding.name: place for place, finding in enumerate(tables.findings)}
-        self._parents = [(place, places[f.parent]) for place, f in enumerate(tables.findings) if f.parent is not None]
+        self._parents = [
+            (place, places[f.parent])
+            for place, f in enumerate(tables.findings)
+            if f.parent is not None
+        ]
         self.knowledge = self._knowledge()
 
     def _chance(self, profile: Profile, finding: Finding) -> float:
         if finding.sex not in ("", profile.sex):
             return 0.0
-        return self.tables.probability(self.tables.diseases[profile.disease].name, profile.variant, finding)
+        return self.tables.probability(
+            self.tables.diseases[profile.disease].name, profile.variant, finding
+        )
 
     def _knowledge(self) -> TabularKnowledge:
-        sexes = np.array([[profile.sex == sex for sex in SEXES] for profile in self.profiles], dtype=np.float64)
+        sexes = np.array(
+            [[profile.sex == sex for sex in SEXES] for profile in self.profiles], dtype=np.float64
+        )
         return TabularKnowledge(
             [disease.name for disease in self.tables.diseases],
             self.prior,
             [
-                Categorical("age", tuple((evidence_id("age", decade),) for decade in DECADES), self.ages),
+                Categorical(
+                    "age", tuple((evidence_id("age", decade),) for decade in DECADES), self.ages
+                ),
                 Categorical("sex", tuple((evidence_id("sex", sex),) for sex in SEXES), sexes),
                 *(
                     Categorical(
@@ -125,7 +156,9 @@ class Clinic:
         )
 
     def draw(self, rng: np.random.Generator) -> tuple[int, int, int, NDArray[np.bool_]]:
-        """One patient: the places of profile, decade and complaint, and for every finding whether it is present."""
+        """One patient: the places of profile, decade and complaint, and for every finding whether
+        it is present.
+        """
         chosen = int(np.searchsorted(self._comes, rng.random(), side="right"))
         profile, complaint = divmod(min(chosen, self._comes.size - 1), len(self.tables.findings))
         decade = int(np.searchsorted(np.cumsum(self.ages[profile]), rng.random(), side="right"))
@@ -136,14 +169,19 @@ class Clinic:
         return profile, min(decade, len(DECADES) - 1), complaint, present
 
     def case(self, id: str, rng: np.random.Generator) -> Case:
-        """One patient's case: every finding that is present, weighed by its exact likelihood ratio (CR-4).
+        """One patient's case: every finding that is present, weighed by its exact likelihood ratio
+        (CR-4).
 
-        What is absent or normal is no fact but an answer, `Item.normal`: a chart is not a list of all one does not have.
+        What is absent or normal is no fact but an answer, `Item.normal`: a chart is not a list of
+        all one does not have.
         """
         place, decade, complaint, present = self.draw(rng)
         profile = self.profiles[place]
         wording = rng.random(len(present))
-        found = {index: _fact(self.tables.findings[index], float(wording[index])) for index in map(int, np.flatnonzero(present))}
+        found = {
+            index: _fact(self.tables.findings[index], float(wording[index]))
+            for index in map(int, np.flatnonzero(present))
+        }
         given = (
             Fact(evidence_id("age", DECADES[decade]), "age", _AGED[profile.sex][decade]),
             Fact(evidence_id("sex", profile.sex), "sex", _SEXED[profile.sex]),
@@ -169,10 +207,15 @@ class Clinic:
         return tuple([name for name in names if name != diagnosis][:DIFFERENTIALS])
 
 
-def weighed(knowledge: TabularKnowledge, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> tuple[Fact, ...]:
+def weighed(
+    knowledge: TabularKnowledge, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]
+) -> tuple[Fact, ...]:
     """`facts` with their criticality for `diagnosis`, given what the presentation states (CR-4)."""
     ratios = knowledge.likelihood_ratios(evidence_of(facts), diagnosis, evidence_of(given))
-    return tuple(Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio)) for fact, ratio in zip(facts, ratios, strict=True))
+    return tuple(
+        Fact(fact.id, fact.item, fact.text, fact.kind, grade(ratio))
+        for fact, ratio in zip(facts, ratios, strict=True)
+    )
 
 
 def _fact(finding: Finding, choice: float) -> Fact:
@@ -182,8 +225,13 @@ def _fact(finding: Finding, choice: float) -> Fact:
 
 def _record(presentation: str, facts: Sequence[Fact]) -> str:
     """The whole chart, chapter by chapter."""
-    chapters = [(title, [fact.text for fact in facts if fact.kind == kind]) for kind, title in _CHAPTERS.items()]
-    return "\n".join([presentation, *(f"{title}: {' '.join(texts)}" for title, texts in chapters if texts)])
+    chapters = [
+        (title, [fact.text for fact in facts if fact.kind == kind])
+        for kind, title in _CHAPTERS.items()
+    ]
+    return "\n".join(
+        [presentation, *(f"{title}: {' '.join(texts)}" for title, texts in chapters if texts)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +269,35 @@ def clinic(subset: str) -> Clinic:
 
 
 def _item(finding: Finding) -> Item:
-    return Item(finding.name, finding.question, finding.absent[0], finding.kind, finding.parent, finding.cost)
+    return Item(
+        finding.name,
+        finding.question,
+        finding.absent[0],
+        finding.kind,
+        finding.parent,
+        finding.cost,
+    )
 
 
 def _phrases(tables: Tables) -> tuple[str, ...]:
-    names = [*(finding.name for finding in tables.findings), *(disease.name for disease in tables.diseases)]
+    names = [
+        *(finding.name for finding in tables.findings),
+        *(disease.name for disease in tables.diseases),
+    ]
     aged = [phrase for sex in SEXES for phrase in (*_AGED[sex], _SEXED[sex])]
-    sentences = [sentence for finding in tables.findings for sentence in (*finding.present, finding.absent[0])]
+    sentences = [
+        sentence
+        for finding in tables.findings
+        for sentence in (*finding.present, finding.absent[0])
+    ]
     return tuple(dict.fromkeys([*names, *aged, *sentences]))
 
 
 def open_clinic(subset: str, split: int = 0) -> FixedSource:
-    """The source `clinic:SUBSET`, with TRAIN + TEST lazy cases. Raises UserError for an unknown subset."""
+    """The source `clinic:SUBSET`, with TRAIN + TEST lazy cases.
+
+    Raises UserError for an unknown subset.
+    """
     world = clinic(subset)
     return FixedSource(
         name=f"clinic:{subset}",

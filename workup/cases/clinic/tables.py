@@ -1,7 +1,9 @@
-"""The clinic's knowledge as data: diseases, findings, P(finding | disease), read from the CSV files in this folder.
+"""The clinic's knowledge as data: diseases, findings, P(finding | disease), read from the CSV files
+in this folder.
 
-Written from general medical knowledge with rounded, plausible numbers; a test bench, not medicine. Every table may be
-split over several files (`diseases*.csv`, `findings*.csv`, `likelihoods*.csv`), which are read one after the other.
+Written from general medical knowledge with rounded, plausible numbers; a test bench, not medicine.
+Every table may be split over several files (`diseases*.csv`, `findings*.csv`, `likelihoods*.csv`),
+which are read one after the other.
 
 - diseases: prevalence is a weight; `female` the share of women (0 or 1 for a sex-bound disease); ages run from `age_from`
   to `age_to` with most patients at `age_peak`; `variants` is `name=weight|name=weight` where a disease has inner structure.
@@ -42,7 +44,9 @@ COMMON_COMPLAINT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Disease:
-    """One row of diseases*.csv; `variants` are (name, weight), weights summing to 1, ("", 1.0) if there are none."""
+    """One row of diseases*.csv; `variants` are (name, weight), weights summing to 1, ("", 1.0) if
+    there are none.
+    """
 
     name: str
     code: str
@@ -57,7 +61,9 @@ class Disease:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of findings*.csv; `present` and `absent` are all sentences that can occur, with every value filled in."""
+    """One row of findings*.csv; `present` and `absent` are all sentences that can occur, with every
+    value filled in.
+    """
 
     name: str
     kind: Kind
@@ -76,7 +82,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables, or one subset of them. `given[disease, variant, finding]` holds the rows of likelihoods*.csv."""
+    """All tables, or one subset of them.
+
+    `given[disease, variant, finding]` holds the rows of likelihoods*.csv.
+    """
 
     diseases: tuple[Disease, ...]
     findings: tuple[Finding, ...]
@@ -88,12 +97,19 @@ class Tables:
         return self.given.get((disease, variant, finding.name), own)
 
     def subset(self, name: str) -> Tables:
-        """The diseases and findings of a clinic and of all smaller ones. Raises UserError for an unknown name."""
+        """The diseases and findings of a clinic and of all smaller ones.
+
+        Raises UserError for an unknown name.
+        """
         if name not in SUBSETS:
             raise unknown("clinic", name, SUBSETS)
         within = SUBSETS[: SUBSETS.index(name) + 1]
         diseases = tuple(disease for disease in self.diseases if disease.subset in within)
-        return Tables(diseases, tuple(finding for finding in self.findings if finding.subset in within), self.given)
+        return Tables(
+            diseases,
+            tuple(finding for finding in self.findings if finding.subset in within),
+            self.given,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +176,19 @@ def _variants(row: _Row) -> tuple[tuple[str, float], ...]:
             variants.append((name.strip(), float(weight)))
         except ValueError:
             raise row.error(f"'{part}' is not name=weight", "variants") from None
-    if variants and (abs(sum(weight for _, weight in variants) - 1) > 1e-6 or min(weight for _, weight in variants) <= 0):
+    if variants and (
+        abs(sum(weight for _, weight in variants) - 1) > 1e-6
+        or min(weight for _, weight in variants) <= 0
+    ):
         raise row.error("weights must be positive and sum to 1", "variants")
     return tuple(variants) or (("", 1.0),)
 
 
 def _disease(row: _Row) -> Disease:
-    ages = [row.number(c, lambda age: 0 <= age <= 120, "an age") for c in ("age_from", "age_peak", "age_to")]
+    ages = [
+        row.number(c, lambda age: 0 <= age <= 120, "an age")
+        for c in ("age_from", "age_peak", "age_to")
+    ]
     if not ages[0] <= ages[1] <= ages[2]:
         raise row.error("must lie between age_from and age_to", "age_peak")
     return Disease(
@@ -192,7 +214,9 @@ def _sentences(row: _Row, column: str, values: str) -> tuple[str, ...]:
             for value in (row.parts(values) if "{value}" in phrase else ("",))
         ]
     except (KeyError, IndexError, ValueError):
-        raise row.error("only {value}, {unit} and {reference} may stand in braces", column) from None
+        raise row.error(
+            "only {value}, {unit} and {reference} may stand in braces", column
+        ) from None
     if not sentences:
         raise row.error("needs a sentence (and a value, where it names one)", column)
     return tuple(dict.fromkeys(sentences))
@@ -227,15 +251,22 @@ def _unique(names: dict[str, str], row: _Row, column: str, values: tuple[str, ..
             raise row.error(f"'{value}' is already named in {first}", column)
 
 
-def _likelihoods(folder: Path, diseases: dict[str, Disease], findings: set[str]) -> dict[tuple[str, str, str], float]:
+def _likelihoods(
+    folder: Path, diseases: dict[str, Disease], findings: set[str]
+) -> dict[tuple[str, str, str], float]:
     given: dict[tuple[str, str, str], float] = {}
     for row in _rows(folder, "likelihoods"):
         disease, variant, finding = row.text("disease"), row.text("variant"), row.text("finding")
-        for column, name, known in (("disease", disease, set(diseases)), ("finding", finding, findings)):
+        for column, name, known in (
+            ("disease", disease, set(diseases)),
+            ("finding", finding, findings),
+        ):
             if name not in known:
                 raise row.error(str(unknown(column, name, known)), column)
         if variant and variant not in dict(diseases[disease].variants):
-            raise row.error(str(unknown("variant", variant, dict(diseases[disease].variants))), "variant")
+            raise row.error(
+                str(unknown("variant", variant, dict(diseases[disease].variants))), "variant"
+            )
         if (disease, variant, finding) in given:
             raise row.error("this probability is already given", "finding")
         given[disease, variant, finding] = row.probability("probability")
@@ -248,21 +279,30 @@ def _check_parent(row: _Row, finding: Finding, findings: dict[str, Finding]) -> 
     if finding.parent not in findings:
         raise row.error(str(unknown("finding", finding.parent, findings)), "parent")
     parent = findings[finding.parent]
-    if SUBSETS.index(parent.subset) > SUBSETS.index(finding.subset) or parent.sex not in ("", finding.sex):
+    if SUBSETS.index(parent.subset) > SUBSETS.index(finding.subset) or parent.sex not in (
+        "",
+        finding.sex,
+    ):
         raise row.error("the parent is missing in a smaller clinic or in one sex", "parent")
     if parent.parent is not None or finding.complaint:
-        raise row.error("a finding with a parent can be neither a complaint nor a parent itself", "parent")
+        raise row.error(
+            "a finding with a parent can be neither a complaint nor a parent itself", "parent"
+        )
 
 
 def _check_complaint(row: _Row, disease: Disease, tables: Tables) -> None:
     at_hand = tables.subset(disease.subset).findings
     for sex, share in zip(SEXES, (disease.female, 1 - disease.female), strict=True):
-        possible = [finding for finding in at_hand if finding.complaint and finding.sex in ("", sex)]
+        possible = [
+            finding for finding in at_hand if finding.complaint and finding.sex in ("", sex)
+        ]
         for variant, _ in disease.variants if share else ():
             chances = [tables.probability(disease.name, variant, finding) for finding in possible]
             if max(chances, default=0.0) < COMMON_COMPLAINT:
                 who = f"a {sex} patient" + (f" with variant '{variant}'" if variant else "")
-                raise row.error(f"{who} has no complaint of probability {COMMON_COMPLAINT} or more", "name")
+                raise row.error(
+                    f"{who} has no complaint of probability {COMMON_COMPLAINT} or more", "name"
+                )
 
 
 def read_tables(folder: Path) -> Tables:

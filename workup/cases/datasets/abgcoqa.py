@@ -1,7 +1,9 @@
-"""Abg-CoQA (Guo et al., 2021): questions about a passage within a conversation, some of which need a question back.
+"""Abg-CoQA (Guo et al., 2021): questions about a passage within a conversation, some of which need
+a question back.
 
-`coqa_abg_train.json`, … hold an object with a list `data`; JSON lines of the same rows are read as well. `category` says
-whether the question is ambiguous, for accuracy by class; the questions back and their answers stand in `Truth.extra`.
+`coqa_abg_train.json`, … hold an object with a list `data`; JSON lines of the same rows are read as
+well. `category` says whether the question is ambiguous, for accuracy by class; the questions back
+and their answers stand in `Truth.extra`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from pydantic import BaseModel, Field, field_validator
 from workup.case import Case, FixedSource, Truth
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, Rows, asked, files_of, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    files_of,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
@@ -33,7 +44,9 @@ class Clarification(TypedDict):
 
 
 class Ambiguity(TypedDict):
-    """`Truth.extra`: whether the question is ambiguous, and if so, which questions back were written for it."""
+    """`Truth.extra`: whether the question is ambiguous, and if so, which questions back were
+    written for it.
+    """
 
     ambiguous: bool
     clarifications: list[Clarification]
@@ -49,7 +62,10 @@ class _Clarification(BaseModel):
     answers: list[dict[str, str]]
 
     def plain(self) -> Clarification:
-        answers = [list(dict.fromkeys(reply[name] for name in _ANSWERS if reply.get(name))) for reply in self.answers]
+        answers = [
+            list(dict.fromkeys(reply[name] for name in _ANSWERS if reply.get(name)))
+            for reply in self.answers
+        ]
         replies = [reply.get("clr_ans", "") for reply in self.answers]
         return Clarification(question=self.question, replies=replies, answers=answers)
 
@@ -70,7 +86,10 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("abgcoqa", rest, split)
     files = files_of(request.place, ["coqa_abg_*.json", "*.jsonl"])
     notes = (
@@ -88,7 +107,9 @@ def _read(piece: Piece, file: File) -> Rows:
     row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
     if not row.target.question.strip() or not row.target.answer.strip():
         return [Dropped("it has no question or no answer")]
-    turns = "\n".join(f"Q: {turn.question.strip()}\nA: {turn.answer.strip()}" for turn in row.history)
+    turns = "\n".join(
+        f"Q: {turn.question.strip()}\nA: {turn.answer.strip()}" for turn in row.history
+    )
     presentation = "\n\n".join(filter(None, [row.story.strip(), turns]))
     if not presentation:
         return [Dropped("it has no passage")]

@@ -1,8 +1,9 @@
-"""AgentClinic: examination stations with an examiner's objective, a patient to be acted, findings and test results.
+"""AgentClinic: examination stations with an examiner's objective, a patient to be acted, findings
+and test results.
 
-`agentclinic:FILE` reads either layout of the release, told apart by their keys: stations (`agentclinic_medqa*.jsonl`) and
-picture questions (`agentclinic_nejm*.jsonl`, without their pictures). `#all` behind it holds every case out. See
-docs/datasets.md.
+`agentclinic:FILE` reads either layout of the release, told apart by their keys: stations
+(`agentclinic_medqa*.jsonl`) and picture questions (`agentclinic_nejm*.jsonl`, without their
+pictures). `#all` behind it holds every case out. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,18 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from workup.case import Case, Fact, FixedSource, Kind, Truth
-from workup.cases.files import ALL, Lazy, Line, checked, existing, held_out, line_at, lines_of, parse_object, view_of
+from workup.cases.files import (
+    ALL,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    held_out,
+    line_at,
+    lines_of,
+    parse_object,
+    view_of,
+)
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.rows import Filled, RowErrors, sound
@@ -29,10 +41,15 @@ EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
 
 _HISTORY = {"History": "History of present illness", "Secondary_Symptoms": "Other symptoms"}
 # names of a level that say nothing about what was found there
-_IDLE_WORDS = "finding findings result results comment comments level value report description interpretation"
+_IDLE_WORDS = (
+    "finding findings result results comment comments level value report description interpretation"
+)
 _IDLE = frozenset(_IDLE_WORDS.split())
-# what the patient tells there stands alone; anything else needs the name of what was asked or looked at
-_TOLD = frozenset({"History of present illness", "Other symptoms", "Review of systems", "Social history"})
+# what the patient tells there stands alone; anything else needs the name of what was asked or
+# looked at
+_TOLD = frozenset(
+    {"History of present illness", "Other symptoms", "Review of systems", "Social history"}
+)
 # what stands where nobody wrote anything
 _NOTHING = re.compile(
     r"(?:n/?a|unknown|pending|no (?:\w+ ){1,4}(?:available|documented|given|mentioned|provided|recorded|specified)|"
@@ -62,7 +79,9 @@ class _Station(BaseModel):
     patient: _Patient = Field(alias="Patient_Actor")
     examination: Any = Field(None, alias="Physical_Examination_Findings")
     tests: Any = Field(None, alias="Test_Results")
-    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(alias="Correct_Diagnosis")
+    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(
+        alias="Correct_Diagnosis"
+    )
 
 
 class _Answer(BaseModel):
@@ -86,7 +105,9 @@ class _Question(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A case and what became of its row: names withheld, findings left out because nobody wrote any, a picture left out."""
+    """A case and what became of its row: names withheld, findings left out because nobody wrote
+    any, a picture left out.
+    """
 
     case: Case
     withheld: int
@@ -99,19 +120,31 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     place, view = view_of(rest, "agentclinic", [ALL])
     path = existing(place)
     if path.is_dir():
-        raise UserError(f"{path} is a folder; agentclinic takes one file, as in 'agentclinic:{path}/agentclinic_medqa.jsonl'.")
-    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []  # (byte offset, scenario number) of each side
+        raise UserError(
+            f"{path} is a folder; agentclinic takes one file, as in "
+            f"'agentclinic:{path}/agentclinic_medqa.jsonl'."
+        )
+    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = (
+        [],
+        [],
+    )  # (byte offset, scenario number) of each side
     counts: Counter[str] = Counter()
 
     def read(line: Line) -> _Read:
         # The official number of a scenario counts every row, also one that is no case.
-        return _read(parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number)
+        return _read(
+            parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number
+        )
 
     for line, found in errors.read(lines_of(path), read):
         if found.case.truth.facts:
-            sides[view == ALL or held_out(split, found.case.id)].append((line.offset, errors.rows - 1))
+            sides[view == ALL or held_out(split, found.case.id)].append(
+                (line.offset, errors.rows - 1)
+            )
             counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
-        counts.update(empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured)
+        counts.update(
+            empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured
+        )
     if not counts["cases"]:
         raise errors.nothing(UserError(f"{path} has no case with findings."))
     restricted = "mimic" in path.name.lower()
@@ -129,21 +162,34 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
 def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
     return (
         *([RESTRICTED] if restricted else []),
-        f"{counts['leaking']} of {counts['cases']} cases name their diagnosis in the record: {counts['withheld']} places read "
-        f"'{WITHHELD}'. Paraphrases are not recognised.",
+        f"{counts['leaking']} of {counts['cases']} cases name their diagnosis in the record: "
+        f"{counts['withheld']} places read '{WITHHELD}'. Paraphrases are not recognised.",
         *([f"{counts['empty']} rows without findings skipped."] if counts["empty"] else []),
-        *([f"{counts['unwritten']} findings left out that say only that nothing was recorded."] if counts["unwritten"] else []),
-        *([f"{counts['pictured']} questions came with a picture, which is not loaded."] if counts["pictured"] else []),
-        "AgentClinic, MIT; its stations were written by a language model from MedQA questions, its picture questions are the "
-        "NEJM's." + (" These stations were made from MIMIC-IV." if restricted else ""),
+        *(
+            [f"{counts['unwritten']} findings left out that say only that nothing was recorded."]
+            if counts["unwritten"]
+            else []
+        ),
+        *(
+            [f"{counts['pictured']} questions came with a picture, which is not loaded."]
+            if counts["pictured"]
+            else []
+        ),
+        "AgentClinic, MIT; its stations were written by a language model from MedQA questions, "
+        "its picture questions are the NEJM's."
+        + (" These stations were made from MIMIC-IV." if restricted else ""),
     )
 
 
 def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy:
-    offsets, numbers = (array("Q", column) for column in (zip(*side, strict=True) if side else ((), ())))
+    offsets, numbers = (
+        array("Q", column) for column in (zip(*side, strict=True) if side else ((), ()))
+    )
 
     def make(i: int) -> Case:
-        return _read(parse_object(line_at(path, offsets[i]), file=path, line=None), path, numbers[i], None).case
+        return _read(
+            parse_object(line_at(path, offsets[i]), file=path, line=None), path, numbers[i], None
+        ).case
 
     return Lazy(len(offsets), make)
 
@@ -151,23 +197,33 @@ def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy:
 def _read(row: dict[str, Any], path: Path, number: int, line: int | None) -> _Read:
     id = f"{path.stem.removeprefix('agentclinic_')}:{number}"
     if "OSCE_Examination" in row:
-        station = checked(_Station, row["OSCE_Examination"], file=path, line=line, within="OSCE_Examination")
+        station = checked(
+            _Station, row["OSCE_Examination"], file=path, line=line, within="OSCE_Examination"
+        )
         read = _station(station, id)
     elif "question" in row:
         read = _question(checked(_Question, row, file=path, line=line), id)
     else:
-        raise CaseError("has neither 'OSCE_Examination' (a station) nor 'question' (a picture question).", file=path, line=line)
+        raise CaseError(
+            "has neither 'OSCE_Examination' (a station) nor 'question' (a picture question).",
+            file=path,
+            line=line,
+        )
     sound(read.case, file=path, line=line)
     return read
 
 
 def _station(station: _Station, id: str) -> _Read:
-    """Demographics, the chief complaint and the objective open the encounter; what they state is given."""
+    """Demographics, the chief complaint and the objective open the encounter; what they state is
+    given.
+    """
     name, *others = station.diagnoses
     aliases = tuple(dict.fromkeys([*others, *other_names(name)]))
     mask = Mask([name, *aliases])
     person = "; ".join(text for _, text in _leaves(station.patient.demographics, ()))
-    presentation = mask(f"Patient: {person}. Chief complaint: {station.patient.symptoms.primary.rstrip('.')}.")
+    presentation = mask(
+        f"Patient: {person}. Chief complaint: {station.patient.symptoms.primary.rstrip('.')}."
+    )
     question = mask(station.objective.strip())
     found = list(_findings(station))
     told = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
@@ -176,15 +232,27 @@ def _station(station: _Station, id: str) -> _Read:
         for number, (kind, item, text) in enumerate(told, start=1)
     ]
     given, hidden = parted(facts, f"{presentation} {question}")
-    truth = Truth(name, aliases=aliases, facts=hidden, record="\n".join([presentation, *(fact.text for fact in facts)]))
-    return _Read(Case(id, presentation, truth, question=question, given=given), mask.found, len(found) - len(told))
+    truth = Truth(
+        name,
+        aliases=aliases,
+        facts=hidden,
+        record="\n".join([presentation, *(fact.text for fact in facts)]),
+    )
+    return _Read(
+        Case(id, presentation, truth, question=question, given=given),
+        mask.found,
+        len(found) - len(told),
+    )
 
 
 def _findings(station: _Station) -> Iterator[tuple[Kind, str, str]]:
     """Kind, item and sentence of everything the station holds, in its order."""
     patient = station.patient
     history = {"Secondary_Symptoms": patient.symptoms.secondary, **(patient.model_extra or {})}
-    parts = ((Kind.HISTORY, "", history), (Kind.EXAMINATION, "Physical examination", station.examination))
+    parts = (
+        (Kind.HISTORY, "", history),
+        (Kind.EXAMINATION, "Physical examination", station.examination),
+    )
     for kind, above, part in (*parts, (Kind.LABORATORY, "", station.tests)):
         for path, text in _leaves(part, (above,) if above else ()):
             item = _readable(path) or "Test results"
@@ -201,11 +269,18 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         for inner in value:
             yield from _leaves(inner, path)
     elif value is not None:
-        yield path, {True: "Yes", False: "No"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+        yield (
+            path,
+            {True: "Yes", False: "No"}.get(value, str(value))
+            if isinstance(value, bool)
+            else str(value),
+        )
 
 
 def _readable(path: Sequence[str]) -> str:
-    """`Vital_Signs/Heart_Rate` as "Vital signs, heart rate"; levels that say nothing ("Findings") are left out."""
+    """`Vital_Signs/Heart_Rate` as "Vital signs, heart rate"; levels that say nothing ("Findings")
+    are left out.
+    """
     levels = [_HISTORY.get(key, " ".join(key.replace("_", " ").split())) for key in path]
     telling = [level for level in levels if level and level.lower() not in _IDLE] or levels[:1]
     text = _TITLED.sub(lambda word: word[0].lower(), ", ".join(telling))
@@ -213,7 +288,11 @@ def _readable(path: Sequence[str]) -> str:
 
 
 def _sentence(item: str, text: str) -> str:
-    told = text if item in _TOLD else f"{_capital(item.removeprefix('Physical examination, '))}: {text}"
+    told = (
+        text
+        if item in _TOLD
+        else f"{_capital(item.removeprefix('Physical examination, '))}: {text}"
+    )
     return told if told[-1] in ".!?" else f"{told}."
 
 
@@ -222,7 +301,9 @@ def _capital(text: str) -> str:
 
 
 def _question(row: _Question, id: str) -> _Read:
-    """The vignette's first sentence opens the encounter, the rest is hidden, its last question is asked."""
+    """The vignette's first sentence opens the encounter, the rest is hidden, its last question is
+    asked.
+    """
     name = next(answer.text for answer in row.answers if answer.correct)
     mask = Mask([name])
     told = [mask(sentence) for sentence in sentences(row.question)] or [""]
@@ -234,4 +315,6 @@ def _question(row: _Question, id: str) -> _Read:
     record = mask("\n".join([row.patient_info, row.physical_exams]).strip())
     truth = Truth(name, aliases=other_names(name), facts=facts, record=record)
     options = tuple(answer.text for answer in row.answers)
-    return _Read(Case(id, told[0], truth, " ".join(asked), options), mask.found, pictured=bool(row.image_url))
+    return _Read(
+        Case(id, told[0], truth, " ".join(asked), options), mask.found, pictured=bool(row.image_url)
+    )

@@ -1,7 +1,10 @@
-"""CMB-Exam (Wang et al., 2023): Chinese examinations in medicine; several options of a question may be right.
+"""CMB-Exam (Wang et al., 2023):
 
-`cmb:CMB-Exam` reads CMB-train, CMB-val and CMB-test below it. The answers of the test questions are published apart, as
-`CMB-test-choice-answer.json`; it is looked for beside the questions and in the folders above them.
+Chinese examinations in medicine; several options of a question may be right.
+
+`cmb:CMB-Exam` reads CMB-train, CMB-val and CMB-test below it. The answers of the test questions are
+published apart, as `CMB-test-choice-answer.json`; it is looked for beside the questions and in the
+folders above them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,18 @@ from pydantic import BaseModel
 from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "cmb:CMB-Exam"
@@ -42,9 +56,17 @@ class _Answer(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("cmb", rest, split)
-    names = ("CMB-train-merge.json", "CMB-val-merge.json", "CMB-test-choice-question-merge.json", "*.jsonl")
+    names = (
+        "CMB-train-merge.json",
+        "CMB-val-merge.json",
+        "CMB-test-choice-question-merge.json",
+        "*.jsonl",
+    )
     files = files_of(request.place, [f"{folder}{name}" for name in names for folder in ("", "*/")])
     answers = lru_cache(partial(_answers, errors=errors))
 
@@ -52,11 +74,15 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
         row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
         return [_case(row, file, answers)]
 
-    return question_source(request, errors, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."])
+    return question_source(
+        request, errors, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."]
+    )
 
 
 def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
-    """The published answers by the question's id, from the nearest folder that has them; empty where none has."""
+    """The published answers by the question's id, from the nearest folder that has them; empty
+    where none has.
+    """
     for above in (folder, *folder.parents[:_ABOVE]):
         path = above / _ANSWERS
         if path.is_file():
@@ -74,12 +100,21 @@ def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> R
     if answer is None:
         answer = answers(file.path.resolve().parent).get(str(row.id))
     if answer is None:
-        return Dropped(f"its answer stands in {_ANSWERS}, which is not there or does not have it", meant=True)
+        return Dropped(
+            f"its answer stands in {_ANSWERS}, which is not there or does not have it", meant=True
+        )
     options = {letter: text or "" for letter, text in row.option.items()}
     id = content_id(row.question, *options.values()) if row.id is None else str(row.id)
     named = "-".join(filter(None, [file.part, id]))
     explained = [(row.explanation or "").strip()]
-    made = question(named, row.question, options, answer, category=row.exam_subject.strip(), references=explained)
+    made = question(
+        named,
+        row.question,
+        options,
+        answer,
+        category=row.exam_subject.strip(),
+        references=explained,
+    )
     if isinstance(made, Dropped) or row.question_type != _SEVERAL:
         return made
     asks = f"{made.case.question}（{_SEVERAL}）"

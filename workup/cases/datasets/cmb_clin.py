@@ -1,4 +1,6 @@
-"""CMB-Clin (Wang et al., 2023): 74 Chinese patient records with open questions about each: `CMB-Clin-qa.json`.
+"""CMB-Clin (Wang et al., 2023): 74 Chinese patient records with open questions about each:
+
+`CMB-Clin-qa.json`.
 
 Every question is a case of its own; those about one patient stay on the same side of a split. The
 questions come as pairs (`QA_pairs`, a list of objects or an object of lists), or a record is one
@@ -40,7 +42,9 @@ class _Pair(BaseModel):
     """A question, and its answer as a text or as a list of texts, each of which is right."""
 
     question: Filled
-    answers: list[Filled] = Field(validation_alias=AliasChoices("answer", "solution", "answers"), min_length=1)
+    answers: list[Filled] = Field(
+        validation_alias=AliasChoices("answer", "solution", "answers"), min_length=1
+    )
 
     @field_validator("answers", mode="before")
     @classmethod
@@ -58,10 +62,19 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("cmb_clin", rest, split)
     files = files_of(request.place, ["CMB-Clin-qa.json", "CMB-test-qa.json"], {"qa": ""})
-    notes = ("The truth is a text of several sentences: for judges and overlap measures, not for equality.", "CMB, Apache-2.0.")
+    notes = (
+        (
+            "The truth is a text of several sentences: for judges and overlap measures, not for "
+            "equality."
+        ),
+        "CMB, Apache-2.0.",
+    )
     return question_source(request, errors, files, pieces, _read, notes)
 
 
@@ -71,7 +84,9 @@ def _read(piece: Piece, file: File) -> Rows:
     if row.pairs is None:
         return [_case(row, 0, checked(_Pair, value, file=file.path, line=piece.line))]
     found = _listed(row.pairs, piece, file)
-    return [_pair(row, number, pair, piece, file) for number, pair in enumerate(found)] or [Dropped("it has no question")]
+    return [_pair(row, number, pair, piece, file) for number, pair in enumerate(found)] or [
+        Dropped("it has no question")
+    ]
 
 
 def _listed(pairs: list[Any] | dict[str, list[Any]], piece: Piece, file: File) -> Sequence[Any]:
@@ -79,11 +94,15 @@ def _listed(pairs: list[Any] | dict[str, list[Any]], piece: Piece, file: File) -
     if isinstance(pairs, list):
         return pairs
     if len({len(column) for column in pairs.values()}) > 1:
-        raise CaseError("its lists are of different lengths.", file=file.path, line=piece.line, field="QA_pairs")
+        raise CaseError(
+            "its lists are of different lengths.", file=file.path, line=piece.line, field="QA_pairs"
+        )
     return [dict(zip(pairs, values, strict=True)) for values in zip(*pairs.values(), strict=True)]
 
 
-def _pair(row: _Row, place: int, pair: object, piece: Piece, file: File) -> Row | Dropped | CaseError:
+def _pair(
+    row: _Row, place: int, pair: object, piece: Piece, file: File
+) -> Row | Dropped | CaseError:
     """A pair as a case; one that is none takes no other with it."""
     try:
         found = checked(_Pair, pair, file=file.path, line=piece.line, within=f"QA_pairs.{place}")

@@ -1,6 +1,7 @@
 """mediQ (iMedQA): examination questions cut into atomic facts, one JSON object per line.
 
-`mediq:FILE` splits the file like every source; `mediq:FILE#all` has every row in the test split, for evaluation alone.
+`mediq:FILE` splits the file like every source; `mediq:FILE#all` has every row in the test split,
+for evaluation alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from pathlib import Path
 from pydantic import BaseModel, Field, model_validator
 
 from workup.case import Case, Fact, FixedSource, Truth
-from workup.cases.files import ALL, Lazy, Line, checked, existing, held_out, line_at, lines_of, parse_object, view_of
+from workup.cases.files import (
+    ALL,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    held_out,
+    line_at,
+    lines_of,
+    parse_object,
+    view_of,
+)
 from workup.cases.findings import parted
 from workup.cases.rows import RowErrors, sound
 from workup.errors import UserError
@@ -48,12 +60,19 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     place, view = view_of(rest, "mediq", [ALL])
     path = existing(place)
     if path.is_dir():
-        raise UserError(f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'.")
-    sides: tuple[array[int], array[int]] = array("Q"), array("Q")  # byte offsets of the training and the test rows
+        raise UserError(
+            f"{path} is a folder; mediq takes one file, as in 'mediq:{path}/all_dev_good.jsonl'."
+        )
+    sides: tuple[array[int], array[int]] = (
+        array("Q"),
+        array("Q"),
+    )  # byte offsets of the training and the test rows
     skipped = 0
 
     def read(line: Line) -> _Row | None:
-        row = checked(_Row, parse_object(line.text, file=path, line=line.number), file=path, line=line.number)
+        row = checked(
+            _Row, parse_object(line.text, file=path, line=line.number), file=path, line=line.number
+        )
         if not row.facts or not row.context:
             return None
         case = Case(row.name, row.context[0], Truth(row.answer))
@@ -71,11 +90,16 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     return _source(f"mediq:{rest}", path, sides, skipped)
 
 
-def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> FixedSource:
+def _source(
+    name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int
+) -> FixedSource:
     train, test = (_rows(path, offsets) for offsets in sides)
     notes = (
         *([f"{skipped} rows without facts or context skipped."] if skipped else []),
-        "The truth is the answer to the row's question, which is a diagnosis in some rows and a drug or a mechanism in others.",
+        (
+            "The truth is the answer to the row's question, which is a diagnosis in some rows "
+            "and a drug or a mechanism in others."
+        ),
         "mediQ (iMedQA), CC BY 4.0.",
     )
     return FixedSource(name, train, test, notes=notes, undivided=True)
@@ -83,15 +107,21 @@ def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped
 
 def _rows(path: Path, offsets: array[int]) -> Lazy:
     def make(i: int) -> Case:
-        return _case(checked(_Row, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path))
+        return _case(
+            checked(_Row, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)
+        )
 
     return Lazy(len(offsets), make)
 
 
 def _case(row: _Row) -> Case:
-    """The first sentence of the context opens the encounter, as in mediQ; facts that it states are given, not hidden."""
+    """The first sentence of the context opens the encounter, as in mediQ; facts that it states are
+    given, not hidden.
+    """
     presentation = row.context[0].strip()
-    facts = [Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)]
+    facts = [
+        Fact(f"f{number}", "", text) for number, text in enumerate(_atomic(row.facts), start=1)
+    ]
     given, hidden = parted(facts, presentation)
     truth = Truth(diagnosis=row.answer.strip(), facts=hidden, record="\n".join(row.context))
     return Case(

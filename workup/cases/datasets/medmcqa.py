@@ -1,7 +1,10 @@
-"""MedMCQA (Pal et al., 2022): Indian entrance examinations, one JSON object per line with four options and `cop`, the right one.
+"""MedMCQA (Pal et al., 2022):
 
-`cop` counts from 1 in the authors' files and from 0 in files derived from the Hugging Face copy. The files themselves tell:
-a 4 occurs only in the first, a 0 only in the second. Where neither occurs, `#one-based` or `#zero-based` must say it.
+Indian entrance examinations, one JSON object per line with four options and `cop`, the right one.
+
+`cop` counts from 1 in the authors' files and from 0 in files derived from the Hugging Face copy.
+The files themselves tell: a 4 occurs only in the first, a 0 only in the second. Where neither
+occurs, `#one-based` or `#zero-based` must say it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,18 @@ from pydantic import BaseModel
 from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Request, Row, Rows, asked, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Request,
+    Row,
+    Rows,
+    asked,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 from workup.errors import UserError
 
@@ -25,7 +39,10 @@ EXAMPLE = "medmcqa:medmcqa/dev.json"
 _BASES = {"zero-based": 0, "one-based": 1}
 _LETTERS = "ABCD"
 # an explanation that begins with the answer's letter: "Ans. (b) …", "Answer- C. …"
-_NAMED = re.compile(r"\s*(?:the\s+)?(?:correct\s+)?ans(?:wer)?[\s:.=\-]{0,8}(?:is)?[\s:.=\-'\"(`‘]{0,8}([a-d])\b", re.IGNORECASE)
+_NAMED = re.compile(
+    r"\s*(?:the\s+)?(?:correct\s+)?ans(?:wer)?[\s:.=\-]{0,8}(?:is)?[\s:.=\-'\"(`‘]{0,8}([a-d])\b",
+    re.IGNORECASE,
+)
 
 
 class _Row(BaseModel):
@@ -41,7 +58,10 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("medmcqa", rest, split, list(_BASES))
     files = files_of(request.place, ["train.json", "dev.json", "test.json", "*.jsonl"])
     base, note = _base(request, files)
@@ -49,7 +69,14 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     def read(piece: Piece, file: File) -> Rows:
         return [_case(_parsed(piece, file), base)]
 
-    return question_source(request, errors, files, pieces, read, [note, "MedMCQA, Apache-2.0 (its authors' repository)."])
+    return question_source(
+        request,
+        errors,
+        files,
+        pieces,
+        read,
+        [note, "MedMCQA, Apache-2.0 (its authors' repository)."],
+    )
 
 
 def _parsed(piece: Piece, file: File) -> _Row:
@@ -63,13 +90,25 @@ def _case(row: _Row, base: int) -> Row | Dropped:
     at = row.cop - base
     right = _LETTERS[at] if 0 <= at < len(_LETTERS) else "?"
     category = (row.subject_name or "").strip()
-    return question(row.id, row.question, options, right, category=category, references=[(row.exp or "").strip()])
+    return question(
+        row.id,
+        row.question,
+        options,
+        right,
+        category=category,
+        references=[(row.exp or "").strip()],
+    )
 
 
 def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
-    """From which number `cop` counts, and how that is known. Raises UserError where the files do not tell or contradict."""
+    """From which number `cop` counts, and how that is known.
+
+    Raises UserError where the files do not tell or contradict.
+    """
     values: Counter[int] = Counter()
-    named: Counter[int] = Counter()  # cop minus the place of the letter that the explanation begins with
+    named: Counter[int] = (
+        Counter()
+    )  # cop minus the place of the letter that the explanation begins with
     for file in files:
         # Rows that cannot be read are told of where cases are made.
         parsed = partial(_parsed, file=file)
@@ -82,17 +121,24 @@ def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
     base = _decided(request, values)
     if named[1 - base] > named[base]:
         raise UserError(
-            f"{request.place}: {named[1 - base]:,} explanations name another option than 'cop' counted from {base}, "
-            f"and {named[base]:,} the same; the files are not what they seem."
+            f"{request.place}: {named[1 - base]:,} explanations name another option than 'cop' "
+            f"counted from {base}, and {named[base]:,} the same; the files are not what they "
+            "seem."
         )
-    agree = f"; {named[base]:,} of {named.total():,} explanations that begin with a letter agree" if named else ""
+    agree = (
+        f"; {named[base]:,} of {named.total():,} explanations that begin with a letter agree"
+        if named
+        else ""
+    )
     return base, f"'cop' counts from {base}{agree}."
 
 
 def _decided(request: Request, values: Counter[int]) -> int:
     if not values:
         return 1
-    possible = {base for base in (0, 1) if all(base <= value < base + len(_LETTERS) for value in values)}
+    possible = {
+        base for base in (0, 1) if all(base <= value < base + len(_LETTERS) for value in values)
+    }
     said = {_BASES[setting] for setting in request.settings} or possible
     if len(said) == 1 and said <= possible:
         return said.pop()
@@ -100,8 +146,12 @@ def _decided(request: Request, values: Counter[int]) -> int:
     if not possible:
         raise UserError(f"{request.place}: {found}, which count neither from 0 nor from 1.")
     if not said & possible or len(request.settings) > 1:
-        raise UserError(f"{request.place}: {found}, which do not count as '#{','.join(sorted(request.settings))}' says.")
+        raise UserError(
+            f"{request.place}: {found}, which do not count as "
+            f"'#{','.join(sorted(request.settings))}' says."
+        )
     raise UserError(
-        f"{request.place}: {found}, which may count from 0 or from 1; say it, as in 'medmcqa:{request.place}#one-based' "
-        f"(the authors' files) or '#zero-based' (derived from the Hugging Face copy)."
+        f"{request.place}: {found}, which may count from 0 or from 1; say it, as in "
+        f"'medmcqa:{request.place}#one-based' (the authors' files) or '#zero-based' (derived "
+        "from the Hugging Face copy)."
     )

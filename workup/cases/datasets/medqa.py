@@ -1,6 +1,8 @@
-"""MedQA (Jin et al., 2020): licensing examinations of the United States, Mainland China and Taiwan, one JSON object per line.
+"""MedQA (Jin et al., 2020): licensing examinations of the United States, Mainland China and Taiwan,
+one JSON object per line.
 
-`medqa:questions/US`, `medqa:questions/US/4_options`, `medqa:questions/Mainland`, or one of their files.
+`medqa:questions/US`, `medqa:questions/US/4_options`, `medqa:questions/Mainland`, or one of their
+files.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ from pydantic import BaseModel, model_validator
 from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import File, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    File,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "medqa:questions/US/4_options"
@@ -31,10 +42,15 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("medqa", rest, split)
     files = files_of(request.place, ["*.jsonl"])
-    return question_source(request, errors, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."])
+    return question_source(
+        request, errors, files, pieces, _read, ["MedQA, MIT licence (its authors' repository)."]
+    )
 
 
 def _read(piece: Piece, file: File) -> Rows:

@@ -1,6 +1,8 @@
-"""MedXpertQA (Zuo et al., 2025): expert-level questions with up to ten options, one JSON object per line.
+"""MedXpertQA (Zuo et al., 2025): expert-level questions with up to ten options, one JSON object per
+line.
 
-`medxpertqa:Text`, `medxpertqa:Text/test.jsonl`. Questions that show an image are left out and counted.
+`medxpertqa:Text`, `medxpertqa:Text/test.jsonl`. Questions that show an image are left out and
+counted.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ from pydantic import BaseModel, field_validator
 from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Rows, asked, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Rows,
+    asked,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "medxpertqa:Text"
@@ -19,7 +30,9 @@ _CHOICES = "Answer Choices:"  # what follows repeats the options
 
 
 class _Row(BaseModel):
-    """`options` by letter, or as a list of `letter` and `content`; `label` is one letter, alone or in a list."""
+    """`options` by letter, or as a list of `letter` and `content`; `label` is one letter, alone or
+    in a list.
+    """
 
     id: str
     question: str
@@ -31,7 +44,9 @@ class _Row(BaseModel):
     @field_validator("options", mode="before")
     @classmethod
     def _by_letter(cls, value: object) -> object:
-        if isinstance(value, list) and all(isinstance(option, dict) and "letter" in option for option in value):
+        if isinstance(value, list) and all(
+            isinstance(option, dict) and "letter" in option for option in value
+        ):
             return {option["letter"]: option.get("content") for option in value}
         return value
 
@@ -42,7 +57,10 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("medxpertqa", rest, split)
     files = files_of(request.place, ["*.jsonl"])
     note = "MedXpertQA, MIT licence; its authors ask not to put examples online."

@@ -1,7 +1,9 @@
-"""MIMIC-IV-Ext Clinical Decision Making: admissions for four abdominal diseases, as PhysioNet releases them (credentialed).
+"""MIMIC-IV-Ext Clinical Decision Making: admissions for four abdominal diseases, as PhysioNet
+releases them (credentialed).
 
-`mimiccdm:FOLDER` reads the CSV files of version 1.1; `#cholecystitis,diverticulitis,pancreatitis` behind it keeps some of the
-diseases (these are CRAFT's, CR-15), the word `all` holds every case out. See docs/datasets.md.
+`mimiccdm:FOLDER` reads the CSV files of version 1.1; `#cholecystitis,diverticulitis,pancreatitis`
+behind it keeps some of the diseases (these are CRAFT's, CR-15), the word `all` holds every case
+out. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"
 
 _RELEASE = "MIMIC-IV-Ext Clinical Decision Making 1.1"
 _GROUPS = "pathology_ids.json"
-# what is read of each file; operations, discharge diagnoses and codes are not: they come after the diagnosis
+# what is read of each file; operations, discharge diagnoses and codes are not: they come after the
+# diagnosis
 _COLUMNS = {
     "history_of_present_illness.csv": ("hadm_id", "hpi"),
     "physical_examination.csv": ("hadm_id", "pe"),
@@ -33,10 +36,17 @@ _COLUMNS = {
     "microbiology.csv": ("hadm_id", "test_itemid", "valuestr", "spec_itemid"),
     "radiology_reports.csv": ("hadm_id", "note_id", "modality", "region", "text"),
 }
-_CODES = {"appendicitis": "K35", "cholecystitis": "K81", "diverticulitis": "K57", "pancreatitis": "K85"}
+_CODES = {
+    "appendicitis": "K35",
+    "cholecystitis": "K81",
+    "diverticulitis": "K57",
+    "pancreatitis": "K85",
+}
 _SCHEMA = """
-CREATE TABLE cases (hadm INTEGER PRIMARY KEY, place INTEGER, disease TEXT, subject INTEGER, history TEXT);
-CREATE TABLE facts (hadm INTEGER, place INTEGER, item TEXT, text TEXT, kind TEXT, PRIMARY KEY (hadm, place)) WITHOUT ROWID;
+CREATE TABLE cases (hadm INTEGER PRIMARY KEY, place INTEGER, disease TEXT, subject INTEGER, \
+history TEXT);
+CREATE TABLE facts (hadm INTEGER, place INTEGER, item TEXT, text TEXT, kind TEXT, PRIMARY KEY \
+(hadm, place)) WITHOUT ROWID;
 CREATE TABLE counts (what TEXT PRIMARY KEY, n INTEGER);
 """
 _Found = tuple[str, str, Kind]  # item, text, how it is obtained
@@ -47,20 +57,30 @@ _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FOLDER#WORD,WORD`. Raises UserError (which file is missing) and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FOLDER#WORD,WORD`.
+
+    Raises UserError (which file is missing) and CaseError (file, line, field).
+    """
     place, words = words_of(rest, "mimiccdm", [*_CODES, ALL])
     folder = existing(place)
     files = _files(folder)
-    index = indexed("mimiccdm", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors)
+    index = indexed(
+        "mimiccdm", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors
+    )
     wanted = [disease for disease in _CODES if disease in words] or list(_CODES)
-    return _source(f"mimiccdm:{rest}", index, wanted, errors, held_out_all=ALL in words, split=split)
+    return _source(
+        f"mimiccdm:{rest}", index, wanted, errors, held_out_all=ALL in words, split=split
+    )
 
 
 def _files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; mimiccdm takes the folder of {_RELEASE}.")
     if any(folder.glob("*.pkl")) and not any(folder.glob("*.csv*")):
-        raise UserError(f"{folder} holds pickles, which are never opened here; give the folder of PhysioNet's CSV files.")
+        raise UserError(
+            f"{folder} holds pickles, which are never opened here; give the folder of "
+            "PhysioNet's CSV files."
+        )
     return {name: member(folder, name, _RELEASE) for name in (*_COLUMNS, _GROUPS)}
 
 
@@ -75,16 +95,22 @@ def _source(
 ) -> FixedSource:
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
     labels: tuple[array[int], array[int]] = array("H"), array("H")
-    for hadm, disease, subject in index.stream("SELECT hadm, disease, subject FROM cases ORDER BY place"):
+    for hadm, disease, subject in index.stream(
+        "SELECT hadm, disease, subject FROM cases ORDER BY place"
+    ):
         if disease in wanted:
             patient = str(subject if subject is not None else f"admission {hadm}")
             side = held_out_all or held_out(split, patient)
             sides[side].append(int(str(hadm)))
             labels[side].append(wanted.index(str(disease)))
     if not any(map(len, sides)):
-        raise errors.nothing(UserError(f"{name} has no admission with a history and something besides it."))
+        raise errors.nothing(
+            UserError(f"{name} has no admission with a history and something besides it.")
+        )
     train, test = (_lazy(index, rows, marks) for rows, marks in zip(sides, labels, strict=True))
-    counts = Counter({str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")})
+    counts = Counter(
+        {str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")}
+    )
     diagnoses = tuple(map(str.capitalize, wanted))
     return FixedSource(
         name,
@@ -103,14 +129,20 @@ def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
         "bare": "{} admissions skipped: no history, or nothing besides it.",
         "strange": "{} rows of other admissions skipped.",
         "unnamed": "{} results skipped: lab_test_mapping.csv does not name their test.",
-        "unowned": "{} admissions have no report that names their patient: each counts as its own patient.",
+        "unowned": (
+            "{} admissions have no report that names their patient: each counts as its own patient."
+        ),
     }
     return (
         RESTRICTED,
-        f"{counts['leaking']:,} of {counts['cases']:,} admissions name one of the four diseases in history, examination or "
-        f"reports: {counts['withheld']:,} places read '{WITHHELD}', all four names in every case alike.",
+        f"{counts['leaking']:,} of {counts['cases']:,} admissions name one of the four diseases "
+        f"in history, examination or reports: {counts['withheld']:,} places read '{WITHHELD}', "
+        "all four names in every case alike.",
         *(text.format(f"{counts[what]:,}") for what, text in skipped.items() if counts[what]),
-        "Patients, not admissions, are split. Operations, discharge diagnoses and codes are not read.",
+        (
+            "Patients, not admissions, are split. Operations, discharge diagnoses and codes are "
+            "not read."
+        ),
         f"{_RELEASE}: PhysioNet Credentialed Health Data License.",
     )
 
@@ -153,7 +185,9 @@ class _Reader:
         if not sentences(row.text("hpi")):
             self.silent.add(hadm)
         values = (hadm, len(self.known), groups[hadm], self._masked(hadm, row.text("hpi")))
-        self.database.execute("INSERT INTO cases (hadm, place, disease, history) VALUES (?, ?, ?, ?)", values)
+        self.database.execute(
+            "INSERT INTO cases (hadm, place, disease, history) VALUES (?, ?, ?, ?)", values
+        )
 
     def _masked(self, hadm: int, text: str) -> str:
         before = self.mask.found
@@ -179,10 +213,14 @@ class _Reader:
         if owner := _NOTE.fullmatch(row.text("note_id")):
             self.owners[row.number("hadm_id")] = int(owner[1])
         item = f"{row.text('modality')} {row.text('region')}".strip() or "Imaging"
-        yield from ((item, f"{item}: {sentence}", Kind.IMAGING) for sentence in sentences(row.text("text")))
+        yield from (
+            (item, f"{item}: {sentence}", Kind.IMAGING) for sentence in sentences(row.text("text"))
+        )
 
     def _laboratory(self, row: Row, labels: Mapping[str, str]) -> Iterator[_Found]:
-        value, low, high = (row.text(column) for column in ("valuestr", "ref_range_lower", "ref_range_upper"))
+        value, low, high = (
+            row.text(column) for column in ("valuestr", "ref_range_lower", "ref_range_upper")
+        )
         if value and (item := self._named(row, "itemid", labels)):
             reference = f" (reference {low or '…'} to {high or '…'})" if low or high else ""
             yield item, f"{item}: {value}{reference}.", Kind.LABORATORY
@@ -215,21 +253,30 @@ class _Reader:
 
 
 def _groups(path: Path) -> dict[int, str]:
-    """Admission → disease. Raises CaseError for a file of another form, or for an admission in two groups."""
+    """Admission → disease.
+
+    Raises CaseError for a file of another form, or for an admission in two groups.
+    """
     groups: dict[int, str] = {}
     for disease, admissions in read_object(path).items():
         if disease not in _CODES:
             raise CaseError(f"the diseases are {', '.join(_CODES)}.", file=path, field=disease[:40])
-        if not isinstance(admissions, list) or not all(str(hadm).isascii() and str(hadm).isdigit() for hadm in admissions):
+        if not isinstance(admissions, list) or not all(
+            str(hadm).isascii() and str(hadm).isdigit() for hadm in admissions
+        ):
             raise CaseError("must be a list of admissions' numbers.", file=path, field=disease)
         for hadm in map(int, admissions):
             if groups.setdefault(hadm, disease) != disease:
-                raise CaseError("lists an admission that another disease lists too.", file=path, field=disease)
+                raise CaseError(
+                    "lists an admission that another disease lists too.", file=path, field=disease
+                )
     return groups
 
 
 def _label(row: Row) -> dict[str, str]:
-    """Number of a test → its name with its fluid; nothing for synonyms, which have no number of their own."""
+    """Number of a test → its name with its fluid; nothing for synonyms, which have no number of
+    their own.
+    """
     if not row.text("itemid"):
         return {}
     fluid = f" ({row.text('fluid').lower()})" if row.text("fluid") else ""
@@ -237,7 +284,9 @@ def _label(row: Row) -> dict[str, str]:
 
 
 def _plain(number: str) -> str:
-    return number.removesuffix(".0")  # written by a library that keeps numbers with gaps as floating-point ones
+    return number.removesuffix(
+        ".0"
+    )  # written by a library that keeps numbers with gaps as floating-point ones
 
 
 def _examination(row: Row) -> Iterator[_Found]:
@@ -254,13 +303,24 @@ def _lazy(index: Index, admissions: array[int], labels: array[int]) -> Lazy:
 
 
 def _case(index: Index, hadm: int) -> Case:
-    """The first sentence of the history opens the encounter; the rest of the record is hidden but for what it states."""
-    [(disease, history)] = index.select("SELECT disease, history FROM cases WHERE hadm = ?", (hadm,))
+    """The first sentence of the history opens the encounter; the rest of the record is hidden but
+    for what it states.
+    """
+    [(disease, history)] = index.select(
+        "SELECT disease, history FROM cases WHERE hadm = ?", (hadm,)
+    )
     told = list(_history(str(history)))
     presentation = told[0][1][:_OPENING]
-    facts = [Fact(f"h{number}", item, text) for number, (item, text) in enumerate(told) if text != presentation]
+    facts = [
+        Fact(f"h{number}", item, text)
+        for number, (item, text) in enumerate(told)
+        if text != presentation
+    ]
     query = "SELECT place, item, text, kind FROM facts WHERE hadm = ? ORDER BY place"
-    facts += [Fact(f"f{p}", str(item), str(text), Kind(str(kind))) for p, item, text, kind in index.stream(query, (hadm,))]
+    facts += [
+        Fact(f"f{p}", str(item), str(text), Kind(str(kind)))
+        for p, item, text, kind in index.stream(query, (hadm,))
+    ]
     given, hidden = parted(facts, presentation)
     truth = Truth(
         diagnosis=str(disease).capitalize(),

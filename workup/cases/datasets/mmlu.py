@@ -1,6 +1,9 @@
-"""MMLU's medical subjects (Hendrycks et al., 2021): `SUBJECT_test.csv` without a header, or JSON lines with `subject`.
+"""MMLU's medical subjects (Hendrycks et al., 2021):
 
-`mmlu:FOLDER` reads the files of the six subjects that medical evaluations use, in the folder or in its test/, val/ and dev/.
+`SUBJECT_test.csv` without a header, or JSON lines with `subject`.
+
+`mmlu:FOLDER` reads the files of the six subjects that medical evaluations use, in the folder or in
+its test/, val/ and dev/.
 """
 
 from __future__ import annotations
@@ -32,13 +35,24 @@ from workup.errors import CaseError
 
 EXAMPLE = "mmlu:data"
 
-SUBJECTS = ("anatomy", "clinical_knowledge", "college_biology", "college_medicine", "medical_genetics", "professional_medicine")
+SUBJECTS = (
+    "anatomy",
+    "clinical_knowledge",
+    "college_biology",
+    "college_medicine",
+    "medical_genetics",
+    "professional_medicine",
+)
 _PART = re.compile(r"_(?:dev|val|test|train)$")
 _CELLS = 6  # question, A, B, C, D, answer
 
 
 class _Row(BaseModel):
-    """A JSON line: `answer` is a letter, or the place of the right choice, counted from 0 (as in the Hugging Face copy)."""
+    """A JSON line:
+
+    `answer` is a letter, or the place of the right choice, counted from 0 (as in the Hugging Face
+    copy).
+    """
 
     question: str
     options: list[str] = Field(alias="choices", default=[])
@@ -53,16 +67,25 @@ class _Row(BaseModel):
 
     @property
     def letter(self) -> str:
-        return LETTERS[self.answer] if isinstance(self.answer, int) and 0 <= self.answer < 26 else str(self.answer)
+        return (
+            LETTERS[self.answer]
+            if isinstance(self.answer, int) and 0 <= self.answer < 26
+            else str(self.answer)
+        )
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("mmlu", rest, split)
     names = [f"{subject}_{part}.csv" for subject in SUBJECTS for part in ("test", "val", "dev")]
     patterns = [f"{folder}{name}" for name in names for folder in ("", "*/")]
     files = files_of(request.place, patterns)
-    return question_source(request, errors, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."])
+    return question_source(
+        request, errors, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."]
+    )
 
 
 def _pieces(path: Path) -> Iterator[Piece | CaseError]:

@@ -1,7 +1,10 @@
-"""NEJMQA (Katz et al., 2024): Israeli board examinations in five specialties, as CSV with a header or as JSON lines.
+"""NEJMQA (Katz et al., 2024):
 
-A file holds one specialty and is named after it (general_surgery.csv, …). `question` carries the options after the stem,
-lettered A to D; they are taken apart here. `answer` is a letter, or several.
+Israeli board examinations in five specialties, as CSV with a header or as JSON lines.
+
+A file holds one specialty and is named after it (general_surgery.csv, …). `question` carries the
+options after the stem, lettered A to D; they are taken apart here. `answer` is a letter, or
+several.
 """
 
 from __future__ import annotations
@@ -16,7 +19,18 @@ from pydantic import BaseModel
 from workup.case import FixedSource
 from workup.cases.files import checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
-from workup.cases.questions import Dropped, File, Row, Rows, asked, content_id, files_of, question, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
@@ -32,13 +46,18 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("nejmqa", rest, split)
     files = files_of(request.place, ["*.csv", "*.jsonl", "*.json"])
     header = lru_cache(_header)
 
     def read(piece: Piece, file: File) -> Rows:
-        values = _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
+        values = (
+            _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
+        )
         return [_case(checked(_Row, values, file=file.path, line=piece.line), file)]
 
     note = "NEJMQA: see its data card for the terms of use."
@@ -67,7 +86,11 @@ def _header(path: Path) -> list[str]:
 def _from_csv(piece: Piece, file: File, header: Callable[[Path], list[str]]) -> dict[str, str]:
     names, cells = header(file.path), csv_cells(piece.text)
     if len(cells) != len(names):
-        raise CaseError(f"the header has {len(names)} columns, this row {len(cells)}.", file=file.path, line=piece.line)
+        raise CaseError(
+            f"the header has {len(names)} columns, this row {len(cells)}.",
+            file=file.path,
+            line=piece.line,
+        )
     return dict(zip(names, cells, strict=True))
 
 
@@ -76,11 +99,14 @@ def _case(row: _Row, file: File) -> Row | Dropped:
     if not options:
         return Dropped("its options cannot be told from the question")
     specialty = file.path.stem
-    return question(f"{specialty}-{content_id(row.question)}", stem, options, row.answer, category=specialty)
+    return question(
+        f"{specialty}-{content_id(row.question)}", stem, options, row.answer, category=specialty
+    )
 
 
 def lettered(text: str) -> tuple[str, dict[str, str]]:
-    """The stem, and the options by letter: a run A, B, C, … of marks ("A." or "A)") where lines begin, else where words do.
+    """The stem, and the options by letter: a run A, B, C, … of marks ("A." or "A)") where lines
+    begin, else where words do.
 
     Of several runs the longest counts, of equal ones the last.
     """

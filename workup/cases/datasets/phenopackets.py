@@ -1,8 +1,9 @@
-"""Phenopackets: published patients with rare diseases as ontology terms, present and excluded (GA4GH, version 1 or 2).
+"""Phenopackets: published patients with rare diseases as ontology terms, present and excluded
+(GA4GH, version 1 or 2).
 
-`phenopackets:FOLDER` reads every `.json` below it, as the phenopacket store ships them; `phenopackets:FILE` one packet, or
-JSON lines of packets or of their short form (`id, sex, age, present, absent, diagnosis, pmid`). `#all` behind it holds every
-case out. See docs/datasets.md.
+`phenopackets:FOLDER` reads every `.json` below it, as the phenopacket store ships them;
+`phenopackets:FILE` one packet, or JSON lines of packets or of their short form (`id, sex, age,
+present, absent, diagnosis, pmid`). `#all` behind it holds every case out. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ from workup.errors import CaseError, UserError
 EXAMPLE = "phenopackets:~/phenopacket-store"
 
 _LEAST = 2  # terms present: one opens the encounter, another can be found
-_DURATION = re.compile(r"P(?:(\d{1,3})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T.{0,20})?")
+_DURATION = re.compile(
+    r"P(?:(\d{1,3})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T.{0,20})?"
+)
 _SEXES = {"FEMALE": "Female patient", "MALE": "Male patient"}
 
 
@@ -118,7 +121,9 @@ class _Short(BaseModel):
 
 
 class _Patient(BaseModel):
-    """Either form, read: terms without repetition, and what keeps relatives together (the publication)."""
+    """Either form, read: terms without repetition, and what keeps relatives together (the
+    publication).
+    """
 
     id: str
     sex: str
@@ -130,7 +135,10 @@ class _Patient(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER`, `FILE`, or either with `#all`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER`, `FILE`, or either with `#all`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     place, view = view_of(rest, "phenopackets", [ALL])
     store = _Store(existing(place))
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
@@ -167,18 +175,35 @@ def _usable(patient: _Patient) -> bool:
 
 def _notes(counts: Counter[str]) -> tuple[str, ...]:
     return (
-        *([f"{counts['undiagnosed']:,} packets without a diagnosis skipped."] if counts["undiagnosed"] else []),
-        *([f"{counts['sparse']:,} packets with fewer than {_LEAST} findings skipped."] if counts["sparse"] else []),
-        f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the record as negatives. Which term "
-        "opens the encounter is drawn by the case's id.",
-        f"{counts['leaking']} of {counts['cases']:,} cases name their disease among the findings: '{WITHHELD}' stands there.",
+        *(
+            [f"{counts['undiagnosed']:,} packets without a diagnosis skipped."]
+            if counts["undiagnosed"]
+            else []
+        ),
+        *(
+            [f"{counts['sparse']:,} packets with fewer than {_LEAST} findings skipped."]
+            if counts["sparse"]
+            else []
+        ),
+        f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "
+        "record as negatives. Which term opens the encounter is drawn by the case's id.",
+        (
+            f"{counts['leaking']} of {counts['cases']:,} cases name their disease among the "
+            f"findings: '{WITHHELD}' stands there."
+        ),
         "Patients of one publication are on one side of the split: they are often relatives.",
-        "Phenopacket store (Monarch Initiative), BSD-3-Clause; terms of the Human Phenotype Ontology, diseases of OMIM.",
+        (
+            "Phenopacket store (Monarch Initiative), BSD-3-Clause; terms of the Human Phenotype "
+            "Ontology, diseases of OMIM."
+        ),
     )
 
 
 class _Place(NamedTuple):
-    """Where a packet is: `position` is the number of its file, or the byte offset of its line, whose text is here."""
+    """Where a packet is:
+
+    `position` is the number of its file, or the byte offset of its line, whose text is here.
+    """
 
     position: int
     file: Path
@@ -191,13 +216,25 @@ class _Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files = sorted(path.rglob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+        self.files = (
+            sorted(path.rglob("*.json"))
+            if path.is_dir()
+            else [path]
+            if path.suffix == ".json"
+            else []
+        )
         if path.is_dir() and not self.files:
-            raise UserError(f"no .json file in or below {path}; unpack the release of the phenopacket store there.")
+            raise UserError(
+                f"no .json file in or below {path}; unpack the release of the phenopacket store "
+                "there."
+            )
         self.names = _names(path, self.files)
 
     def places(self) -> Iterator[_Place | CaseError]:
-        """Where every packet is; a line that cannot be read comes as its error. Raises CaseError."""
+        """Where every packet is; a line that cannot be read comes as its error.
+
+        Raises CaseError.
+        """
         for number, file in enumerate(self.files):
             yield _Place(number, file)
         if not self.files:
@@ -216,18 +253,30 @@ class _Store:
     def patient(self, position: int) -> _Patient:
         if self.files:
             return self._read(read_object(self.files[position]), self.files[position], None)
-        return self._read(parse_object(line_at(self.path, position), file=self.path, line=None), self.path, None)
+        return self._read(
+            parse_object(line_at(self.path, position), file=self.path, line=None), self.path, None
+        )
 
     def _read(self, row: dict[str, Any], file: Path, line: int | None) -> _Patient:
         if "present" in row:
             return _from_short(checked(_Short, row, file=file, line=line))
-        return _from_packet(checked(_Phenopacket, row, file=file, line=line), self.names.get(file, ""))
+        return _from_packet(
+            checked(_Phenopacket, row, file=file, line=line), self.names.get(file, "")
+        )
 
 
 def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
-    """What each patient is called: the file's name, with its folders where two files share it. Ids inside ("proband") repeat."""
+    """What each patient is called: the file's name, with its folders where two files share it.
+
+    Ids inside ("proband") repeat.
+    """
     counts = Counter(file.stem for file in files)
-    return {file: file.stem if counts[file.stem] == 1 else file.relative_to(folder).with_suffix("").as_posix() for file in files}
+    return {
+        file: file.stem
+        if counts[file.stem] == 1
+        else file.relative_to(folder).with_suffix("").as_posix()
+        for file in files
+    }
 
 
 def _lazy(store: _Store, side: array[int]) -> Lazy:
@@ -262,8 +311,12 @@ def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
 
 
 def _disease(packet: _Phenopacket) -> tuple[str, str] | None:
-    """The first disease that an interpretation names, else the first that is listed and not excluded."""
-    interpreted = [i.diagnosis.disease for i in packet.interpretations if i.diagnosis and i.diagnosis.disease]
+    """The first disease that an interpretation names, else the first that is listed and not
+    excluded.
+    """
+    interpreted = [
+        i.diagnosis.disease for i in packet.interpretations if i.diagnosis and i.diagnosis.disease
+    ]
     terms = [*interpreted, *(disease.term for disease in packet.diseases if not disease.excluded)]
     return (terms[0].id, terms[0].label) if terms else None
 
@@ -285,7 +338,10 @@ def _age(duration: str) -> str:
 
 
 def _read(patient: _Patient) -> tuple[Case, int]:
-    """The case, and how often its disease was named. One term, drawn by the id, opens the encounter."""
+    """The case, and how often its disease was named.
+
+    One term, drawn by the id, opens the encounter.
+    """
     assert patient.disease is not None
     code, name = patient.disease
     mask = Mask([name], family=False)
@@ -300,7 +356,9 @@ def _read(patient: _Patient) -> tuple[Case, int]:
         codes=(code,),
         aliases=other_names(name),
         facts=hidden,
-        record=_record(presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}),
+        record=_record(
+            presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}
+        ),
     )
     return Case(patient.id, presentation, truth, given=(opening,)), mask.found
 
@@ -315,4 +373,6 @@ def _record(presentation: str, hidden: Sequence[Fact], absent: Mapping[str, str]
 
 
 def _draw(id: str, count: int) -> int:
-    return int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
+    return (
+        int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
+    )

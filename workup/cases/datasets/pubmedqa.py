@@ -1,7 +1,8 @@
-"""PubMedQA (Jin et al., 2019): can the question of a study be answered yes, no or maybe from its abstract?
+"""PubMedQA (Jin et al., 2019): can the question of a study be answered yes, no or maybe from its
+abstract?
 
-`ori_pqal.json` is one object whose members are named by PubMed id; `test_ground_truth.json` beside it names the test half.
-JSON lines with a `pmid` are read as well.
+`ori_pqal.json` is one object whose members are named by PubMed id; `test_ground_truth.json` beside
+it names the test half. JSON lines with a `pmid` are read as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from pydantic import BaseModel, Field
 from workup.case import Case, FixedSource
 from workup.cases.files import checked, existing, read_object
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, Rows, asked, choice, files_of, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    choice,
+    files_of,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
@@ -36,7 +47,10 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("pubmedqa", rest, split)
     whole = (existing(request.place) / "ori_pqal.json").is_file()
     files = files_of(request.place, ["ori_pqal.json"] if whole else [*_SPLITS, "*.jsonl"])
@@ -48,11 +62,18 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
         if not pmid:
             raise CaseError("there is no PubMed id.", file=file.path, line=piece.line, field="pmid")
         if truth and pmid in truth and row.decision and truth[pmid] != row.decision:
-            raise CaseError(f"'{row.decision}' here, '{truth[pmid]}' in {where}.", file=file.path, line=piece.line, field=pmid)
+            raise CaseError(
+                f"'{row.decision}' here, '{truth[pmid]}' in {where}.",
+                file=file.path,
+                line=piece.line,
+                field=pmid,
+            )
         part = ("test" if pmid in truth else "train") if truth else ""
         return [_case(pmid, row, part)]
 
-    return question_source(request, errors, files, pieces, read, ["PubMedQA, MIT licence (its authors' repository)."])
+    return question_source(
+        request, errors, files, pieces, read, ["PubMedQA, MIT licence (its authors' repository)."]
+    )
 
 
 def _truth(place: str) -> tuple[dict[str, object], Path]:
@@ -73,6 +94,9 @@ def _case(pmid: str, row: _Row, part: str) -> Row | Dropped:
         return Dropped("its final decision is not yes, no or maybe")
     shown, truth = made
     labels = row.labels if len(row.labels) == len(row.contexts) else [""] * len(row.contexts)
-    presentation = "\n".join(f"{label}: {text}" if label else text for label, text in zip(labels, row.contexts, strict=True))
+    presentation = "\n".join(
+        f"{label}: {text}" if label else text
+        for label, text in zip(labels, row.contexts, strict=True)
+    )
     truth = replace(truth, references=tuple(filter(None, [row.conclusion])))
     return Row(Case(pmid, presentation, truth, row.question.strip(), shown), part=part)

@@ -1,7 +1,9 @@
-"""RareArena (Chen et al., 2026): case reports of rare diseases, for screening (RDS) and, with test results, confirmation (RDC).
+"""RareArena (Chen et al., 2026): case reports of rare diseases, for screening (RDS) and, with test
+results, confirmation (RDC).
 
-`rarearena:FOLDER` reads RDS.json and RDC.json to train on and RDS_benchmark.jsonl and RDC_benchmark.jsonl to test on. All are
-JSON lines. A patient of both tasks stays on one side of a split. Diagnoses that a report still names are masked and counted.
+`rarearena:FOLDER` reads RDS.json and RDC.json to train on and RDS_benchmark.jsonl and
+RDC_benchmark.jsonl to test on. All are JSON lines. A patient of both tasks stays on one side of a
+split. Diagnoses that a report still names are masked and counted.
 """
 
 from __future__ import annotations
@@ -14,13 +16,27 @@ from workup.case import Case, FixedSource, Truth
 from workup.cases.files import checked
 from workup.cases.leaks import Mask
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Answer, Dropped, File, Row, Rows, asked, files_of, question_source, row_of
+from workup.cases.questions import (
+    Answer,
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    files_of,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 from workup.text import same_name
 
 EXAMPLE = "rarearena:RareArena"
 
-_ROLES = {"benchmark": "test", "rds": "train", "rdc": "train"}  # the last word of a name that is here counts
+_ROLES = {
+    "benchmark": "test",
+    "rds": "train",
+    "rdc": "train",
+}  # the last word of a name that is here counts
 
 
 class _Row(BaseModel):
@@ -33,10 +49,20 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("rarearena", rest, split)
     files = files_of(request.place, ["RD[SC].json", "RD[SC]_benchmark.jsonl"], _ROLES)
-    return question_source(request, errors, files, pieces, _read, ["RareArena, CC BY-NC-SA 4.0: not for commercial use."])
+    return question_source(
+        request,
+        errors,
+        files,
+        pieces,
+        _read,
+        ["RareArena, CC BY-NC-SA 4.0: not for commercial use."],
+    )
 
 
 def _read(piece: Piece, file: File) -> Rows:

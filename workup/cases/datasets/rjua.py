@@ -1,7 +1,10 @@
-"""RJUA-QA: Chinese urology consultations with a list of diagnoses, one JSON object per line (RJUA_train.json, …).
+"""RJUA-QA:
 
-The diagnoses are what is asked for; the published reply and advice are references. Where the patient already names a
-diagnosis, it is masked in the presentation and counted.
+Chinese urology consultations with a list of diagnoses, one JSON object per line (RJUA_train.json,
+…).
+
+The diagnoses are what is asked for; the published reply and advice are references. Where the
+patient already names a diagnosis, it is masked in the presentation and counted.
 """
 
 from __future__ import annotations
@@ -15,7 +18,18 @@ from workup.case import Case, FixedSource
 from workup.cases.files import checked
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, pieces
-from workup.cases.questions import Dropped, File, Row, Rows, asked, files_of, open_answer, parted, question_source, row_of
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    files_of,
+    open_answer,
+    parted,
+    question_source,
+    row_of,
+)
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "rjua:RJUA_train.json"
@@ -33,7 +47,10 @@ class _Row(BaseModel):
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER` or `FILE`, with `#VIEW`. Raises UserError and CaseError (file, line, field)."""
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
     request = asked("rjua", rest, split)
     files = files_of(request.place, ["RJUA_*.json", "*.jsonl"])
     return question_source(request, errors, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
@@ -53,7 +70,16 @@ def _read(piece: Piece, file: File) -> Rows:
 
 
 def _withheld(text: str, names: Sequence[str]) -> str:
-    """`text` without the names, wherever they stand (Chinese has no blanks between words), whole or without their brackets."""
-    spelled = {spelling for name in names for spelling in (name, _BRACKETS.sub("", name)) if len(spelling) > 1}
-    pattern = "|".join(re.escape(spelling) for spelling in sorted(spelled, key=lambda name: (-len(name), name)))
+    """`text` without the names, wherever they stand (Chinese has no blanks between words), whole or
+    without their brackets.
+    """
+    spelled = {
+        spelling
+        for name in names
+        for spelling in (name, _BRACKETS.sub("", name))
+        if len(spelling) > 1
+    }
+    pattern = "|".join(
+        re.escape(spelling) for spelling in sorted(spelled, key=lambda name: (-len(name), name))
+    )
     return re.sub(pattern, WITHHELD, text, flags=re.IGNORECASE) if pattern else text

@@ -1,6 +1,8 @@
-"""How an untrained policy can be made to play: one module per strategy, whose name is the strategy's. There is no registry.
+"""How an untrained policy can be made to play: one module per strategy, whose name is the
+strategy's. There is no registry.
 
-A strategy adds prompts, calls or a search around a policy, in any environment; it changes no weights.
+A strategy adds prompts, calls or a search around a policy, in any environment; it changes no
+weights.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from workup.rl.rollout import Job, Play
 
 @dataclass(frozen=True)
 class Seat:
-    """The policy that a strategy drives: as the doctor it is by itself, and as a chat model that can be asked anything.
+    """The policy that a strategy drives: as the doctor it is by itself, and as a chat model that
+    can be asked anything.
 
     `model` is None for a policy that knows nothing but the encounter (the tiny one).
     """
@@ -31,13 +34,18 @@ class Seat:
     def chat(self, strategy: str) -> Model:
         """The chat model. Raises UserError where the policy is none."""
         if self.model is None:
-            raise UserError(f"strategy '{strategy}' asks the policy questions of its own: it needs a chat model or an endpoint")
+            raise UserError(
+                f"strategy '{strategy}' asks the policy questions of its own: it needs a chat "
+                "model or an endpoint"
+            )
         return self.model
 
 
 @runtime_checkable
 class Searcher(Protocol):
-    """A strategy that plays a whole episode, since it has to look ahead: of what it played it shows one."""
+    """A strategy that plays a whole episode, since it has to look ahead: of what it played it shows
+    one.
+    """
 
     async def play(self, job: Job, play: Play) -> Episode: ...
 
@@ -54,7 +62,8 @@ class Plain(BaseModel):
 
 
 class Strategy(Protocol):
-    """What a module of this package defines: what it is, where it comes from, its settings (a pydantic class), and `open`.
+    """What a module of this package defines: what it is, where it comes from, its settings (a
+    pydantic class), and `open`.
 
     `open` raises UserError where the policy or the environment cannot be played this way.
     """
@@ -69,7 +78,11 @@ class Strategy(Protocol):
 def names() -> list[str]:
     """The built-in strategies, sorted: `mcts_bt.py` is "mcts-bt"."""
     found = [module.name for module in iter_modules(__path__)]
-    return sorted(name.replace("_", "-") for name in found if hasattr(import_module(f"{__name__}.{name}"), "open"))
+    return sorted(
+        name.replace("_", "-")
+        for name in found
+        if hasattr(import_module(f"{__name__}.{name}"), "open")
+    )
 
 
 def load(name: str) -> Strategy:

@@ -1,4 +1,6 @@
-"""Chain of thought (CoT): the policy reasons step by step before each action, inside the thought that every grammar allows."""
+"""Chain of thought (CoT): the policy reasons step by step before each action, inside the thought
+that every grammar allows.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ paper = "ProMed, section 4.1; Wei et al. 2022, Kojima et al. 2022"
 Settings = Plain
 
 RULE = Wording(
-    "Think step by step before every action, inside <think>…</think>: what is established, which explanations are left and how "
-    "likely each is, and what would tell them apart. Then write the action, and only the action, in the form given above.",
+    "Think step by step before every action, inside <think>…</think>: what is established, which "
+    "explanations are left and how likely each is, and what would tell them apart. Then write "
+    "the action, and only the action, in the form given above.",
     "每次行动之前，先在<think>…</think>内逐步思考：哪些信息已经明确，还剩哪些可能的解释、各自可能性多大，什么信息能够区分它们。"
     "然后只按上面规定的格式写出这一个行动。",
 )

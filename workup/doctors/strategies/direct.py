@@ -30,11 +30,15 @@ def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
 
 @dataclass(frozen=True)
 class Direct:
-    """Every turn puts the presentation before the doctor anew: one that asks in spite of what it was told learns nothing."""
+    """Every turn puts the presentation before the doctor anew: one that asks in spite of what it
+    was told learns nothing.
+    """
 
     doctor: Doctor
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         told, _ = nudged(opening, (), ANSWER.spoken(opening))
         again = replace(sampling, key=seed_key(sampling.key, len(past)))
         return await self.doctor.act(case, told, (), again)
@@ -48,12 +52,16 @@ class Encoding(Policy, Protocol):
 
 @dataclass(frozen=True)
 class Begun:
-    """A token policy whose every completion begins with `lead`, which it did not choose: log-probability 0."""
+    """A token policy whose every completion begins with `lead`, which it did not choose:
+    log-probability 0.
+    """
 
     policy: Encoding
     lead: str
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         prompt, begun = self.policy.render(opening), self.policy.encode(self.lead)
         said = await self.policy.sample((*prompt, *begun), sampling)
         tokens, logprobs = (*begun, *said.tokens), (*(0.0 for _ in begun), *said.logprobs)

@@ -1,7 +1,9 @@
-"""MEDIQ: an abstention module decides, apart from the encounter, whether the evidence is enough to answer.
+"""MEDIQ: an abstention module decides, apart from the encounter, whether the evidence is enough to
+answer.
 
-The module and the doctor are the same model. How sure it is, it says on a scale of five steps; below the threshold the doctor
-is told to ask, else to answer. Plain is remembered between turns: a rating depends on the transcript alone.
+The module and the doctor are the same model. How sure it is, it says on a scale of five steps;
+below the threshold the doctor is told to ask, else to answer. Plain is remembered between turns: a
+rating depends on the transcript alone.
 """
 
 from __future__ import annotations
@@ -53,17 +55,28 @@ def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
 
 @dataclass(frozen=True)
 class Abstaining:
-    """`doctor`, told in each turn whether to ask or to answer; in the last one there is nothing to decide."""
+    """`doctor`, told in each turn whether to ask or to answer; in the last one there is nothing to
+    decide.
+    """
 
     doctor: Doctor
     model: Model
     max_turns: int
     threshold: int
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
-        sure = len(past) >= self.max_turns - 1 or await self.confidence(opening, past) >= self.threshold
-        return await self.doctor.act(case, *nudged(opening, past, (ANSWER if sure else ASK).spoken(opening)), sampling)
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        sure = (
+            len(past) >= self.max_turns - 1
+            or await self.confidence(opening, past) >= self.threshold
+        )
+        return await self.doctor.act(
+            case, *nudged(opening, past, (ANSWER if sure else ASK).spoken(opening)), sampling
+        )
 
     async def confidence(self, opening: Sequence[Message], past: Sequence[Turn]) -> int:
         """1 to 5. Raises RolloutError where the model gives no usable rating."""
-        return (await inquire(self.model, TASK, VERSION, encounter(opening, past), Confidence)).confidence
+        return (
+            await inquire(self.model, TASK, VERSION, encounter(opening, past), Confidence)
+        ).confidence

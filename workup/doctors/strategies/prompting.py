@@ -1,4 +1,6 @@
-"""What strategies have in common: how they put words before a policy, and how they ask it something of their own."""
+"""What strategies have in common: how they put words before a policy, and how they ask it something
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Wording:
 
 
 ANSWER = Wording(
-    "Ask nothing more: conclude now with what you know, in the form that the rules give for the final answer.",
+    (
+        "Ask nothing more: conclude now with what you know, in the form that the rules give for "
+        "the final answer."
+    ),
     "不要再提问：请根据已知信息，按规则规定的最终回答格式，现在作出回答。",
 )
 ASK = Wording(
@@ -47,13 +52,17 @@ Prompt = Callable[[Sequence[Message], Sequence[Turn]], str]
 
 @dataclass(frozen=True)
 class Prompted:
-    """`doctor`, told `rule` among the rules of the encounter and `nudge(opening, past)` behind what it reads last."""
+    """`doctor`, told `rule` among the rules of the encounter and `nudge(opening, past)` behind what
+    it reads last.
+    """
 
     doctor: Doctor
     rule: Wording | None = None
     nudge: Prompt | None = None
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
         told = self.nudge(opening, past) if self.nudge is not None else ""
         if self.rule is not None:
             opening = ruled(opening, self.rule.spoken(opening))
@@ -69,7 +78,9 @@ def ruled(opening: Sequence[Message], text: str) -> tuple[Message, ...]:
     return (replace(first, content=f"{first.content}\n{text}"), *rest)
 
 
-def nudged(opening: Sequence[Message], past: Sequence[Turn], text: str) -> tuple[Sequence[Message], Sequence[Turn]]:
+def nudged(
+    opening: Sequence[Message], past: Sequence[Turn], text: str
+) -> tuple[Sequence[Message], Sequence[Turn]]:
     """Opening and past with `text` at the end of the message that the doctor reads last."""
     if not text:
         return opening, past
@@ -81,7 +92,8 @@ def nudged(opening: Sequence[Message], past: Sequence[Turn], text: str) -> tuple
 
 
 def _extended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    # Behind the last message and not in one of its own: many chat templates want the roles to alternate.
+    # Behind the last message and not in one of its own: many chat templates want the roles to
+    # alternate.
     if not messages:
         return (Message("user", text),)
     *before, last = messages
@@ -96,10 +108,17 @@ async def inquire(
     shape: type[Shape],
     check: Callable[[Shape], str | None] = lambda answer: None,
 ) -> Shape:
-    """A call beside the encounter, greedy, about (title, text) sections. Raises RolloutError without a usable answer."""
-    material = fenced([(title, clean(content, LONGEST_CASE)) for title, content in sections if content])
+    """A call beside the encounter, greedy, about (title, text) sections.
+
+    Raises RolloutError without a usable answer.
+    """
+    material = fenced(
+        [(title, clean(content, LONGEST_CASE)) for title, content in sections if content]
+    )
     messages = (Message("system", f"{task}\n\n{RULES}"), Message("user", material))
-    return await ask(model, Request("doctor", version, messages, max_tokens=MAX_TOKENS), shape, check)
+    return await ask(
+        model, Request("doctor", version, messages, max_tokens=MAX_TOKENS), shape, check
+    )
 
 
 def encounter(opening: Sequence[Message], past: Sequence[Turn]) -> list[tuple[str, str]]:
@@ -107,7 +126,11 @@ def encounter(opening: Sequence[Message], past: Sequence[Turn]) -> list[tuple[st
     rules = "\n".join(message.content for message in opening if message.role == "system")
     case = "\n".join(message.content for message in opening if message.role != "system")
     said = "\n".join(line for turn in past for line in _lines(turn))
-    return [("rules of the encounter", rules), ("case", case), ("encounter so far", said or "(nothing was asked yet)")]
+    return [
+        ("rules of the encounter", rules),
+        ("case", case),
+        ("encounter so far", said or "(nothing was asked yet)"),
+    ]
 
 
 def _lines(turn: Turn) -> list[str]:

@@ -1,7 +1,9 @@
-"""SOP-guided questioning (PM-14): the order of a consultation by the Calgary–Cambridge guide, the complaint by OPQRST.
+"""SOP-guided questioning (PM-14): the order of a consultation by the Calgary–Cambridge guide, the
+complaint by OPQRST.
 
-The order is part of the rules, and each turn says where in it the encounter stands. That follows from the number of turns
-taken: the questions that the environment allows are spread evenly over the steps.
+The order is part of the rules, and each turn says where in it the encounter stands. That follows
+from the number of turns taken: the questions that the environment allows are spread evenly over the
+steps.
 """
 
 from __future__ import annotations
@@ -20,14 +22,26 @@ Settings = Plain
 
 STEPS = (
     Wording("onset: when and how it began", "起病：何时、如何开始"),
-    Wording("provocation and palliation: what makes it worse or better", "诱因与缓解：什么使之加重或减轻"),
-    Wording("quality: what it is like", "性质：是什么样的感觉或表现"),
-    Wording("region and radiation: where it is, where it spreads", "部位与放射：在哪里，向何处扩散"),
-    Wording("severity: how bad it is, what it prevents", "程度：有多严重，影响了什么"),
-    Wording("time course: how it has changed, accompanying complaints", "时间过程：如何变化，有何伴随症状"),
-    Wording("past medical history: earlier illnesses, operations, medicines, allergies", "既往史：既往疾病、手术、用药、过敏"),
     Wording(
-        "social and family history: work, habits, travel, illnesses in the family", "个人史与家族史：职业、习惯、旅行、家族疾病"
+        "provocation and palliation: what makes it worse or better",
+        "诱因与缓解：什么使之加重或减轻",
+    ),
+    Wording("quality: what it is like", "性质：是什么样的感觉或表现"),
+    Wording(
+        "region and radiation: where it is, where it spreads", "部位与放射：在哪里，向何处扩散"
+    ),
+    Wording("severity: how bad it is, what it prevents", "程度：有多严重，影响了什么"),
+    Wording(
+        "time course: how it has changed, accompanying complaints",
+        "时间过程：如何变化，有何伴随症状",
+    ),
+    Wording(
+        "past medical history: earlier illnesses, operations, medicines, allergies",
+        "既往史：既往疾病、手术、用药、过敏",
+    ),
+    Wording(
+        "social and family history: work, habits, travel, illnesses in the family",
+        "个人史与家族史：职业、习惯、旅行、家族疾病",
     ),
     Wording(
         "review of systems: what else is wrong, then signs and tests if you can ask for them",
@@ -35,19 +49,25 @@ STEPS = (
     ),
 )
 RULE = Wording(
-    "Keep to the order of a consultation, one thing per turn: {steps}. Then answer. Pass over a step that the case already "
-    "covers, never go back, and answer earlier only when nothing in the remaining steps could change your answer.",
+    "Keep to the order of a consultation, one thing per turn: {steps}. Then answer. Pass over a "
+    "step that the case already covers, never go back, and answer earlier only when nothing in "
+    "the remaining steps could change your answer.",
     "请按问诊顺序进行，每轮只问一件事：{steps}。然后作答。病例中已说明的步骤可以跳过，不要回头；只有当剩余步骤都不可能改变你的"
     "答案时，才提前作答。",
 )
-NOW = Wording("Question {number} of at most {most}. Now due: {due}.", "第{number}个问题，最多{most}个。现在应问：{due}。")
+NOW = Wording(
+    "Question {number} of at most {most}. Now due: {due}.",
+    "第{number}个问题，最多{most}个。现在应问：{due}。",
+)
 
 
 def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """The policy with the order among its rules, and with what is due in each turn."""
     english, chinese_ = ("; ".join(s.english for s in STEPS), "；".join(s.chinese for s in STEPS))
     rule = Wording(RULE.english.format(steps=english), RULE.chinese.format(steps=chinese_))
-    return Prompted(seat.doctor, rule, lambda opening, past: progress(opening, past, environment.max_turns - 1))
+    return Prompted(
+        seat.doctor, rule, lambda opening, past: progress(opening, past, environment.max_turns - 1)
+    )
 
 
 def progress(opening: Sequence[Message], past: Sequence[Turn], most: int) -> str:
@@ -60,6 +80,8 @@ def progress(opening: Sequence[Message], past: Sequence[Turn], most: int) -> str
 
 
 def due(asked: int, most: int) -> tuple[Wording, ...]:
-    """The steps that question `asked` (from 0) of `most` is for: at least one, and all steps over all questions."""
+    """The steps that question `asked` (from 0) of `most` is for: at least one, and all steps over
+    all questions.
+    """
     first = asked * len(STEPS) // most
     return STEPS[first : max(first + 1, (asked + 1) * len(STEPS) // most)]

@@ -1,8 +1,10 @@
-"""Tree search at test time (ProMed's MCTS-BT and MCTS-MV): many trajectories of one case, one of which is shown.
+"""Tree search at test time (ProMed's MCTS-BT and MCTS-MV): many trajectories of one case, one of
+which is shown.
 
-There is no truth to reward then. What stands for R is the policy's own estimate of its answer, on the scale of ProMed's
-outcome reward: 2 · (confidence − 1) / 4 of a rating from 1 to 5 that a chat model gives, or, for a policy that can be asked
-nothing, 2 · the probability with which it said its last action. A trajectory without an answer has R = 0.
+There is no truth to reward then. What stands for R is the policy's own estimate of its answer, on
+the scale of ProMed's outcome reward: 2 · (confidence − 1) / 4 of a rating from 1 to 5 that a chat
+model gives, or, for a policy that can be asked nothing, 2 · the probability with which it said its
+last action. A trajectory without an answer has R = 0.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Settings(Plain):
     """The search's extent; the defaults are ProMed's."""
 
     exploration: float = Field(2.2, ge=0, description="UCT's c")
-    width: int = Field(8, ge=1, description="actions drawn at a node, and simulated in one iteration")
+    width: int = Field(
+        8, ge=1, description="actions drawn at a node, and simulated in one iteration"
+    )
     iterations: int = Field(5, ge=0, description="expansions; 0 leaves the greedy trajectory alone")
     depth: int = Field(10, ge=1, description="nodes with this many actions are not expanded")
 
@@ -63,9 +67,14 @@ class TreeSearcher:
     pick: Pick
 
     async def play(self, job: Job, play: Play) -> Episode:
-        """FAILED where every branch failed. Raises UserError at temperature 0, where all draws are the same."""
+        """FAILED where every branch failed.
+
+        Raises UserError at temperature 0, where all draws are the same.
+        """
         if not play.temperature:
-            raise UserError("a tree search draws several actions at a node: set evaluation.temperature above 0")
+            raise UserError(
+                "a tree search draws several actions at a node: set evaluation.temperature above 0"
+            )
         search = Search(**self.settings.model_dump())
         value = estimated(self.seat.model) if self.seat.model is not None else own_probability
         tree = await TreeSearch(self.environment, self.seat.doctor, value, search, play).grow(job)
@@ -81,7 +90,9 @@ def estimated(model: Model) -> Value:
     async def value(episode: Episode) -> Score:
         if not episode.answer:
             return Score.at_end(episode, 0.0)
-        rated = await inquire(model, TASK, VERSION, encounter(episode.opening, episode.turns), Confidence)
+        rated = await inquire(
+            model, TASK, VERSION, encounter(episode.opening, episode.turns), Confidence
+        )
         return Score.at_end(episode, ALPHA * (rated.confidence - 1) / 4)
 
     return value
@@ -99,9 +110,11 @@ def best(tree: Tree) -> Trajectory | None:
 
 
 def majority(tree: Tree) -> Trajectory | None:
-    """The best trajectory of the answer that most draws led to; of equally frequent answers that of the highest R.
+    """The best trajectory of the answer that most draws led to; of equally frequent answers that of
+    the highest R.
 
-    A simulation speaks for all draws that were merged into its node. Trajectories without an answer do not vote.
+    A simulation speaks for all draws that were merged into its node. Trajectories without an answer
+    do not vote.
     """
     votes: Counter[tuple[str, ...]] = Counter()
     for trajectory in tree.trajectories:

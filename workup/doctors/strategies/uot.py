@@ -1,7 +1,9 @@
-"""Uncertainty of thoughts (UoT): asks what is expected to reduce the entropy over the possible answers most.
+"""Uncertainty of thoughts (UoT): asks what is expected to reduce the entropy over the possible
+answers most.
 
-Each turn the model weighs the possible answers, then proposes questions and says for each how likely a yes is under each
-answer. The choice among them is arithmetic. Plain is remembered between turns: everything is judged from the transcript.
+Each turn the model weighs the possible answers, then proposes questions and says for each how
+likely a yes is under each answer. The choice among them is arithmetic. Plain is remembered between
+turns: everything is judged from the transcript.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ WEIGH = (
     'Answer with one JSON object: {{"candidates": [{{"name": …, "weight": 0 to 100}}, …]}}.'
 )
 OPEN = "Name the likeliest answers, {count} at most, in the language of the case, each by itself."
-CLOSED = "The candidates are given in a section of their own: list every one of them, in their order, by the wording there."
+CLOSED = (
+    "The candidates are given in a section of their own: list every one of them, in their order, "
+    "by the wording there."
+)
 PROPOSE = (
     "You prepare the next question of an encounter. Several candidates for the right answer are listed. Propose {count} "
     "different questions that can be answered by yes or no, that have not been asked, and that would tell the candidates apart; "
@@ -47,7 +52,9 @@ PROPOSE = (
 class Settings(Plain):
     """How much is considered in a turn."""
 
-    candidates: int = Field(6, ge=2, le=20, description="possible answers that are weighed, where no options are listed")
+    candidates: int = Field(
+        6, ge=2, le=20, description="possible answers that are weighed, where no options are listed"
+    )
     questions: int = Field(4, ge=1, le=20, description="questions that are proposed in a turn")
     sure: float = Field(0.9, gt=0, le=1, description="answers once a candidate is this probable")
     gain: float = Field(0.02, ge=0, description="answers once no question promises this many bits")
@@ -90,7 +97,9 @@ def entropy(distribution: Sequence[float]) -> float:
 
 
 def expected_reduction(prior: Sequence[float], yes: Sequence[float]) -> float:
-    """H(prior) − Σ_a P(a) H(posterior given a) over a ∈ {yes, no}, in bits; `yes` are P(yes | candidate). Never negative."""
+    """H(prior) − Σ_a P(a) H(posterior given a) over a ∈ {yes, no}, in bits; `yes` are P(yes |
+    candidate). Never negative.
+    """
     left = 0.0
     for likelihood in (yes, [1 - p for p in yes]):
         joint = [p * q for p, q in zip(prior, likelihood, strict=True)]
@@ -101,20 +110,33 @@ def expected_reduction(prior: Sequence[float], yes: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Uncertain:
-    """Asks the question of largest expected reduction; answers when sure enough, when none is worth it, or at the end."""
+    """Asks the question of largest expected reduction; answers when sure enough, when none is worth
+    it, or at the end.
+    """
 
     model: Model
     environment: Environment
     settings: Settings
 
-    async def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling) -> Act:
-        question = await self.choose(case, opening, past) if len(past) < self.environment.max_turns - 1 else ""
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        question = (
+            await self.choose(case, opening, past)
+            if len(past) < self.environment.max_turns - 1
+            else ""
+        )
         if question:
             return Act((), Completion(self.environment.write(Kind.HISTORY.value, question)))
-        return await ModelDoctor(self.model).act(case, *nudged(opening, past, ANSWER.spoken(opening)), sampling)
+        return await ModelDoctor(self.model).act(
+            case, *nudged(opening, past, ANSWER.spoken(opening)), sampling
+        )
 
     async def choose(self, case: Case, opening: Sequence[Message], past: Sequence[Turn]) -> str:
-        """The question to ask, or "" where an answer is due. Raises RolloutError without a usable answer of the model's."""
+        """The question to ask, or "" where an answer is due.
+
+        Raises RolloutError without a usable answer of the model's.
+        """
         sections = encounter(opening, past)
         names, prior = await self.weigh(case, sections)
         if max(prior) >= self.settings.sure:
@@ -125,7 +147,9 @@ class Uncertain:
         best = max(range(len(gains)), key=gains.__getitem__)
         return proposed[best].question if gains[best] >= self.settings.gain else ""
 
-    async def weigh(self, case: Case, sections: list[tuple[str, str]]) -> tuple[list[str], list[float]]:
+    async def weigh(
+        self, case: Case, sections: list[tuple[str, str]]
+    ) -> tuple[list[str], list[float]]:
         """Candidates and their probabilities; the options where the case lists some."""
         options = list(case.options)
         which = CLOSED if options else OPEN.format(count=self.settings.candidates)
@@ -134,23 +158,43 @@ class Uncertain:
         def check(answer: Weighed) -> str | None:
             named = [_name(each.name) for each in answer.candidates]
             if options and sorted(named) != sorted(map(_name, options)):
-                return f"list each of the {len(options)} candidates once, by the very wording of its line"
-            if not options and (len(named) > self.settings.candidates or len(set(named)) < len(named)):
+                return (
+                    f"list each of the {len(options)} candidates once, by the very wording of "
+                    "its line"
+                )
+            if not options and (
+                len(named) > self.settings.candidates or len(set(named)) < len(named)
+            ):
                 return f"there must be at most {self.settings.candidates} candidates, all different"
-            return None if any(each.weight > 0 for each in answer.candidates) else "no candidate has a weight above 0"
+            return (
+                None
+                if any(each.weight > 0 for each in answer.candidates)
+                else "no candidate has a weight above 0"
+            )
 
-        answer = await inquire(self.model, WEIGH.format(which=which), "uot-weigh/1", shown, Weighed, check)
+        answer = await inquire(
+            self.model, WEIGH.format(which=which), "uot-weigh/1", shown, Weighed, check
+        )
         total = fsum(each.weight for each in answer.candidates)
-        ordered = sorted(answer.candidates, key=lambda each: [*map(_name, options), _name(each.name)].index(_name(each.name)))
+        ordered = sorted(
+            answer.candidates,
+            key=lambda each: [*map(_name, options), _name(each.name)].index(_name(each.name)),
+        )
         return [each.name for each in ordered], [each.weight / total for each in ordered]
 
-    async def propose(self, names: Sequence[str], sections: list[tuple[str, str]], asked: set[str]) -> list[Question]:
-        """At least one question that is new, fits the grammar and has a chance of yes for each candidate."""
+    async def propose(
+        self, names: Sequence[str], sections: list[tuple[str, str]], asked: set[str]
+    ) -> list[Question]:
+        """At least one question that is new, fits the grammar and has a chance of yes for each
+        candidate.
+        """
         shown = [*sections, ("candidates", numbered(names, LONGEST_NAME))]
 
         def check(answer: Proposed) -> str | None:
             problems = (self._problem(each, len(names), asked) for each in answer.questions)
-            return next(filter(None, problems), None if answer.questions else "it proposes no question")
+            return next(
+                filter(None, problems), None if answer.questions else "it proposes no question"
+            )
 
         task = PROPOSE.format(count=self.settings.questions)
         return (await inquire(self.model, task, "uot-propose/1", shown, Proposed, check)).questions
@@ -161,7 +205,11 @@ class Uncertain:
         read = self.environment.read(self.environment.write(Kind.HISTORY.value, proposed.question))
         if read.kind != Kind.HISTORY.value or read.errors:
             return f"'{proposed.question[:80]}' is no single short question"
-        return f"'{proposed.question[:80]}' has been asked already" if normalise(proposed.question) in asked else None
+        return (
+            f"'{proposed.question[:80]}' has been asked already"
+            if normalise(proposed.question) in asked
+            else None
+        )
 
 
 def _name(text: str) -> str:

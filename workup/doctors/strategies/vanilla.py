@@ -1,4 +1,6 @@
-"""Vanilla: the environment's own rules, which ask for evidence before the answer, and nothing besides."""
+"""Vanilla: the environment's own rules, which ask for evidence before the answer, and nothing
+besides.
+"""
 
 from __future__ import annotations
 

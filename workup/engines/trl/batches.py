@@ -1,4 +1,6 @@
-"""Samples and packed demonstrations as padded tensors, in micro-batches that add up to the whole batch exactly."""
+"""Samples and packed demonstrations as padded tensors, in micro-batches that add up to the whole
+batch exactly.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ from workup.rl.samples import Packed, visible
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
-# A sequence of nothing: keeps the processes' micro-batches equal in number and size when some have fewer episodes.
+# A sequence of nothing: keeps the processes' micro-batches equal in number and size when some have
+# fewer episodes.
 BLANK = Sample((0, 0), (False, False), (0.0, 0.0), (0.0, 0.0), (0, 0))
 
 
 @dataclass(frozen=True)
 class Part:
-    """One micro-batch: what the forward pass needs, and how many sequences and policy tokens are in it."""
+    """One micro-batch: what the forward pass needs, and how many sequences and policy tokens are in
+    it.
+    """
 
     inputs: dict[str, Tensor]
     sequences: int
@@ -32,7 +37,9 @@ class Part:
 
 
 def split(items: Sequence[T], limit: int, key: Callable[[T], Any]) -> list[list[T]]:
-    """Cuts `items`, sorted by `key`, into the fewest chunks of at most `limit`, nearly equal in number."""
+    """Cuts `items`, sorted by `key`, into the fewest chunks of at most `limit`, nearly equal in
+    number.
+    """
     count = -(-len(items) // limit)
     ordered = sorted(items, key=key)
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
@@ -49,10 +56,11 @@ def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:
 
 
 def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
-    """The tensors of TRL's GRPO loss, (B, T): a "prompt" of one token, then everything else as "completion".
+    """The tensors of TRL's GRPO loss, (B, T): a "prompt" of one token, then everything else as
+    "completion".
 
-    Padding is on the right, where causal attention never looks, so that no attention mask is needed; `completion_mask`
-    marks the policy's tokens.
+    Padding is on the right, where causal attention never looks, so that no attention mask is
+    needed; `completion_mask` marks the policy's tokens.
     """
     ids = padded([s.tokens for s in samples], np.int64)
     mask = padded([s.mask for s in samples], np.int64)
@@ -66,19 +74,26 @@ def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
         "advantages": advantages[:, 1:],
         "old_per_token_logps": old[:, 1:],
     }
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)).to(device) for name, array in arrays.items()}
+    tensors = {
+        name: torch.from_numpy(np.ascontiguousarray(array)).to(device)
+        for name, array in arrays.items()
+    }
     return Part(tensors, len(samples), int(mask[:, 1:].sum()))
 
 
 def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
-    """Packed demonstrations as `input_ids`, `position_ids` (B, T), and flat `parents`, `targets` (N,) of the labelled tokens.
+    """Packed demonstrations as `input_ids`, `position_ids` (B, T), and flat `parents`, `targets`
+    (N,) of the labelled tokens.
 
     Where any row has branches, `segments` and `reach` (B, T) tell who sees whom.
     """
     ids = padded([row.tokens for row in rows], np.int64)
     labelled = padded([row.labelled for row in rows], np.bool_)
     labelled[:, 0] = False  # nothing predicts the first token
-    parents = padded([row.parents for row in rows], np.int64) + np.arange(len(rows))[:, None] * ids.shape[1]
+    parents = (
+        padded([row.parents for row in rows], np.int64)
+        + np.arange(len(rows))[:, None] * ids.shape[1]
+    )
     arrays = {"input_ids": ids, "parents": parents[labelled], "targets": ids[labelled]}
     if any(row.branched for row in rows):
         arrays["position_ids"] = padded([row.positions for row in rows], np.int64)
@@ -89,11 +104,16 @@ def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
 
 
 def tree_mask(segments: Tensor, reach: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """The 4-D attention mask (B, 1, T, T) of packed rows, boolean for SDPA and additive for eager attention.
+    """The 4-D attention mask (B, 1, T, T) of packed rows, boolean for SDPA and additive for eager
+    attention.
 
     Eager attention adds its mask, so that a boolean one would be silently wrong.
     """
-    seen: Tensor = visible(torch.arange(segments.shape[1], device=segments.device), segments, reach)[:, None]
+    seen: Tensor = visible(
+        torch.arange(segments.shape[1], device=segments.device), segments, reach
+    )[:, None]
     if implementation != "eager":
         return seen
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(
+        ~seen, torch.finfo(dtype).min
+    )

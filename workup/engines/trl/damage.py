@@ -1,4 +1,6 @@
-"""Checkpoints that are whole: what is in one is noted when it is written, and looked at before it is loaded."""
+"""Checkpoints that are whole: what is in one is noted when it is written, and looked at before it
+is loaded.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ def refuse_incomplete(checkpoint: Path) -> None:
 def refuse_damaged(checkpoint: Path) -> None:
     """Reads every file of a checkpoint that a resumed run needs.
 
-    Raises UserError for the first one that cannot be read, as after a disk that failed. It names the
-    file and the command that goes on without this checkpoint.
+    Raises UserError for the first one that cannot be read, as after a disk that failed. It names
+    the file and the command that goes on without this checkpoint.
     """
     for _, file in sorted(_files(checkpoint).items()):
         if reason := _unreadable(file):
@@ -53,7 +55,11 @@ def refuse_damaged(checkpoint: Path) -> None:
 
 def _files(checkpoint: Path) -> dict[str, Path]:
     """The checkpoint's files by their path within it, without the list of them."""
-    found = {file.relative_to(checkpoint).as_posix(): file for file in checkpoint.rglob("*") if file.is_file()}
+    found = {
+        file.relative_to(checkpoint).as_posix(): file
+        for file in checkpoint.rglob("*")
+        if file.is_file()
+    }
     found.pop(CONTENTS, None)
     return found
 
@@ -61,7 +67,8 @@ def _files(checkpoint: Path) -> dict[str, Path]:
 def _damaged(checkpoint: Path, file: Path, reason: str) -> UserError:
     return UserError(
         f"{file}: this checkpoint is damaged ({reason}); type `rm -r {checkpoint}` and then "
-        "`workup resume` again: it goes on from the checkpoint before, or else begins this stage anew"
+        "`workup resume` again: it goes on from the checkpoint before, or else begins this "
+        "stage anew"
     )
 
 

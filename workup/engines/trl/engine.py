@@ -22,8 +22,21 @@ from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl.policy import PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
-from workup.engines.trl.settings import EngineSettings, RateSettings, plain_arguments, policy_arguments
-from workup.engines.trl.trainer import Hook, Hooks, ImitationTrainer, StageTrainer, checkpoints, quietly, updates
+from workup.engines.trl.settings import (
+    EngineSettings,
+    RateSettings,
+    plain_arguments,
+    policy_arguments,
+)
+from workup.engines.trl.trainer import (
+    Hook,
+    Hooks,
+    ImitationTrainer,
+    StageTrainer,
+    checkpoints,
+    quietly,
+    updates,
+)
 from workup.episode import Sample
 from workup.errors import UserError
 from workup.ports import Collect, Demonstration, Pair, Policy
@@ -44,15 +57,19 @@ class LivePolicy(Policy, Writer, Protocol):
 
 
 class TrlEngine:
-    """Implements `Engine`. Each call of `imitate`, `tune`, `prefer` or `reinforce` is one stage with its own checkpoints.
+    """Implements `Engine`.
 
-    A stage's checkpoints lie in `folder/1-imitate/checkpoint-N`, `folder/2-reinforce/checkpoint-N`, … in the order of the
-    calls. With `resume`, the same calls in the same order continue: finished stages load what they ended with, the
-    unfinished one goes on from its newest checkpoint. Training happens on the device where the policy's model lies.
+    Each call of `imitate`, `tune`, `prefer` or `reinforce` is one stage with its own checkpoints.
 
-    `on_step(step, metrics)` is called on every process after step 1, 2, …, with loss, grad_norm and lr; when reinforcing, also
-    with kl, entropy and clip_ratio; when preferring, with margin and preferred. `run` runs a coroutine to its end
-    (asyncio.run, or a Runner's, to keep one event loop).
+    A stage's checkpoints lie in `folder/1-imitate/checkpoint-N`, `folder/2-reinforce/checkpoint-N`,
+    … in the order of the calls. With `resume`, the same calls in the same order continue: finished
+    stages load what they ended with, the unfinished one goes on from its newest checkpoint.
+    Training happens on the device where the policy's model lies.
+
+    `on_step(step, metrics)` is called on every process after step 1, 2, …, with loss, grad_norm and
+    lr; when reinforcing, also with kl, entropy and clip_ratio; when preferring, with margin and
+    preferred. `run` runs a coroutine to its end (asyncio.run, or a Runner's, to keep one event
+    loop).
     """
 
     def __init__(
@@ -96,15 +113,23 @@ class TrlEngine:
         return everyone
 
     def send_to_main(self, value: T) -> list[T]:
-        """Everyone's `value` on the main process, nothing on the others; every process must call it."""
+        """Everyone's `value` on the main process, nothing on the others; every process must call
+        it.
+        """
         everyone: list[T] = gather_object([value]) if self.world > 1 else [value]
         return everyone if self.is_main else []
 
     def save(self, folder: Path) -> None:
-        """The main process writes the policy as a complete model folder (adapters merged in); it appears whole."""
+        """The main process writes the policy as a complete model folder (adapters merged in); it
+        appears whole.
+        """
         if not self.is_main:
             return
-        model = copy.deepcopy(self.model).merge_and_unload() if isinstance(self.model, PeftModel) else self.model
+        model = (
+            copy.deepcopy(self.model).merge_and_unload()
+            if isinstance(self.model, PeftModel)
+            else self.model
+        )
         fresh = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         quietly(model.save_pretrained, fresh)
@@ -114,11 +139,15 @@ class TrlEngine:
         fresh.rename(folder)
 
     def stop(self) -> None:
-        """Ends the present stage after the present step, with a checkpoint; later stages do nothing. Safe in a signal handler."""
+        """Ends the present stage after the present step, with a checkpoint; later stages do
+        nothing. Safe in a signal handler.
+        """
         self._stopping = True
 
     def done(self, kind: str) -> int:
-        """How many steps of the coming stage ("imitate", "tune", "prefer" or "reinforce") an earlier session has checkpointed."""
+        """How many steps of the coming stage ("imitate", "tune", "prefer" or "reinforce") an
+        earlier session has checkpointed.
+        """
         found = checkpoints(self.folder / f"{self._stages + 1}-{kind}") if self.resume else []
         period = self.settings.num_iterations if kind == "reinforce" else 1
         return updates(found[-1]) // period if found else 0
@@ -130,11 +159,15 @@ class TrlEngine:
         self._supervise("imitate", self.settings.sft, batches, steps)
 
     def tune(self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
-        """The same on a method's own data: a sample's tokens are learned as they are, where its mask is."""
+        """The same on a method's own data: a sample's tokens are learned as they are, where its
+        mask is.
+        """
         self._supervise("tune", self.settings.tuning, batches, steps)
 
     def prefer(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
-        """Trains on this process's share of `steps` batches of pairs (DPO); the reference is the policy as it is now."""
+        """Trains on this process's share of `steps` batches of pairs (DPO); the reference is the
+        policy as it is now.
+        """
 
         def trainer(folder: Path, done: int) -> StageTrainer:
             return PreferenceTrainer(
@@ -150,7 +183,9 @@ class TrlEngine:
         self._fit("prefer", steps, trainer)
 
     def reinforce(self, collect: Collect, steps: int) -> None:
-        """Trains on `steps` batches; `collect(policy, step)`, step from 0, brings this process's share of each."""
+        """Trains on `steps` batches; `collect(policy, step)`, step from 0, brings this process's
+        share of each.
+        """
         settings, mu = self.settings, self.settings.num_iterations
 
         def samples(step: int) -> Sequence[Sample]:
@@ -162,7 +197,8 @@ class TrlEngine:
             arguments = policy_arguments(settings, folder, steps, cpu=self.cpu)
             return PolicyTrainer(
                 model=self.model,
-                # With adapters TRL copies the present one as the reference; without, it would reload a model by name.
+                # With adapters TRL copies the present one as the reference; without, it would
+                # reload a model by name.
                 args=_one_device(GRPOConfig(**arguments, beta=settings.beta if adapters else 0.0)),
                 processing_class=self.policy.tokenizer,
                 collect=samples,
@@ -174,7 +210,13 @@ class TrlEngine:
 
         self._fit("reinforce", steps * mu, trainer)
 
-    def _supervise(self, kind: str, rate: RateSettings, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
+    def _supervise(
+        self,
+        kind: str,
+        rate: RateSettings,
+        batches: Iterable[Sequence[Demonstration | Sample]],
+        steps: int,
+    ) -> None:
         def trainer(folder: Path, done: int) -> StageTrainer:
             return ImitationTrainer(
                 model=self.model,
@@ -188,7 +230,9 @@ class TrlEngine:
         self._fit(kind, steps, trainer)
 
     def _plain(self, rate: RateSettings, folder: Path, steps: int) -> Any:
-        return _one_device(TrainingArguments(**plain_arguments(self.settings, rate, folder, steps, cpu=self.cpu)))
+        return _one_device(
+            TrainingArguments(**plain_arguments(self.settings, rate, folder, steps, cpu=self.cpu))
+        )
 
     def _fit(self, kind: str, total: int, make: Callable[[Path, int], StageTrainer]) -> None:
         self._stages += 1
@@ -197,7 +241,10 @@ class TrlEngine:
         folder = self.folder / f"{self._stages}-{kind}"
         found = checkpoints(folder)
         if found and not self.resume:
-            raise UserError(f"{folder}: holds the checkpoints of an earlier run; resume it, or choose another folder")
+            raise UserError(
+                f"{folder}: holds the checkpoints of an earlier run; resume it, or choose "
+                "another folder"
+            )
         if found:
             refuse_incomplete(found[-1])
         done = updates(found[-1]) if found else 0
@@ -244,7 +291,10 @@ def _adapted(model: Any, settings: EngineSettings) -> Any:
     lora = settings.lora
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     set_seed(settings.seed)
-    adapted = get_peft_model(model, LoraConfig(r=lora.r, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"))
+    adapted = get_peft_model(
+        model,
+        LoraConfig(r=lora.r, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"),
+    )
     if settings.gradient_checkpointing:
         adapted.enable_input_require_grads()
     return adapted
@@ -263,7 +313,9 @@ def _one_device(arguments: Any) -> Any:
 
 @contextmanager
 def _libraries_frozen() -> Iterator[None]:
-    """Keeps what is alive now out of garbage collections: walking through the libraries' objects takes 0.2 s each time."""
+    """Keeps what is alive now out of garbage collections: walking through the libraries' objects
+    takes 0.2 s each time.
+    """
     gc.collect()
     gc.freeze()
     try:

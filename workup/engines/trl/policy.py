@@ -17,25 +17,39 @@ from workup.engines.trl.trainer import StageTrainer
 from workup.episode import Sample
 from workup.errors import WorkupError
 
-# By what share of the batch a micro-batch's loss counts, given how TRL averages within it; the others divide by the whole
-# batch's tokens themselves.
+# By what share of the batch a micro-batch's loss counts, given how TRL averages within it; the
+# others divide by the whole batch's tokens themselves.
 SHARE = {"grpo": "sequences", "sapo": "sequences", "dr_grpo": "sequences", "bnpo": "tokens"}
-FINE = 1e-4  # largest difference of a token's log-probability between sampler and trainer, in nats, in float32
+# Largest difference of a token's log-probability between sampler and trainer, in nats, in float32.
+FINE = 1e-4
 COARSE = 2e-2  # the same in half precision, as a mean over the tokens
 
 
 class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
-    """GRPO's clipped loss (CR-10, CM-12), as TRL computes it, on samples and per-token advantages that come from outside.
+    """GRPO's clipped loss (CR-10, CM-12), as TRL computes it, on samples and per-token advantages
+    that come from outside.
 
-    `reference` is the frozen model of the KL term; None without one, or when it is the adapter "ref" of the same model.
+    `reference` is the frozen model of the KL term; None without one, or when it is the adapter
+    "ref" of the same model.
     """
 
     def __init__(
-        self, *, collect: Callable[[int], Sequence[Sample]], reference: Any, beta: float, micro_batch: int, **kwargs: Any
+        self,
+        *,
+        collect: Callable[[int], Sequence[Sample]],
+        reference: Any,
+        beta: float,
+        micro_batch: int,
+        **kwargs: Any,
     ) -> None:
         rows = Dataset.from_dict({"prompt": [""]})  # never read, but TRL wants one
         super().__init__(reward_funcs=_no_reward, train_dataset=rows, **kwargs)
-        self.collect, self.ref_model, self.beta, self.micro_batch = collect, reference, beta, micro_batch
+        self.collect, self.ref_model, self.beta, self.micro_batch = (
+            collect,
+            reference,
+            beta,
+            micro_batch,
+        )
         self._parts: list[Part] = []
         self._totals = {"sequences": 1, "tokens": 1}
         self._checked = False
@@ -55,20 +69,28 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
 
     def _cut(self, samples: list[Sample], step: int) -> list[Part]:
         rows = self.totals([len(samples), sum(sum(s.mask) for s in samples)])
-        self._totals = {"sequences": sum(row[0] for row in rows), "tokens": sum(row[1] for row in rows)}
+        self._totals = {
+            "sequences": sum(row[0] for row in rows),
+            "tokens": sum(row[1] for row in rows),
+        }
         if not self._totals["tokens"]:
             raise WorkupError(f"step {step + 1}: not one episode to train on; all of them failed")
-        # TRL's metrics are gathered per micro-batch: every process must have as many, of the same size.
+        # TRL's metrics are gathered per micro-batch: every process must have as many, of the same
+        # size.
         samples += [BLANK] * (max(row[0] for row in rows) - len(samples))
         chunks = split(samples, self.micro_batch, key=lambda s: len(s.tokens))
         parts = [policy_part(chunk, self.args.device) for chunk in chunks]
         for part in parts:
-            part.inputs["num_items_in_batch"] = torch.tensor(float(self._totals["tokens"]), device=self.args.device)
+            part.inputs["num_items_in_batch"] = torch.tensor(
+                float(self._totals["tokens"]), device=self.args.device
+            )
         return parts
 
     def part_loss(self, model: Any, part: Part) -> Tensor:
         shares = {"sequences": part.sequences, "tokens": part.tokens}
-        share = {unit: self.world * count / self._totals[unit] for unit, count in shares.items()} | {"": 1.0}
+        share = {
+            unit: self.world * count / self._totals[unit] for unit, count in shares.items()
+        } | {"": 1.0}
         weight = share[SHARE.get(self.loss_type, "")]
         # TRL's bonus is a mean over the micro-batch's tokens: it counts by its share of those.
         self.entropy_coef = self.args.entropy_coef * share["tokens"] / weight if weight else 0.0
@@ -77,9 +99,17 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         return loss
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, compute_entropy: bool = False, **_: Any
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        compute_entropy: bool = False,
+        **_: Any,
     ) -> tuple[Tensor, Tensor | None, None]:
-        """Log-probabilities and entropies (B, logits_to_keep), 0 where `attention_mask` is: there the environment speaks."""
+        """Log-probabilities and entropies (B, logits_to_keep), 0 where `attention_mask` is: there
+        the environment speaks.
+        """
         rows, columns = attention_mask.nonzero(as_tuple=True)
         wanted = Wanted(
             rows * input_ids.shape[1] + columns - 1,
@@ -111,17 +141,22 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             return self._logprobs(self.model, part)
 
     def _check(self, part: Part) -> None:
-        """Once per run: sampler and trainer, at the same weights, must agree; a misalignment shows nowhere else."""
+        """Once per run: sampler and trainer, at the same weights, must agree; a misalignment shows
+        nowhere else.
+        """
         if self._checked or not part.tokens:
             return
         self._checked = True
         gap = (self._logprobs(self.model, part) - part.inputs["old_per_token_logps"]).abs()
         exact = self.model.dtype == torch.float32 and not self.args.bf16
-        found, limit = (gap.max().item(), FINE) if exact else (gap.sum().item() / part.tokens, COARSE)
+        found, limit = (
+            (gap.max().item(), FINE) if exact else (gap.sum().item() / part.tokens, COARSE)
+        )
         if not found <= limit:
             raise WorkupError(
-                f"the trainer's log-probabilities differ from the sampler's by {found:.2g} nats (limit {limit:g}): episodes "
-                f"must come from this very model, without top-p, top-k or masks, at temperature {self.temperature:g}"
+                f"the trainer's log-probabilities differ from the sampler's by {found:.2g} nats "
+                f"(limit {limit:g}): episodes must come from this very model, without top-p, "
+                f"top-k or masks, at temperature {self.temperature:g}"
             )
 
 

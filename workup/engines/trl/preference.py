@@ -1,7 +1,9 @@
-"""Direct preference optimisation on pairs of whole transcripts, in which only the policy's own tokens count.
+"""Direct preference optimisation on pairs of whole transcripts, in which only the policy's own
+tokens count.
 
-TRL's DPOTrainer is not used: it wants a data set of prompts and completions, of which every completion token counts, and so
-an environment's words too; what it computes from the masks given here is the same (tests/test_dpo.py).
+TRL's DPOTrainer is not used: it wants a data set of prompts and completions, of which every
+completion token counts, and so an environment's words too; what it computes from the masks given
+here is the same (tests/test_dpo.py).
 """
 
 from __future__ import annotations
@@ -23,13 +25,21 @@ from workup.rl.samples import Tree, pack
 
 
 class PreferenceTrainer(StageTrainer):
-    """L = −log σ(β·[(log π(τ⁺) − log π_ref(τ⁺)) − (log π(τ⁻) − log π_ref(τ⁻))]), the mean over the pairs (DPO, Eq. 7).
+    """L = −log σ(β·[(log π(τ⁺) − log π_ref(τ⁺)) − (log π(τ⁻) − log π_ref(τ⁻))]), the mean over the
+    pairs (DPO, Eq. 7).
 
-    log π(τ) is the sum over the policy's tokens of a transcript. π_ref is the model as this trainer receives it: what it says
-    of every pair is computed at once, so that no second model is kept.
+    log π(τ) is the sum over the policy's tokens of a transcript. π_ref is the model as this trainer
+    receives it: what it says of every pair is computed at once, so that no second model is kept.
     """
 
-    def __init__(self, *args: Any, batches: Iterable[Sequence[Pair]], beta: float, micro_batch: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        batches: Iterable[Sequence[Pair]],
+        beta: float,
+        micro_batch: int,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.beta, self.micro_batch, self.pairs = beta, micro_batch, 1
         self._margins: list[float] = []
@@ -37,9 +47,13 @@ class PreferenceTrainer(StageTrainer):
 
     def parts(self) -> list[Part]:
         if not self.batches:
-            raise WorkupError(f"pairs ran out after {self.state.global_step} of {self.args.max_steps} updates")
+            raise WorkupError(
+                f"pairs ran out after {self.state.global_step} of {self.args.max_steps} updates"
+            )
         parts = self.batches.pop(0)
-        self.pairs = sum(row[0] for row in self.totals([sum(part.sequences for part in parts) // 2]))
+        self.pairs = sum(
+            row[0] for row in self.totals([sum(part.sequences for part in parts) // 2])
+        )
         return [_moved(part, self.args.device) for part in parts]
 
     def part_loss(self, model: Any, part: Part) -> Tensor:
@@ -50,21 +64,34 @@ class PreferenceTrainer(StageTrainer):
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the mean margin, in nats, and the share of the pairs with one above 0, as they were before the update."""
+        """Adds the mean margin, in nats, and the share of the pairs with one above 0, as they were
+        before the update.
+        """
         if "loss" in logs:
             margins: list[float] = gather_object(self._margins)
             self._margins = []
-            logs |= {"margin": sum(margins) / len(margins), "preferred": sum(m > 0 for m in margins) / len(margins)}
+            logs |= {
+                "margin": sum(margins) / len(margins),
+                "preferred": sum(m > 0 for m in margins) / len(margins),
+            }
         super().log(logs, start_time)
 
     @torch.no_grad()
     def _cut(self, batch: Sequence[Pair]) -> list[Part]:
-        """Micro-batches of whole pairs, the chosen before the rejected, with what the reference says of them."""
+        """Micro-batches of whole pairs, the chosen before the rejected, with what the reference
+        says of them.
+        """
         self.model.eval()
         parts = []
-        for chunk in split(batch, max(1, self.micro_batch // 2), key=lambda pair: max(len(side.tokens) for side in pair)):
+        for chunk in split(
+            batch,
+            max(1, self.micro_batch // 2),
+            key=lambda pair: max(len(side.tokens) for side in pair),
+        ):
             sides = [side for column in zip(*chunk, strict=True) for side in column]
-            part = packed_part([pack(Tree(side.tokens, side.mask)) for side in sides], self.args.device)
+            part = packed_part(
+                [pack(Tree(side.tokens, side.mask)) for side in sides], self.args.device
+            )
             part.inputs["reference"] = self._logprobs(self.model, part)
             parts.append(_moved(part, torch.device("cpu")))
         return parts
@@ -80,4 +107,8 @@ class PreferenceTrainer(StageTrainer):
 
 
 def _moved(part: Part, device: torch.device) -> Part:
-    return Part({name: tensor.to(device) for name, tensor in part.inputs.items()}, part.sequences, part.tokens)
+    return Part(
+        {name: tensor.to(device) for name, tensor in part.inputs.items()},
+        part.sequences,
+        part.tokens,
+    )

@@ -1,8 +1,9 @@
-"""Log-probabilities of chosen tokens only: the output layer runs where a token is scored and nowhere else.
+"""Log-probabilities of chosen tokens only: the output layer runs where a token is scored and
+nowhere else.
 
-For a small model the output layer is most of the work, and most tokens of a transcript are the environment's. It is done
-inside the model's own forward pass, as a keyword of it, because wrappers (data parallel, sharding, adapters) only see what
-goes through `forward`.
+For a small model the output layer is most of the work, and most tokens of a transcript are the
+environment's. It is done inside the model's own forward pass, as a keyword of it, because wrappers
+(data parallel, sharding, adapters) only see what goes through `forward`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ from trl.kernels import ChunkedLogProbFunction
 from workup.errors import UserError
 
 CHUNK = 32_768  # vocabulary entries per tile of TRL's kernel
-RESCALED = ("logit_scale", "logits_scaling", "output_multiplier", "lm_head_multiplier", "final_logit_softcapping")
+RESCALED = (
+    "logit_scale",
+    "logits_scaling",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "final_logit_softcapping",
+)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which tokens to score: `parents` indexes the flattened (batch · length) positions that predict them, `targets` are their
-    ids, both (N,). `entropy` asks for the predictive entropy too, `differentiable` for its gradient.
+    """Which tokens to score: `parents` indexes the flattened (batch · length) positions that
+    predict them, `targets` are their ids, both (N,). `entropy` asks for the predictive entropy too,
+    `differentiable` for its gradient.
     """
 
     parents: Tensor
@@ -40,15 +48,20 @@ class Wanted:
 
 @contextmanager
 def scoring(model: Any) -> Iterator[None]:
-    """Within it, `model(…, wanted=Wanted(…))` returns (log-probabilities, entropies or None), each (N,) float32.
+    """Within it, `model(…, wanted=Wanted(…))` returns (log-probabilities, entropies or None), each
+    (N,) float32.
 
-    `model` is a transformers causal language model without its adapters. Whatever else patches `forward` meanwhile (TRL does)
-    is undone at the end as well. Raises UserError for models that rescale their logits.
+    `model` is a transformers causal language model without its adapters. Whatever else patches
+    `forward` meanwhile (TRL does) is undone at the end as well. Raises UserError for models that
+    rescale their logits.
     """
     config = model.config.get_text_config()
     for name in RESCALED:
         if getattr(config, name, None) not in {None, 1}:
-            raise UserError(f"model type '{config.model_type}' rescales its logits ({name}), which this engine does not support")
+            raise UserError(
+                f"model type '{config.model_type}' rescales its logits ({name}), which this "
+                "engine does not support"
+            )
     before = vars(model).get("forward")
     model.forward = MethodType(_forward(model.forward, type(model).forward), model)
     try:
@@ -72,11 +85,15 @@ def _forward(original: Any, signature: Any) -> Any:
     return forward
 
 
-def _score(hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: Wanted) -> tuple[Tensor, Tensor | None]:
+def _score(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, wanted: Wanted
+) -> tuple[Tensor, Tensor | None]:
     if hidden.is_cuda:
         # Never holds all the logits: with a large vocabulary they would not fit.
         outputs = ("entropy",) if wanted.entropy else ()
-        found = ChunkedLogProbFunction.apply(hidden, weight, bias, wanted.targets, wanted.temperature, CHUNK, None, 1.0, outputs)
+        found = ChunkedLogProbFunction.apply(
+            hidden, weight, bias, wanted.targets, wanted.temperature, CHUNK, None, 1.0, outputs
+        )
         return found[0], found[1]
     logits = F.linear(hidden, weight, bias).float()
     if wanted.temperature != 1.0:

@@ -1,12 +1,13 @@
-"""What all stages' trainers share, and supervised stages on transformers' own; TRL's GRPO is in trl_policy, DPO in
-trl_preference.
+"""What all stages' trainers share, and supervised stages on transformers' own; TRL's GRPO is in
+trl_policy, DPO in trl_preference.
 
-The libraries own the optimiser, its schedule, precision, sharding, processes, trackers, checkpoints and the loss itself. What
-is overridden here: where the data come from (one update asks for its own), how a batch is cut into micro-batches (so that the
-gradient does not depend on it), that only policy tokens are scored, and that a checkpoint appears whole or not at all.
+The libraries own the optimiser, its schedule, precision, sharding, processes, trackers, checkpoints
+and the loss itself. What is overridden here: where the data come from (one update asks for its
+own), how a batch is cut into micro-batches (so that the gradient does not depend on it), that only
+policy tokens are scored, and that a checkpoint appears whole or not at all.
 
-TRL's SFTTrainer is not used: it wants a data set of rows, reads a two-dimensional attention mask for its token count (a
-tree's has four), and scores every position.
+TRL's SFTTrainer is not used: it wants a data set of rows, reads a two-dimensional attention mask
+for its token count (a tree's has four), and scores every position.
 """
 
 from __future__ import annotations
@@ -34,13 +35,25 @@ from workup.rl.samples import Packed
 
 CHECKPOINT = "checkpoint-"
 NAMES = {"learning_rate": "lr", "clip_ratio/region_mean": "clip_ratio"}
-KEPT = ("loss", "grad_norm", "learning_rate", "kl", "entropy", "clip_ratio/region_mean", "margin", "preferred")
+KEPT = (
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "kl",
+    "entropy",
+    "clip_ratio/region_mean",
+    "margin",
+    "preferred",
+)
 Hook = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """How a trainer talks to the engine. `period` is how many updates make a step, `keep` how many checkpoints stay."""
+    """How a trainer talks to the engine.
+
+    `period` is how many updates make a step, `keep` how many checkpoints stay.
+    """
 
     on_step: Hook
     stopping: Callable[[], bool]
@@ -56,7 +69,10 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
         if self.is_fsdp_enabled:
-            raise UserError("the sampler needs the whole model on every process: use data parallelism (or LoRA), not FSDP")
+            raise UserError(
+                "the sampler needs the whole model on every process: use data parallelism (or "
+                "LoRA), not FSDP"
+            )
 
     @abstractmethod
     def parts(self) -> list[Part]:
@@ -64,7 +80,9 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def part_loss(self, model: Any, part: Part) -> Tensor:
-        """The part's share of the loss; over all parts and processes they add up to `world` times the batch's loss."""
+        """The part's share of the loss; over all parts and processes they add up to `world` times
+        the batch's loss.
+        """
 
     @property
     def world(self) -> int:
@@ -108,21 +126,35 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
             return
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
-                raise WorkupError(f"update {self.state.global_step}: {name} is {logs[name]}; lower lr or max_grad_norm")
+                raise WorkupError(
+                    f"update {self.state.global_step}: {name} is {logs[name]}; lower lr or "
+                    "max_grad_norm"
+                )
         step = self.state.global_step // self.hooks.period
-        self.hooks.on_step(step, {NAMES.get(name, name): float(logs[name]) for name in KEPT if name in logs})
+        self.hooks.on_step(
+            step, {NAMES.get(name, name): float(logs[name]) for name in KEPT if name in logs}
+        )
         # Logging comes after an update and before saving. Any process's wish to stop is everyone's.
         if any(gather_object([self.hooks.stopping()])):
             self.control.should_save = self.control.should_training_stop = True
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Raises where transformers warns; tied weights are saved once, under their first name."""
-        missing = set(load_result.missing_keys) - set(getattr(self.model, "_tied_weights_keys", None) or ())
+        missing = set(load_result.missing_keys) - set(
+            getattr(self.model, "_tied_weights_keys", None) or ()
+        )
         if missing or load_result.unexpected_keys:
-            raise WorkupError(f"the checkpoint does not fit this model: {sorted([*missing, *load_result.unexpected_keys])[:4]}")
+            raise WorkupError(
+                "the checkpoint does not fit this model: "
+                f"{sorted([*missing, *load_result.unexpected_keys])[:4]}"
+            )
 
     def _get_output_dir(self, trial: Any) -> str:
-        return str(Path(self.args.output_dir) / "saving") if self._saving else str(self.args.output_dir)
+        return (
+            str(Path(self.args.output_dir) / "saving")
+            if self._saving
+            else str(self.args.output_dir)
+        )
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Writes beside, then renames: a kill leaves the old checkpoint or the new one."""
@@ -159,7 +191,11 @@ def quietly(save: Callable[..., None], *arguments: Any) -> None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """A stage's whole checkpoints, oldest first."""
-    found = [path for path in folder.glob(f"{CHECKPOINT}*") if path.name.removeprefix(CHECKPOINT).isdigit()]
+    found = [
+        path
+        for path in folder.glob(f"{CHECKPOINT}*")
+        if path.name.removeprefix(CHECKPOINT).isdigit()
+    ]
     return sorted(found, key=updates)
 
 
@@ -171,25 +207,34 @@ def updates(checkpoint: Path) -> int:
 class ImitationTrainer(StageTrainer):
     """Maximum likelihood of the labelled tokens, averaged over all of the batch's."""
 
-    def __init__(self, *args: Any, batches: Iterator[Sequence[Packed]], micro_batch: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, batches: Iterator[Sequence[Packed]], micro_batch: int, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.batches, self.micro_batch, self.labelled = batches, micro_batch, 1
 
     def parts(self) -> list[Part]:
         rows = next(self.batches, None)
         if not rows:
-            raise WorkupError(f"demonstrations ran out after {self.state.global_step} of {self.args.max_steps} updates")
+            raise WorkupError(
+                f"demonstrations ran out after {self.state.global_step} of {self.args.max_steps} "
+                "updates"
+            )
         # Of like shape, to save padding; and a row without branches needs no mask among its like.
         chunks = split(rows, self.micro_batch, key=lambda row: (row.branched, len(row.tokens)))
         parts = [packed_part(chunk, self.args.device) for chunk in chunks]
-        self.labelled = max(1, sum(row[0] for row in self.totals([sum(part.tokens for part in parts)])))
+        self.labelled = max(
+            1, sum(row[0] for row in self.totals([sum(part.tokens for part in parts)]))
+        )
         return parts
 
     def part_loss(self, model: Any, part: Part) -> Tensor:
         x = part.inputs
         mask = None
         if "segments" in x:
-            mask = tree_mask(x["segments"], x["reach"], self.model.config._attn_implementation, self.model.dtype)
+            mask = tree_mask(
+                x["segments"], x["reach"], self.model.config._attn_implementation, self.model.dtype
+            )
         with self.accelerator.autocast():
             logprobs, _ = model(
                 input_ids=x["input_ids"],

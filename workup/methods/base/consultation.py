@@ -1,4 +1,6 @@
-"""What methods of the sequential consultation share (CRAFT and its baseline): settings, environment, warm start, stages."""
+"""What methods of the sequential consultation share (CRAFT and its baseline): settings,
+environment, warm start, stages.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,24 @@ from workup.rl.credit import Normalise, zscore
 
 
 class ConsultationSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what they are."""
+    """What can be set in every one of these methods; their READMEs say why the defaults are what
+    they are.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    penalty: float = Field(0.2, ge=0, description="taken off a trajectory without a valid diagnosis")
-    normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
-    max_turns: int = Field(10, ge=1, description="T: the diagnosis has to be among the first T actions")
-    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+    penalty: float = Field(
+        0.2, ge=0, description="taken off a trajectory without a valid diagnosis"
+    )
+    normalise: Normalise = Field(
+        "batch_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
+    max_turns: int = Field(
+        10, ge=1, description="T: the diagnosis has to be among the first T actions"
+    )
+    focus: float = Field(
+        0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
+    )
 
 
 class ConsultationMethod(ABC):
@@ -43,7 +55,9 @@ class ConsultationMethod(ABC):
     def stages(self, settings: Any) -> Sequence[Stage]:
         return (
             Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
-            Reinforce("grpo", self.reward(settings), zscore(settings.normalise), fits=self.fits(settings)),
+            Reinforce(
+                "grpo", self.reward(settings), zscore(settings.normalise), fits=self.fits(settings)
+            ),
         )
 
     def fits(self, settings: Any) -> Callable[[Case], None]:

@@ -1,4 +1,6 @@
-"""What methods of interactive questioning share (ProMed's baselines): settings, environment, warm start."""
+"""What methods of interactive questioning share (ProMed's baselines): settings, environment, warm
+start.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,30 @@ from workup.environments.questioning import Questioning
 from workup.environments.teacher import Teaching
 from workup.ports import Imitate
 
-SUMMARIES = 0.25  # of the demonstrations: facts told at once, as scorers of facts and whole questions show them
+# Of the demonstrations: facts told at once, as scorers of facts and whole questions show them.
+SUMMARIES = 0.25
 
 
 class QuestioningSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what they are."""
+    """What can be set in every one of these methods; their READMEs say why the defaults are what
+    they are.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
-    share: float | None = Field(None, ge=0, le=1, description="share of the facts told at the outset; as the case says, if none")
-    persona: str = Field("", description="a patient model's manner: one of 16 types, or any for one drawn per case")
-    focus: float = Field(0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has")
+    share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the facts told at the outset; as the case says, if none",
+    )
+    persona: str = Field(
+        "", description="a patient model's manner: one of 16 types, or any for one drawn per case"
+    )
+    focus: float = Field(
+        0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
+    )
 
 
 class OutcomeSettings(QuestioningSettings):
@@ -35,13 +49,20 @@ class OutcomeSettings(QuestioningSettings):
 class CaseSettings(QuestioningSettings):
     """Those of methods that make their data from training cases."""
 
-    cases: int = Field(1000, ge=0, description="training cases that the data are made from, each once; 0 is all of them")
+    cases: int = Field(
+        1000,
+        ge=0,
+        description="training cases that the data are made from, each once; 0 is all of them",
+    )
 
 
 class QuestioningMethod:
     """The part of a `Method` that these share."""
 
-    paper = "a baseline of ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical LLMs (2026)"
+    paper = (
+        "a baseline of ProMed: Shapley Information Gain Guided Reinforcement Learning for "
+        "Proactive Medical LLMs (2026)"
+    )
     summary: str
     settings: type[Any] = QuestioningSettings
 
@@ -51,4 +72,6 @@ class QuestioningMethod:
 
 def warm_start(settings: QuestioningSettings) -> Imitate:
     """The same for all of them, so that what differs afterwards is the method."""
-    return Imitate("warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate)
+    return Imitate(
+        "warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate
+    )

@@ -1,4 +1,5 @@
-"""What all methods of search–refine–diagnose share (C-MIG and its baselines): settings, environment, stages.
+"""What all methods of search–refine–diagnose share (C-MIG and its baselines): settings,
+environment, stages.
 
 A method is one of these with its own `likeness` (R_diag) and `supervise` (R_doc, R_process).
 """
@@ -31,35 +32,64 @@ Granularity = Literal["sequence", "turn"]
 
 
 class SearchSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what they are."""
+    """What can be set in every one of these methods; their READMEs say why the defaults are what
+    they are.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    index: str = Field("", description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by default")
-    told: Told = Field("history", description="what is told of the patient: presentation, history (with it) or record (all)")
-    subqueries: int = Field(0, ge=0, description="k sub-queries per search, one passage each; 0: one query, top-k passages")
+    index: str = Field(
+        "",
+        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by default",
+    )
+    told: Told = Field(
+        "history",
+        description="what is told of the patient: presentation, history (with it) or record (all)",
+    )
+    subqueries: int = Field(
+        0,
+        ge=0,
+        description="k sub-queries per search, one passage each; 0: one query, top-k passages",
+    )
     passages: int = Field(3, ge=1, description="top-k of a single query")
-    passage_tokens: int = Field(256, ge=1, description="words and signs of a passage that are shown")
-    max_turns: int = Field(4, ge=1, description="actions, the diagnosis included: T_max = max_turns − 1 searches")
+    passage_tokens: int = Field(
+        256, ge=1, description="words and signs of a passage that are shown"
+    )
+    max_turns: int = Field(
+        4, ge=1, description="actions, the diagnosis included: T_max = max_turns − 1 searches"
+    )
     w_f: float = Field(1.0, ge=0, description="reward of a well-formed episode")
     composition: Composition = Field(
-        "nonlinear", description="nonlinear: R_process only where the diagnosis is wrong; linear: sum"
+        "nonlinear",
+        description="nonlinear: R_process only where the diagnosis is wrong; linear: sum",
     )
-    normalise: Normalise = Field("group_std", description="how returns become advantages; group_std is GRPO as printed")
+    normalise: Normalise = Field(
+        "group_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
 
 
 class GainSettings(SearchSettings):
     """Those of methods that measure gains of information."""
 
-    scorer: Literal["reference", "policy"] = Field("reference", description="who measures: a frozen reference or the live policy")
-    granularity: Granularity = Field("sequence", description="gains summed over the sequence, or each paid to its own turn")
-    gamma: float = Field(1.0, ge=0, le=1, description="discount of later turns' rewards (granularity=turn only)")
+    scorer: Literal["reference", "policy"] = Field(
+        "reference", description="who measures: a frozen reference or the live policy"
+    )
+    granularity: Granularity = Field(
+        "sequence", description="gains summed over the sequence, or each paid to its own turn"
+    )
+    gamma: float = Field(
+        1.0, ge=0, le=1, description="discount of later turns' rewards (granularity=turn only)"
+    )
 
 
 class HardSettings(SearchSettings):
     """Those of methods that pay for naming the diagnosis on the way (AutoRefine)."""
 
-    w_p: float = Field(0.1, ge=0, description="paid where the diagnosis is wrong, but what is looked at names the right one")
+    w_p: float = Field(
+        0.1,
+        ge=0,
+        description="paid where the diagnosis is wrong, but what is looked at names the right one",
+    )
 
 
 class SearchMethod:
@@ -82,7 +112,9 @@ class SearchMethod:
             composition=settings.composition,
         )
         scorers = (settings.scorer,) if isinstance(settings, GainSettings) else ()
-        return Imitate("warm start", LibraryTeaching().demonstrate), Reinforce("grpo", reward, self.credit(settings), scorers)
+        return Imitate("warm start", LibraryTeaching().demonstrate), Reinforce(
+            "grpo", reward, self.credit(settings), scorers
+        )
 
     def shape(self, settings: Any) -> Shape:
         s = settings
@@ -105,7 +137,9 @@ class SearchMethod:
 
 
 class HardMethod(SearchMethod):
-    """Where the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` is what I_t looks at."""
+    """Where the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` is what I_t looks
+    at.
+    """
 
     settings: type[Any] = HardSettings
     view: View = "refinement"

@@ -1,4 +1,6 @@
-"""C-MIG: documents and refinements are worth what they add to a frozen reference's belief in the right diagnosis."""
+"""C-MIG: documents and refinements are worth what they add to a frozen reference's belief in the
+right diagnosis.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,54 @@ from workup.rewards.searching import (
 class Settings(GainSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    subqueries: int = Field(3, ge=0, description="k sub-queries per search, one passage each; 0: one query, top-k passages")
+    subqueries: int = Field(
+        3,
+        ge=0,
+        description="k sub-queries per search, one passage each; 0: one query, top-k passages",
+    )
     w_d: float = Field(1.0, ge=0, description="weight of R_doc (C-MIG-D); 0 leaves that view out")
     alpha_d: float = Field(1.0, gt=0, description="α_d: sensitivity of R_doc")
-    w_r: float = Field(0.1, ge=0, description="R_refine of the batch's better half (C-MIG-R); 0 leaves that view out")
-    order: Literal[1, 2] = Field(2, description="R_doc from second differences (as printed) or first ones")
+    w_r: float = Field(
+        0.1,
+        ge=0,
+        description="R_refine of the batch's better half (C-MIG-R); 0 leaves that view out",
+    )
+    order: Literal[1, 2] = Field(
+        2, description="R_doc from second differences (as printed) or first ones"
+    )
     half_positive: bool = Field(True, description="R_doc counts no losses (as printed)")
     joined: Literal["all", "last"] = Field("all", description="which refinements are s_refine")
     diagnosis: Literal["exact", "embedding", "icd-tree"] = Field("exact", description="R_diag")
     encoder: EncoderName = Field(
-        AUTO, validate_default=True, description="diagnosis=embedding: as in autorefine-embedding, a model, trigrams or auto"
+        AUTO,
+        validate_default=True,
+        description="diagnosis=embedding: as in autorefine-embedding, a model, trigrams or auto",
     )
-    threshold: float = Field(0.6, ge=0, le=1, description="diagnosis=embedding: τ, below which a likeness is worth nothing")
-    release: Literal["cm", "who"] = Field("cm", description="diagnosis=icd-tree: ICD-10-CM or the WHO's ICD-10")
-    names: str = Field("", description="diagnosis=icd-tree: a file of further names of diseases and their codes")
+    threshold: float = Field(
+        0.6,
+        ge=0,
+        le=1,
+        description="diagnosis=embedding: τ, below which a likeness is worth nothing",
+    )
+    release: Literal["cm", "who"] = Field(
+        "cm", description="diagnosis=icd-tree: ICD-10-CM or the WHO's ICD-10"
+    )
+    names: str = Field(
+        "", description="diagnosis=icd-tree: a file of further names of diseases and their codes"
+    )
 
 
 class Cmig(SearchMethod):
     """R_total = R_format + R_diag + R_doc, and R_refine where the diagnosis is wrong."""
 
-    paper = "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical Diagnosis Reasoning (2026)"
-    summary = "search and refine, paid by what documents and refinements add to a frozen reference's belief in the truth"
+    paper = (
+        "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical "
+        "Diagnosis Reasoning (2026)"
+    )
+    summary = (
+        "search and refine, paid by what documents and refinements add to a frozen reference's "
+        "belief in the truth"
+    )
     settings: type[Settings] = Settings
 
     def notes(self, settings: Settings) -> tuple[str, ...]:
@@ -53,7 +82,11 @@ class Cmig(SearchMethod):
     def likeness(self, settings: Settings) -> Likeness:
         if settings.diagnosis == "embedding":
             return embedding(settings.encoder, settings.threshold)
-        return icd_tree(settings.release, settings.names) if settings.diagnosis == "icd-tree" else exact_match
+        return (
+            icd_tree(settings.release, settings.names)
+            if settings.diagnosis == "icd-tree"
+            else exact_match
+        )
 
     def supervise(self, settings: Settings) -> Supervise:
         s = settings

@@ -1,4 +1,6 @@
-"""ProMed: questions are paid for the facts they bring to the doctor's understanding, by the facts' Shapley values."""
+"""ProMed: questions are paid for the facts they bring to the doctor's understanding, by the facts'
+Shapley values.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from pydantic import Field
 from workup.episode import Batch, Episode, Score, Scores
 from workup.judges.entailment import EntailmentJudge
 from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
-from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Explore, Instruments, Rehearse, Reinforce, Reward, Stage
+from workup.ports import (
+    DOCTOR,
+    LIVE,
+    REFERENCE,
+    Credit,
+    Explore,
+    Instruments,
+    Rehearse,
+    Reinforce,
+    Reward,
+    Stage,
+)
 from workup.rewards.outcome import accuracy, malformed
 from workup.rewards.question_gains import Facts, Order, Weighing, question_gains
 from workup.rewards.shapley import Plan, Truncation
@@ -35,30 +48,68 @@ class Settings(OutcomeSettings):
 
     alpha: float = Field(4.0, ge=0, description="α: worth of a right answer")
     beta: float = Field(2.0, ge=0, description="β: worth of all information")
-    handed: float = Field(0.25, ge=0, le=1, description="λ_q/α: share of a right answer's worth that goes to the questions")
-    shares: Shares = Field("clipped", description="w_t: shares of max(SIG, 0), or of SIG as printed (Eq. 9)")
-    process: Process = Field("sig", description="what a question gains: sig (Shapley), ig (all facts alike) or none")
-    credit: Assign = Field("to-go", description="rewards to advantages: token (Eq. 13), token-all, to-go, trajectory")
-    normalise: Normalise = Field("batch_std", description="what to-go and trajectory divide by; group_std is GRPO's")
-    baseline: Baseline = Field("last", description="what to-go compares with: last, leave-one-out or reached")
-    model_aware: bool = Field(True, description="Shapley values under the live policy; else under the one the stage began with")
+    handed: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="λ_q/α: share of a right answer's worth that goes to the questions",
+    )
+    shares: Shares = Field(
+        "clipped", description="w_t: shares of max(SIG, 0), or of SIG as printed (Eq. 9)"
+    )
+    process: Process = Field(
+        "sig", description="what a question gains: sig (Shapley), ig (all facts alike) or none"
+    )
+    credit: Assign = Field(
+        "to-go", description="rewards to advantages: token (Eq. 13), token-all, to-go, trajectory"
+    )
+    normalise: Normalise = Field(
+        "batch_std", description="what to-go and trajectory divide by; group_std is GRPO's"
+    )
+    baseline: Baseline = Field(
+        "last", description="what to-go compares with: last, leave-one-out or reached"
+    )
+    model_aware: bool = Field(
+        True,
+        description="Shapley values under the live policy; else under the one the stage began with",
+    )
     permutations: int = Field(4, ge=1, description="most orders of the facts per case and step")
-    epsilon: float = Field(0.01, ge=0, description="ε (nats): sampling ends when φ changes by less on average")
+    epsilon: float = Field(
+        0.01, ge=0, description="ε (nats): sampling ends when φ changes by less on average"
+    )
     antithetic: bool = Field(True, description="every second order is the one before it backwards")
-    truncation: Truncation = Field("none", description="none, literal (Algorithm 1 as printed) or zero")
-    order: Order = Field("permutation", description="facts are shown to the scorer as they join, or in canonical order")
-    facts: Facts = Field("hidden", description="F: the facts that the presentation does not state, or all")
+    truncation: Truncation = Field(
+        "none", description="none, literal (Algorithm 1 as printed) or zero"
+    )
+    order: Order = Field(
+        "permutation",
+        description="facts are shown to the scorer as they join, or in canonical order",
+    )
+    facts: Facts = Field(
+        "hidden", description="F: the facts that the presentation does not state, or all"
+    )
     understanding: Literal["identity", "written"] = Field(
-        "identity", description="U_t: what the patient told, or the doctor's own summary, checked by the role checker"
+        "identity",
+        description="U_t: what the patient told, or the doctor's own summary, checked by the role checker",
     )
     search: bool = Field(True, description="stage 1: imitate what a tree search finds")
-    cases: int = Field(200, ge=0, description="stage 1: training cases that are searched, each once; 0 is all of them")
+    cases: int = Field(
+        200,
+        ge=0,
+        description="stage 1: training cases that are searched, each once; 0 is all of them",
+    )
     search_alpha: float = Field(2.0, ge=0, description="stage 1: α")
     search_beta: float = Field(1.0, ge=0, description="stage 1: β")
     exploration: float = Field(2.2, ge=0, description="stage 1: UCT's c")
     width: int = Field(8, ge=1, description="stage 1: actions drawn at a node")
-    iterations: int = Field(5, ge=0, description="stage 1: rounds of selection, expansion, simulation and back-propagation")
-    expand: int | None = Field(None, ge=1, description="stage 1: new actions per iteration; none: width. Printed is 1")
+    iterations: int = Field(
+        5,
+        ge=0,
+        description="stage 1: rounds of selection, expansion, simulation and back-propagation",
+    )
+    expand: int | None = Field(
+        None, ge=1, description="stage 1: new actions per iteration; none: width. Printed is 1"
+    )
     depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
     @property
@@ -75,8 +126,14 @@ class Settings(OutcomeSettings):
 class Promed(QuestioningMethod):
     """R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions."""
 
-    paper = "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical LLMs (2026)"
-    summary = "questions paid by the Shapley values of the facts they bring to light, rewards distributed over actions"
+    paper = (
+        "ProMed: Shapley Information Gain Guided Reinforcement Learning for Proactive Medical "
+        "LLMs (2026)"
+    )
+    summary = (
+        "questions paid by the Shapley values of the facts they bring to light, rewards "
+        "distributed over actions"
+    )
     settings: type[Settings] = Settings
 
     def stages(self, settings: Settings) -> Sequence[Stage]:
@@ -99,19 +156,24 @@ def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
 def distribute(
     correct: float, SIG: Sequence[float], α: float, β: float, λ_q: float, shares: Shares = "clipped"
 ) -> tuple[tuple[float, ...], float]:
-    """Eqs. 9 and 10: the rewards of the questions, R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*), and of the answer, R(A').
+    """Eqs. 9 and 10: the rewards of the questions, R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*), and of
+    the answer, R(A').
 
-    "clipped": w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0), within [0, 1]. "printed": w_t = SIG(q_t) / Σ_j SIG(q_j),
-    where gains and losses that nearly cancel make shares of any size and sign. R(A') = λ_a·1(A' = A*) with
-    λ_a = α − λ_q, or all of α where the denominator is 0. So they sum to R(τ) always (Eq. 11).
+    "clipped": w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0), within [0, 1]. "printed": w_t =
+    SIG(q_t) / Σ_j SIG(q_j), where gains and losses that nearly cancel make shares of any size and
+    sign. R(A') = λ_a·1(A' = A*) with λ_a = α − λ_q, or all of α where the denominator is 0. So they
+    sum to R(τ) always (Eq. 11).
 
-    Example: SIG of 0.5, −0.25 and 0.25 has clipped shares of 2/3, 0 and 1/3, and printed ones of 1, −1/2 and 1/2.
+    Example: SIG of 0.5, −0.25 and 0.25 has clipped shares of 2/3, 0 and 1/3, and printed ones of 1,
+    −1/2 and 1/2.
     """
     gained = list(SIG) if shares == "printed" else [max(gain, 0.0) for gain in SIG]
     whole = sum(gained) if abs(sum(gained)) > NOTHING else 0.0
     w = [gain / whole if whole else 0.0 for gain in gained]
     λ_a = α - λ_q if whole else α
-    return tuple(β * gain + λ_q * share * correct for gain, share in zip(SIG, w, strict=True)), λ_a * correct
+    return tuple(
+        β * gain + λ_q * share * correct for gain, share in zip(SIG, w, strict=True)
+    ), λ_a * correct
 
 
 def credit(settings: Settings) -> Credit:
@@ -149,17 +211,21 @@ def promed_reward(settings: Settings) -> Reward:
 def _warn() -> None:
     """Once per process: the scores tell which cases."""
     logging.getLogger(__name__).warning(
-        "some facts contain the answer even as the patient tells them: their Shapley values say nothing about evidence; "
-        "the scores count them as 'giveaways'"
+        "some facts contain the answer even as the patient tells them: their Shapley values say "
+        "nothing about evidence; the scores count them as 'giveaways'"
     )
 
 
-async def gains(episodes: Sequence[Episode], settings: Settings, instruments: Instruments) -> Sequence[Sequence[float]]:
+async def gains(
+    episodes: Sequence[Episode], settings: Settings, instruments: Instruments
+) -> Sequence[Sequence[float]]:
     """SIG(q_t), or what stands in its place, for every turn of every episode."""
     if settings.process == "none":
         return [(0.0,) * len(episode.turns) for episode in episodes]
     scorer = instruments.scorer(settings.scorers[0]) if settings.scorers else None
-    return await question_gains(episodes, settings.weighing, understanding(settings, instruments), scorer)
+    return await question_gains(
+        episodes, settings.weighing, understanding(settings, instruments), scorer
+    )
 
 
 def understanding(settings: Settings, instruments: Instruments) -> Understanding:
@@ -168,8 +234,11 @@ def understanding(settings: Settings, instruments: Instruments) -> Understanding
     return Written(instruments.model(DOCTOR), EntailmentJudge(instruments.model(CHECKER)))
 
 
-def score(episode: Episode, acc: float, SIG: Sequence[float], settings: Settings, giveaways: int = 0) -> Score:
-    """One trajectory's score, action by action; the sum is R(τ), less the penalty where there is no answer.
+def score(
+    episode: Episode, acc: float, SIG: Sequence[float], settings: Settings, giveaways: int = 0
+) -> Score:
+    """One trajectory's score, action by action; the sum is R(τ), less the penalty where there is no
+    answer.
 
     `SIG` has one entry per turn. `giveaways` is shown, and changes nothing.
     """

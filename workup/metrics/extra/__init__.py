@@ -1,7 +1,8 @@
 """Measures that an evaluation takes only when asked: `evaluation.measures=[kg, rouge]`.
 
-A measure is one module of this package that defines `open(option, cases, models) -> Measure`; its name is the module's, and
-"NAME:OPTION" hands it an option. `ROLES` are the supporting roles that it asks, where it asks any. Training never takes them.
+A measure is one module of this package that defines `open(option, cases, models) -> Measure`; its
+name is the module's, and "NAME:OPTION" hands it an option. `ROLES` are the supporting roles that it
+asks, where it asks any. Training never takes them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from workup.errors import RolloutError, unknown
 from workup.ports import Model
 
 Values = Mapping[str, float | None]
-# episode, verdict → values by name, None where undefined; raises RolloutError for what a model could not decide
+# episode, verdict → values by name, None where undefined; raises RolloutError for what a model
+# could not decide
 Measure = Callable[[Episode, bool], Awaitable[Values]]
-# option, evaluated cases, models in supporting roles → measure; raises UserError for what the user can mend
+# option, evaluated cases, models in supporting roles → measure; raises UserError for what the user
+# can mend
 Opener = Callable[[str, Sequence[Case], Mapping[str, Model]], Measure]
 
 
@@ -30,8 +33,13 @@ def names() -> list[str]:
     return sorted(module.name for module in iter_modules(__path__))
 
 
-def open_measures(specs: Sequence[str], cases: Sequence[Case], models: Mapping[str, Model] | None = None) -> tuple[Measure, ...]:
-    """The measures of these names, each with its option behind a colon ("kg:who"). Raises UserError."""
+def open_measures(
+    specs: Sequence[str], cases: Sequence[Case], models: Mapping[str, Model] | None = None
+) -> tuple[Measure, ...]:
+    """The measures of these names, each with its option behind a colon ("kg:who").
+
+    Raises UserError.
+    """
     return tuple(_opener(spec)(spec.partition(":")[2], cases, models or {}) for spec in specs)
 
 
@@ -52,8 +60,12 @@ def _module(spec: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")
 
 
-async def take(measures: Sequence[Measure], episode: Episode, correct: bool) -> tuple[Episode, dict[str, float | None]]:
-    """All measures of one episode; without any, and the episode FAILED with the reason, where one could not be taken."""
+async def take(
+    measures: Sequence[Measure], episode: Episode, correct: bool
+) -> tuple[Episode, dict[str, float | None]]:
+    """All measures of one episode; without any, and the episode FAILED with the reason, where one
+    could not be taken.
+    """
     try:
         found = await asyncio.gather(*(measure(episode, correct) for measure in measures))
     except RolloutError as error:

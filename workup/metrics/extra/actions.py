@@ -14,14 +14,19 @@ from workup.ports import Model
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
     """Raises UserError for cases that do not say whether their questions are ambiguous."""
     if not any(ambiguous(case) is not None for case in cases):
-        raise UserError("measure 'actions' needs cases that say which questions are ambiguous, as those of abgcoqa:FOLDER do")
+        raise UserError(
+            "measure 'actions' needs cases that say which questions are ambiguous, as those of "
+            "abgcoqa:FOLDER do"
+        )
     return measure
 
 
 async def measure(episode: Episode, correct: bool) -> Values:
-    """action ∈ {0, 1}, and the same by class: action_ambiguous and action_non_ambiguous, each undefined for the other.
+    """action ∈ {0, 1}, and the same by class: action_ambiguous and action_non_ambiguous, each
+    undefined for the other.
 
-    By the first turn: an ambiguous question wants a question back, any other the right answer at once.
+    By the first turn: an ambiguous question wants a question back, any other the right answer at
+    once.
     """
     asks_back = ambiguous(episode.case)
     if asks_back is None:

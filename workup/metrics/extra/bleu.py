@@ -17,4 +17,6 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
 
 
 async def measure(episode: Episode, correct: bool) -> Values:
-    return {"bleu": text_overlap.bleu(" ".join(episode.answer), text_overlap.references(episode.case))}
+    return {
+        "bleu": text_overlap.bleu(" ".join(episode.answer), text_overlap.references(episode.case))
+    }

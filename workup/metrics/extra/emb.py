@@ -1,6 +1,9 @@
-"""Cosine similarity of the diagnosis and the truth, 0 below a threshold (C-MIG Eq. 12). Option: a sentence-transformers model.
+"""Cosine similarity of the diagnosis and the truth, 0 below a threshold (C-MIG Eq. 12).
 
-The paper trains with this and does not evaluate by it: similar embeddings need not mean the same diagnosis.
+Option: a sentence-transformers model.
+
+The paper trains with this and does not evaluate by it: similar embeddings need not mean the same
+diagnosis.
 """
 
 from __future__ import annotations
@@ -24,16 +27,23 @@ Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """Raises UserError without an option, for a model that does not exist, or without sentence-transformers."""
+    """Raises UserError without an option, for a model that does not exist, or without
+    sentence-transformers.
+    """
     if not option:
-        raise UserError("measure 'emb' needs a sentence-transformers model: a folder or a hub id, as in emb:FOLDER")
+        raise UserError(
+            "measure 'emb' needs a sentence-transformers model: a folder or a hub id, as in "
+            "emb:FOLDER"
+        )
     from workup.retrieval.dense import Encoder
 
     return Embedding(Encoder(option).documents).measure
 
 
 class Embedding:
-    """Emb = cos(f(ŷ), f(y)) where that is τ or more, else 0; the nearest of the truth's names counts. Each name once embedded."""
+    """Emb = cos(f(ŷ), f(y)) where that is τ or more, else 0; the nearest of the truth's names
+    counts. Each name once embedded.
+    """
 
     def __init__(self, embed: Embed, tau: float = TAU) -> None:
         self._embed, self._tau = embed, tau

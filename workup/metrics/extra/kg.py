@@ -1,6 +1,7 @@
 """How near the diagnosis is to the truth in the ICD-10 tree (C-MIG CM-16).
 
-Option: the release, "cm" (default) or "who", and a file of further names, as in "who,names=FILE" or "names=FILE".
+Option: the release, "cm" (default) or "who", and a file of further names, as in "who,names=FILE" or
+"names=FILE".
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ ROLES = (CODER,)
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
     """Names of the cases themselves go before the release's, those of a file behind them.
 
-    Raises UserError where the release's package is missing or the file cannot be read, CaseError where it is malformed.
+    Raises UserError where the release's package is missing or the file cannot be read, CaseError
+    where it is malformed.
     """
     release, _, file = option.partition("names=")
     icd = tree(release.rstrip(",") or "cm")
@@ -30,22 +32,31 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
 
 
 class KnowledgeGraph:
-    """KG of diagnoses, by a coder of names. A case without a usable code has that of its diagnosis's name."""
+    """KG of diagnoses, by a coder of names.
+
+    A case without a usable code has that of its diagnosis's name.
+    """
 
     def __init__(self, coder: Coder) -> None:
         self.coder = coder
 
     async def measure(self, episode: Episode, correct: bool) -> Values:
-        """kg; em_kg = (accuracy + kg) / 2; unmapped and truth_unmapped: whether diagnosis and truth have no code.
+        """kg; em_kg = (accuracy + kg) / 2; unmapped and truth_unmapped: whether diagnosis and truth
+        have no code.
 
-        No diagnosis is worth 0, and is not counted as unmapped. One that is denied, doubted or one of several
-        is worth 0, and is. Of what is right, only the truth is mapped.
+        No diagnosis is worth 0, and is not counted as unmapped. One that is denied, doubted or one
+        of several is worth 0, and is. Of what is right, only the truth is mapped.
         """
         case, answer = episode.case, "" if correct or not episode.answer else episode.answer[0]
         truths, found = await self.truths(case), await self._code(answer, case)
         score = 1.0 if correct else self._nearest(found, truths)
         unmapped = None if not episode.answer else float(not correct and not found)
-        return {"kg": score, "em_kg": (correct + score) / 2, "unmapped": unmapped, "truth_unmapped": float(not truths)}
+        return {
+            "kg": score,
+            "em_kg": (correct + score) / 2,
+            "unmapped": unmapped,
+            "truth_unmapped": float(not truths),
+        }
 
     async def score(self, answer: str, case: Case) -> float:
         """KG of an answer by its code alone, within [0, 1]: the nearest of the true codes counts.
@@ -58,7 +69,9 @@ class KnowledgeGraph:
         return (await self.coder.code(answer)).code if answer and claimed(answer, case) else ""
 
     async def truths(self, case: Case) -> tuple[str, ...]:
-        """The case's codes as the release knows them, else the code of its diagnosis; empty where neither exists."""
+        """The case's codes as the release knows them, else the code of its diagnosis; empty where
+        neither exists.
+        """
         codes = tuple(filter(None, map(self.coder.tree.nearest, case.truth.codes)))
         named = codes or ((await self.coder.code(case.truth.diagnosis)).code,)
         return tuple(filter(None, named))

@@ -1,4 +1,6 @@
-"""A run's account: what it may spend, what it has spent, and what the calls now in flight may still come to."""
+"""A run's account: what it may spend, what it has spent, and what the calls now in flight may still
+come to.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ EXTRA = 512  # tokens that an endpoint adds to the messages, at most: how to ans
 class Account:
     """The account of `run` in `replies`, for any number of threads and event loops.
 
-    Before a call is sent, the most that it can cost is set aside; it is sent only if that, what is set aside for the calls
-    in flight and what earlier calls (of earlier sessions too) have cost stay within `budget`. Where it does not fit, it
-    waits for calls in flight, which mostly cost less than was set aside; where none is left, BudgetError.
+    Before a call is sent, the most that it can cost is set aside; it is sent only if that, what is
+    set aside for the calls in flight and what earlier calls (of earlier sessions too) have cost
+    stay within `budget`. Where it does not fit, it waits for calls in flight, which mostly cost
+    less than was set aside; where none is left, BudgetError.
     """
 
     def __init__(self, replies: Replies, run: str, budget: float | None = None) -> None:
@@ -42,7 +45,10 @@ class Account:
             return self._read()
 
     async def reserve(self, amount: float) -> None:
-        """Sets `amount` aside; `release` gives it back. Raises BudgetError when the budget does not allow it."""
+        """Sets `amount` aside; `release` gives it back.
+
+        Raises BudgetError when the budget does not allow it.
+        """
         if self.budget is None or not amount:
             return
         granted: Future[None] = Future()
@@ -93,20 +99,27 @@ class Account:
 
     def _refusal(self, amount: float) -> BudgetError:
         return BudgetError(
-            f"the budget of {self.budget:g} does not allow the next call: {self._spent:.4g} are spent, and it may cost up to "
-            f"{amount:.4g}; raise `budget` and resume (what was paid is kept and not asked again)"
+            f"the budget of {self.budget:g} does not allow the next call: {self._spent:.4g} are "
+            f"spent, and it may cost up to {amount:.4g}; raise `budget` and resume (what was "
+            "paid is kept and not asked again)"
         )
 
 
 def most(request: Request, price: Price) -> float:
-    """The most that a call can cost: no tokenizer makes more tokens than there are bytes, and `max_tokens` bounds the answer."""
-    text = sum(len(message.content.encode("utf-8", "replace")) + FRAME for message in request.messages)
+    """The most that a call can cost: no tokenizer makes more tokens than there are bytes, and
+    `max_tokens` bounds the answer.
+    """
+    text = sum(
+        len(message.content.encode("utf-8", "replace")) + FRAME for message in request.messages
+    )
     read = text + len(request.schema.encode("utf-8", "replace")) + EXTRA
     return (price.input * read + price.output * request.max_tokens) / MILLION
 
 
 def cost(request: Request, reply: Reply, price: Price) -> float:
-    """What a call did cost; the most it can where the endpoint does not say how many tokens it took."""
+    """What a call did cost; the most it can where the endpoint does not say how many tokens it
+    took.
+    """
     if not (reply.prompt_tokens or reply.completion_tokens):
         return most(request, price)
     return (price.input * reply.prompt_tokens + price.output * reply.completion_tokens) / MILLION

@@ -1,4 +1,6 @@
-"""A model behind the cache: what was answered is not asked again, and what is asked at the same time is sent once."""
+"""A model behind the cache: what was answered is not asked again, and what is asked at the same
+time is sent once.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,27 @@ class _Flight:
 
 
 class Cached:
-    """`model` for one run: answered from the cache, charged to `account`; one instance serves any number of event loops.
+    """`model` for one run: answered from the cache, charged to `account`; one instance serves any
+    number of event loops.
 
-    `replay` answers from the cache alone. `fresh` uses no answer of other runs, but its own, so that a resumed run pays
-    nothing twice.
+    `replay` answers from the cache alone. `fresh` uses no answer of other runs, but its own, so
+    that a resumed run pays nothing twice.
     """
 
     def __init__(
-        self, model: Model, account: Account, price: Price | None = None, *, replay: bool = False, fresh: bool = False
+        self,
+        model: Model,
+        account: Account,
+        price: Price | None = None,
+        *,
+        replay: bool = False,
+        fresh: bool = False,
     ) -> None:
         self.model, self.account, self.price = model, account, price or Price()
         self.replay, self.fresh = replay, fresh
-        self._flights: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Flight]] = WeakKeyDictionary()
+        self._flights: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Flight]] = (
+            WeakKeyDictionary()
+        )
 
     @property
     def name(self) -> str:
@@ -45,8 +56,9 @@ class Cached:
         found = self.account.replies.find(what.key)
         if found is None and self.replay:
             raise UserError(
-                f"replay: no answer of {self.name} to this request as {request.role} (version {request.version}, "
-                f"key {what.key}) is kept in {self.account.replies.path}; run once without replay to record it"
+                f"replay: no answer of {self.name} to this request as {request.role} (version "
+                f"{request.version}, key {what.key}) is kept in {self.account.replies.path}; run "
+                "once without replay to record it"
             )
         if found is None:
             found = await self._once(what, request)
@@ -55,7 +67,9 @@ class Cached:
         return found
 
     async def _once(self, what: Asked, request: Request) -> Reply:
-        """Sends it, or waits for whoever is sending the same; the last to stop waiting stops the call."""
+        """Sends it, or waits for whoever is sending the same; the last to stop waiting stops the
+        call.
+        """
         loop = asyncio.get_running_loop()
         flights = self._flights.setdefault(loop, {})
         flight = flights.get(what.key)
@@ -78,7 +92,12 @@ class Cached:
         await account.reserve(amount)
         try:
             reply = await self.model.complete(request)
-            charge = Charge(account.run, reply.prompt_tokens, reply.completion_tokens, cost(request, reply, self.price))
+            charge = Charge(
+                account.run,
+                reply.prompt_tokens,
+                reply.completion_tokens,
+                cost(request, reply, self.price),
+            )
             kept = account.replies.keep(what, reply, charge)
         except BaseException:
             account.release(amount)

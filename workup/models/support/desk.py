@@ -23,8 +23,9 @@ from workup.ports import Model
 class Desk:
     """The models of `run`, whose name is the same in every session of it and that of no other run.
 
-    `config` has the endpoints and the budget. With `restricted`, only trusted endpoints are opened, and the cache is private.
-    `cache` is its folder, by default the user's. `replay` and `fresh` are as for `Cached`.
+    `config` has the endpoints and the budget. With `restricted`, only trusted endpoints are opened,
+    and the cache is private. `cache` is its folder, by default the user's. `replay` and `fresh` are
+    as for `Cached`.
     """
 
     def __init__(
@@ -46,11 +47,15 @@ class Desk:
     def open(self, spec: str) -> Model:
         """`endpoint:NAME`, a model folder or a hub id.
 
-        Raises UserError where there is no such model, and for an endpoint that may not see restricted
-        text or whose key is missing; with `replay` no key is needed.
+        Raises UserError where there is no such model, and for an endpoint that may not see
+        restricted text or whose key is missing; with `replay` no key is needed.
         """
         if spec not in self._models:
-            self._models[spec] = self._endpoint(spec.removeprefix(ENDPOINT)) if spec.startswith(ENDPOINT) else self._local(spec)
+            self._models[spec] = (
+                self._endpoint(spec.removeprefix(ENDPOINT))
+                if spec.startswith(ENDPOINT)
+                else self._local(spec)
+            )
         return self._models[spec]
 
     def named(self, folder: Path) -> None:
@@ -63,13 +68,17 @@ class Desk:
             self._account.replies.name(self.run, self._name)
 
     def costs(self) -> list[dict[str, Any]]:
-        """What the run has taken so far, earlier sessions included: one row for each role and model, ready for JSON."""
+        """What the run has taken so far, earlier sessions included: one row for each role and
+        model, ready for JSON.
+        """
         kept = (self.folder / FILE).exists()
         return [asdict(row) for row in self._account.costs()] if kept else []
 
     @property
     def spent(self) -> float | None:
-        """The money that the run has cost so far, earlier sessions included; None where no opened model has a price."""
+        """The money that the run has cost so far, earlier sessions included; None where no opened
+        model has a price.
+        """
         prices = [model.price for model in self._models.values()]
         priced = any(price.input or price.output for price in prices)
         return self._account.spent() if priced else None
@@ -77,10 +86,17 @@ class Desk:
     @property
     def notes(self) -> list[str]:
         """What the endpoints turned out not to do as they were told, for the reader of a run."""
-        return [f"{model.name}: {note}" for model in self._models.values() for note in getattr(model.model, "notes", ())]
+        return [
+            f"{model.name}: {note}"
+            for model in self._models.values()
+            for note in getattr(model.model, "notes", ())
+        ]
 
     def close(self) -> None:
-        """Writes what is waiting. A run that is killed before loses counted hits, no answer and no charge."""
+        """Writes what is waiting.
+
+        A run that is killed before loses counted hits, no answer and no charge.
+        """
         if "_account" in self.__dict__:
             self._account.replies.close()
 
@@ -97,8 +113,9 @@ class Desk:
         settings = self.config.endpoint(name)
         if self.restricted and not settings.trusted:
             raise UserError(
-                f"the cases are restricted: their text may not go to endpoint '{name}' ({settings.base_url}); if your data-use "
-                "agreement allows it, say `trusted: true` there, else name a model folder"
+                f"the cases are restricted: their text may not go to endpoint '{name}' "
+                f"({settings.base_url}); if your data-use agreement allows it, say `trusted: "
+                "true` there, else name a model folder"
             )
         endpoint = Endpoint(settings)
         if not self.replay:
@@ -118,4 +135,7 @@ def _private(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         open_to_others = folder.stat().st_mode & 0o077
     if open_to_others:
-        raise UserError(f"{folder} would hold restricted text and is open to other users: type `chmod 700 {folder}`")
+        raise UserError(
+            f"{folder} would hold restricted text and is open to other users: type `chmod 700 "
+            f"{folder}`"
+        )

@@ -1,4 +1,6 @@
-"""What an endpoint's failures mean: which may pass and how long to wait, which the user can mend. No text holds the key.
+"""What an endpoint's failures mean: which may pass and how long to wait, which the user can mend.
+
+No text holds the key.
 
 The SDK's own errors stay here: they carry the request, and with it the key.
 """
@@ -20,12 +22,17 @@ from workup.models.support.keys import without_keys
 from workup.models.support.wire import Unread
 
 PASSING = {408, 409, 425, 429}  # and every 5xx
-_FORMAT = re.compile(r"response_format|json_schema|json_object|structured.output|guided|grammar", re.IGNORECASE)
+_FORMAT = re.compile(
+    r"response_format|json_schema|json_object|structured.output|guided|grammar", re.IGNORECASE
+)
 _SHOWN = 200  # characters of what an endpoint says about itself
 
 
 class Passing(Exception):
-    """A failure that may pass. `wait`: the seconds that the endpoint asked for, None where it named none."""
+    """A failure that may pass.
+
+    `wait`: the seconds that the endpoint asked for, None where it named none.
+    """
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
@@ -60,7 +67,10 @@ def explain(error: Exception, party: Party) -> Exception:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return Passing(f"an answer that is no chat completion ({f'{where}: ' if where else ''}{first['msg'][:80].lower()})")
+        return Passing(
+            "an answer that is no chat completion "
+            f"({f'{where}: ' if where else ''}{first['msg'][:80].lower()})"
+        )
     for one in (error, error.__cause__):  # some versions of the SDK wrap what our hook raises
         if isinstance(one, Unread):
             return RolloutError(f"{party.name}: {one}")
@@ -73,14 +83,21 @@ def explain(error: Exception, party: Party) -> Exception:
 def _of_status(error: APIStatusError, party: Party) -> Exception:
     status, said = error.status_code, _reason(error, party.key)
     if status in (401, 403):
-        key = f"the key in {party.api_key_env}" if party.api_key_env else "us without a key (api_key_env names its variable)"
+        key = (
+            f"the key in {party.api_key_env}"
+            if party.api_key_env
+            else "us without a key (api_key_env names its variable)"
+        )
         return UserError(f"{party.name} refuses {key}: {said}")
     if status == 402 or error.code == "insufficient_quota":
         return UserError(f"{party.name}: the account has no credit left: {said}")
     if status == 404 or 300 <= status < 400:
         to = error.response.headers.get("location")
         hint = f"it sends us to {_clean(to, party.key)}" if to else "base_url usually ends in /v1"
-        return UserError(f"{party.base_url} knows no model '{party.model}', or its path is another ({hint}): {said}")
+        return UserError(
+            f"{party.base_url} knows no model '{party.model}', or its path is another ({hint}): "
+            f"{said}"
+        )
     if status in PASSING or status >= 500:
         return Passing(said, retry_after(error.response.headers))
     kind = Unformatted if status in (400, 422) and _FORMAT.search(said) else RolloutError
@@ -90,7 +107,9 @@ def _of_status(error: APIStatusError, party: Party) -> Exception:
 def _reason(error: APIStatusError, key: str) -> str:
     """The status and the endpoint's own words, in one line."""
     body = error.body
-    said = body.get("message") or body.get("detail") or body if isinstance(body, dict) else body or ""
+    said = (
+        body.get("message") or body.get("detail") or body if isinstance(body, dict) else body or ""
+    )
     return f"{error.status_code} {_clean(str(said), key)}".strip()
 
 
@@ -101,9 +120,11 @@ def _clean(text: str, key: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds ≥ 0 to wait, from Retry-After (seconds or an HTTP date) or retry-after-ms; None where there is no such wish.
+    """Seconds ≥ 0 to wait, from Retry-After (seconds or an HTTP date) or retry-after-ms; None where
+    there is no such wish.
 
-    A date is compared with the endpoint's own Date where it sends one, so that clocks need not agree.
+    A date is compared with the endpoint's own Date where it sends one, so that clocks need not
+    agree.
     """
     for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:

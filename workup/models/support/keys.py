@@ -20,7 +20,9 @@ def learn(key: str) -> None:
     global _pattern  # noqa: PLW0603 (compiled once per key, not once per text)
     if len(key) >= SHORTEST and key not in _known:
         _known.add(key)
-        _pattern = re.compile("|".join(form for key in sorted(_known, key=len, reverse=True) for form in _forms(key)))
+        _pattern = re.compile(
+            "|".join(form for key in sorted(_known, key=len, reverse=True) for form in _forms(key))
+        )
 
 
 def without_keys(text: str) -> str:
@@ -42,12 +44,19 @@ def _letter(letter: str) -> str:
     written = [re.escape(one) for one in either]
     for one in either:
         code = f"(?i:{ord(one):02x})"
-        written += [f"%{code}", rf"\\{{1,4}}u00{code}", f"&#x0{{0,4}}{code};", f"&#0{{0,4}}{ord(one)};"]
+        written += [
+            f"%{code}",
+            rf"\\{{1,4}}u00{code}",
+            f"&#x0{{0,4}}{code};",
+            f"&#0{{0,4}}{ord(one)};",
+        ]
     return f"(?:{'|'.join(written)})"
 
 
 def _encoded(key: bytes, before: int) -> str:
-    """A pattern for `key` in Base64 behind `before` other bytes: the characters that it alone decides."""
+    """A pattern for `key` in Base64 behind `before` other bytes: the characters that it alone
+    decides.
+    """
     text = base64.b64encode(bytes(before) + key).decode()
     own = text[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]
     return "".join({"+": "[+-]", "/": "[/_]"}.get(letter, letter) for letter in own)

@@ -1,7 +1,8 @@
 """Answers of models, kept by content, and what they cost: one SQLite file that processes may share.
 
-An answer and its charge are written in one transaction, and an answer is handed out only once that is on the disk: a process
-killed at any moment has lost no answer that it had used, and a charge stands beside each answer that was paid.
+An answer and its charge are written in one transaction, and an answer is handed out only once that
+is on the disk: a process killed at any moment has lost no answer that it had used, and a charge
+stands beside each answer that was paid.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ PATIENCE = 30.0  # seconds to wait for another process that writes
 UNWRITTEN = 1_000  # hits that a killed process may leave uncounted
 DAY = 86_400.0
 _NAMES = "CREATE TABLE IF NOT EXISTS names (run TEXT PRIMARY KEY, name TEXT)"
-# Requests are ten times as long as replies and are never looked up: apart, more of what is looked up stays in memory.
+# Requests are ten times as long as replies and are never looked up: apart, more of what is looked
+# up stays in memory.
 _SCHEMA = """
 CREATE TABLE replies (
-  id INTEGER PRIMARY KEY, key TEXT UNIQUE, role TEXT, model TEXT, version TEXT, created REAL, used REAL, size INTEGER, reply TEXT
+  id INTEGER PRIMARY KEY, key TEXT UNIQUE, role TEXT, model TEXT, version TEXT, created REAL, used \
+REAL, size INTEGER, reply TEXT
 );
 CREATE TABLE requests (id INTEGER PRIMARY KEY REFERENCES replies ON DELETE CASCADE, body TEXT);
 CREATE TABLE charges (
@@ -44,7 +47,10 @@ CREATE TABLE charges (
 CREATE INDEX charges_of_run ON charges (run);
 CREATE TABLE hits (run TEXT, role TEXT, model TEXT, count INTEGER, PRIMARY KEY (run, role, model));
 """
-_ROOM = "free some space there, shrink the cache with `workup cache prune`, or set WORKUP_CACHE to a folder on another disk"
+_ROOM = (
+    "free some space there, shrink the cache with `workup cache prune`, or set WORKUP_CACHE to a "
+    "folder on another disk"
+)
 _HINTS = {
     "SQLITE_FULL": f"the disk is full; {_ROOM}",
     "SQLITE_IOERR": f"the disk failed or is full; {_ROOM}",
@@ -58,7 +64,10 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request in its canonical form: `body` is JSON with sorted keys, `key` its BLAKE2b digest (128 bits, hexadecimal)."""
+    """A request in its canonical form:
+
+    `body` is JSON with sorted keys, `key` its BLAKE2b digest (128 bits, hexadecimal).
+    """
 
     model: str
     role: str
@@ -73,7 +82,9 @@ def asked(model: str, request: Request, run: str = "") -> Asked:
         "model": model,
         "role": request.role,
         "version": request.version,
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "messages": [
+            {"role": message.role, "content": message.content} for message in request.messages
+        ],
         "schema": request.schema,
         "max_tokens": request.max_tokens,
         "temperature": float(request.temperature),
@@ -81,8 +92,12 @@ def asked(model: str, request: Request, run: str = "") -> Asked:
         **({"run": run} if run else {}),
     }
     body = _json(fields)
-    model, role, version = (name.encode("utf-8", "replace").decode() for name in (model, request.role, request.version))
-    return Asked(model, role, version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest())
+    model, role, version = (
+        name.encode("utf-8", "replace").decode() for name in (model, request.role, request.version)
+    )
+    return Asked(
+        model, role, version, body, hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,9 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The calls of one role to one model: how many were sent, how many were answered from the cache, and what they took."""
+    """The calls of one role to one model: how many were sent, how many were answered from the
+    cache, and what they took.
+    """
 
     role: str
     model: str
@@ -112,7 +129,9 @@ _Kept = tuple[Asked, Reply, Charge, "Future[Reply]"]
 
 
 class Replies:
-    """The open file, for any number of threads and event loops. `path` is made, readable by its owner alone, if absent.
+    """The open file, for any number of threads and event loops.
+
+    `path` is made, readable by its owner alone, if absent.
 
     Raises UserError, here and in every method, when the disk or the file does not allow it.
     """
@@ -140,10 +159,12 @@ class Replies:
         return Reply(**json.loads(row[0]), cached=True)
 
     def keep(self, request: Asked, reply: Reply, charge: Charge) -> Future[Reply]:
-        """Writes an answer and its charge; done when both are on the disk. Calls that come together share a transaction.
+        """Writes an answer and its charge; done when both are on the disk.
 
-        Where another process has kept an answer to the same request meanwhile, that one is the result, so that both go on
-        alike. What was charged is charged.
+        Calls that come together share a transaction.
+
+        Where another process has kept an answer to the same request meanwhile, that one is the
+        result, so that both go on alike. What was charged is charged.
         """
         kept: Future[Reply] = Future()
         kept.set_running_or_notify_cancel()  # whoever stops waiting does not stop the writing
@@ -155,7 +176,9 @@ class Replies:
         return kept
 
     def hit(self, run: str, role: str, model: str) -> None:
-        """Counts an answer that cost nothing; written with the next answer, or once a thousand have come together."""
+        """Counts an answer that cost nothing; written with the next answer, or once a thousand have
+        come together.
+        """
         with self._lock:
             self._hits[run, role, model] += 1
             full = self._hits.total() % UNWRITTEN == 0
@@ -180,29 +203,47 @@ class Replies:
             future.set_result(reply)
 
     def charged(self, run: str, after: int = 0) -> tuple[int, float]:
-        """The number of the last charge of `run`, and the sum of those after the charge numbered `after`."""
+        """The number of the last charge of `run`, and the sum of those after the charge numbered
+        `after`.
+        """
         query = "SELECT max(id), total(cost) FROM charges WHERE run = ? AND id > ?"
         ((last, money),) = self.query(query, (run, after))
         return last or after, money
 
     def costs(self, run: str | None = None) -> list[Cost]:
-        """What `run`, or all runs together, took: one row for each role and model, the dearest first."""
+        """What `run`, or all runs together, took: one row for each role and model, the dearest
+        first.
+        """
         self.flush()
         where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
         sums = "count(*), total(prompt_tokens), total(completion_tokens), total(cost)"
-        paid = {row[:2]: row[2:] for row in self.query(f"SELECT role, model, {sums} FROM charges {where} GROUP BY 1, 2", values)}
-        hits = {r[:2]: r[2] for r in self.query(f"SELECT role, model, sum(count) FROM hits {where} GROUP BY 1, 2", values)}
+        paid = {
+            row[:2]: row[2:]
+            for row in self.query(
+                f"SELECT role, model, {sums} FROM charges {where} GROUP BY 1, 2", values
+            )
+        }
+        hits = {
+            r[:2]: r[2]
+            for r in self.query(
+                f"SELECT role, model, sum(count) FROM hits {where} GROUP BY 1, 2", values
+            )
+        }
         rows = []
         for role, model in {**paid, **hits}:
             calls, read, written, cost = paid.get((role, model), (0, 0, 0, 0.0))
-            rows.append(Cost(role, model, calls, hits.get((role, model), 0), int(read), int(written), cost))
+            rows.append(
+                Cost(role, model, calls, hits.get((role, model), 0), int(read), int(written), cost)
+            )
         return sorted(rows, key=lambda row: (-row.cost, row.role, row.model))
 
     def runs(self) -> list[str]:
         """The names of all runs in the ledger, in the order of their first call."""
         self.flush()
         paid = self.query("SELECT run FROM charges GROUP BY run ORDER BY min(id)")
-        return list(dict.fromkeys(run for (run,) in [*paid, *self.query("SELECT DISTINCT run FROM hits")]))
+        return list(
+            dict.fromkeys(run for (run,) in [*paid, *self.query("SELECT DISTINCT run FROM hits")])
+        )
 
     def name(self, run: str, name: str) -> None:
         """Say what people call `run`: the full path of its folder."""
@@ -246,17 +287,24 @@ class Replies:
         self._reader.close()
         self._writer.close()
 
-    def _write(self, kept: Sequence[_Kept], hits: Counter[tuple[str, str, str]], touched: set[str]) -> list[Reply]:
+    def _write(
+        self, kept: Sequence[_Kept], hits: Counter[tuple[str, str, str]], touched: set[str]
+    ) -> list[Reply]:
         if not (kept or hits or touched):
             return []
         now = time.time()
         with self.transaction() as connection:
             replies = [_write_one(connection, now, *entry[:3]) for entry in kept]
             connection.executemany(
-                "INSERT INTO hits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+                (
+                    "INSERT INTO hits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = "
+                    "count + excluded.count"
+                ),
                 [(*who, count) for who, count in hits.items()],
             )
-            connection.executemany("UPDATE replies SET used = ? WHERE key = ?", [(now, key) for key in touched])
+            connection.executemany(
+                "UPDATE replies SET used = ? WHERE key = ?", [(now, key) for key in touched]
+            )
         return replies
 
 
@@ -265,7 +313,9 @@ def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created
     kept = _json({name: value for name, value in asdict(reply).items() if name != "cached"})
     size = len(request.body.encode()) + len(kept.encode())
     row = (request.key, request.role, request.model, request.version, created, created, size, kept)
-    done = connection.execute("INSERT INTO replies VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+    done = connection.execute(
+        "INSERT INTO replies VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row
+    )
     if done.rowcount:
         connection.execute("INSERT INTO requests VALUES (?, ?)", (done.lastrowid, request.body))
     return done.rowcount == 1
@@ -273,12 +323,16 @@ def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Turns an error of the disk or of SQLite on `path` into one line that names it and says what to do."""
+    """Turns an error of the disk or of SQLite on `path` into one line that names it and says what
+    to do.
+    """
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"cannot use the cache {path}: {reason} (set WORKUP_CACHE to a writable folder)") from error
+        raise UserError(
+            f"cannot use the cache {path}: {reason} (set WORKUP_CACHE to a writable folder)"
+        ) from error
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "")
         hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
@@ -287,10 +341,21 @@ def clear_errors(path: Path) -> Iterator[None]:
         raise UserError(f"cannot use the cache {path}: {hint}") from error
 
 
-def _write_one(connection: sqlite3.Connection, now: float, request: Asked, reply: Reply, charge: Charge) -> Reply:
+def _write_one(
+    connection: sqlite3.Connection, now: float, request: Asked, reply: Reply, charge: Charge
+) -> Reply:
     connection.execute(
         "INSERT INTO charges VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (now, charge.run, request.role, request.model, charge.prompt_tokens, charge.completion_tokens, charge.cost, request.key),
+        (
+            now,
+            charge.run,
+            request.role,
+            request.model,
+            charge.prompt_tokens,
+            charge.completion_tokens,
+            charge.cost,
+            request.key,
+        ),
     )
     insert(connection, request, reply, now)
     # Read back even where it is new: what is handed out now is what a later look-up hands out.
@@ -304,15 +369,21 @@ def _json(value: Any) -> str:
 
 
 def _make(path: Path) -> None:
-    """Folder and empty file, before SQLite makes them readable to everybody; its other files take over the file's mode."""
+    """Folder and empty file, before SQLite makes them readable to everybody; its other files take
+    over the file's mode.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
     # Switching to a write-ahead log does not wait for others that do so at the same moment.
-    for attempt in stamina.retry_context(on=_is_busy, timeout=PATIENCE, attempts=None, wait_initial=0.01, wait_max=0.5):
+    for attempt in stamina.retry_context(
+        on=_is_busy, timeout=PATIENCE, attempts=None, wait_initial=0.01, wait_max=0.5
+    ):
         with attempt:
             _prepare(connection, path)
     # An answer that was paid survives a power cut too.
@@ -322,17 +393,24 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _is_busy(error: Exception) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith("SQLITE_BUSY")
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(
+        "SQLITE_BUSY"
+    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version > FORMAT:
-        raise UserError(f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); update workup")
+        raise UserError(
+            f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
+            "update workup"
+        )
     if version == FORMAT:
         connection.execute(_NAMES)  # files of before have no such table
         return
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # what is pruned is given back while others use the file
+    connection.execute(
+        "PRAGMA auto_vacuum = INCREMENTAL"
+    )  # what is pruned is given back while others use the file
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     if _version(connection) == 0:  # nobody was faster

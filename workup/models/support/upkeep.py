@@ -1,4 +1,5 @@
-"""Looking after the cache of answers: what is in it, taking out what is old, and passing it on as JSON lines.
+"""Looking after the cache of answers: what is in it, taking out what is old, and passing it on as
+JSON lines.
 
 The ledger is never pruned: what was paid stays on record.
 """
@@ -28,7 +29,9 @@ PAGE = 500  # answers in memory at a time
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The answers of one role and model: how many, their bytes, and when the first was made and the last used (Unix time)."""
+    """The answers of one role and model: how many, their bytes, and when the first was made and the
+    last used (Unix time).
+    """
 
     role: str
     model: str
@@ -60,31 +63,51 @@ class Which:
 
     def where(self) -> tuple[str, tuple[Any, ...]]:
         # Without an age the clock has no say: another machine's may be ahead.
-        clause, values = ("WHERE used <= ?", [time.time() - self.older]) if self.older else ("WHERE true", [])
-        named = {column: value for column, value in (("role", self.role), ("model", self.model)) if value is not None}
-        return clause + "".join(f" AND {column} = ?" for column in named), (*values, *named.values())
+        clause, values = (
+            ("WHERE used <= ?", [time.time() - self.older]) if self.older else ("WHERE true", [])
+        )
+        named = {
+            column: value
+            for column, value in (("role", self.role), ("model", self.model))
+            if value is not None
+        }
+        return clause + "".join(f" AND {column} = ?" for column in named), (
+            *values,
+            *named.values(),
+        )
 
 
 def shelves(replies: Replies) -> list[Shelf]:
     """What is in the cache, the largest first."""
     sums = "count(*), sum(size), min(created), max(used)"
-    rows = replies.query(f"SELECT role, model, {sums} FROM replies GROUP BY role, model ORDER BY sum(size) DESC, role, model")
+    rows = replies.query(
+        f"SELECT role, model, {sums} FROM replies GROUP BY role, model ORDER BY sum(size) DESC, "
+        "role, model"
+    )
     return [Shelf(*row) for row in rows]
 
 
 def entry(replies: Replies, prefix: str) -> Entry:
-    """The one answer whose key begins with `prefix`; UserError where there is none, or more than one."""
+    """The one answer whose key begins with `prefix`; UserError where there is none, or more than
+    one.
+    """
     query = (
-        "SELECT key, created, used, size, body, reply FROM replies JOIN requests USING (id) WHERE substr(key, 1, ?) = ? LIMIT 2"
+        "SELECT key, created, used, size, body, reply FROM replies JOIN requests USING (id) "
+        "WHERE substr(key, 1, ?) = ? LIMIT 2"
     )
     rows = replies.query(query, (len(prefix), prefix.lower()))
     if len(rows) != 1:
-        raise UserError(f"{'more than one' if rows else 'no'} answer in {replies.path} has a key that begins with '{prefix}'")
+        raise UserError(
+            f"{'more than one' if rows else 'no'} answer in {replies.path} has a key that begins "
+            f"with '{prefix}'"
+        )
     found, created, used, size, request, reply = rows[0]
     return Entry(found, created, used, size, json.loads(request), json.loads(reply))
 
 
-def prune(replies: Replies, which: Which, limit: int | None = None, *, dry: bool = False) -> tuple[int, int]:
+def prune(
+    replies: Replies, which: Which, limit: int | None = None, *, dry: bool = False
+) -> tuple[int, int]:
     """Takes out the answers that `which` names, or with `limit` those of them unused for longest, until all that is in the
     cache comes to at most `limit` bytes. Returns how many and how many bytes; `dry` takes none out.
     """  # fmt: skip
@@ -95,7 +118,9 @@ def prune(replies: Replies, which: Which, limit: int | None = None, *, dry: bool
     doomed = found if limit is None else _until(found, _total(replies) - limit)
     if doomed and not dry:
         with replies.transaction() as connection:
-            connection.executemany("DELETE FROM replies WHERE key = ?", [(key,) for key, _ in doomed])
+            connection.executemany(
+                "DELETE FROM replies WHERE key = ?", [(key,) for key, _ in doomed]
+            )
         replies.shrink()
     return len(doomed), sum(size for _, size in doomed)
 
@@ -110,7 +135,9 @@ def check(replies: Replies, which: Which) -> None:
 
 
 def export(replies: Replies, file: Path, which: Which) -> int:
-    """Writes one JSON object per line, in the order of their keys: `request` (in canonical form), `reply`, `created`.
+    """Writes one JSON object per line, in the order of their keys:
+
+    `request` (in canonical form), `reply`, `created`.
 
     Readable by its owner alone, whole or absent. Returns how many.
     """
@@ -120,7 +147,9 @@ def export(replies: Replies, file: Path, which: Which) -> int:
         problem = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
         raise UserError(f"{file}: {problem}; name the file to write")
     with clear_errors(file):
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
+        handle, beside = tempfile.mkstemp(
+            dir=file.parent, prefix=f".{file.name}."
+        )  # with mode 0600
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
                 for body, reply, created in _pages(replies, which):
@@ -155,7 +184,11 @@ class _Request(BaseModel):
     def asked(self) -> Asked:
         messages = tuple(Message(message.role, message.content) for message in self.messages)
         sizes = (self.max_tokens, self.temperature, self.sample)
-        return asked(self.model, Request(self.role, self.version, messages, self.answer_schema, *sizes), self.run)
+        return asked(
+            self.model,
+            Request(self.role, self.version, messages, self.answer_schema, *sizes),
+            self.run,
+        )
 
 
 class _Reply(BaseModel):
@@ -176,8 +209,8 @@ class _Line(BaseModel):
 def take_in(replies: Replies, file: Path) -> tuple[int, int]:
     """Adds the answers of an exported file; nothing is charged, and what is kept already stays.
 
-    Returns how many were new and how many there were. Raises CaseError, with nothing added, where a line is not as
-    `export` writes it.
+    Returns how many were new and how many there were. Raises CaseError, with nothing added, where a
+    line is not as `export` writes it.
     """
     total, new = sum(1 for _ in _lines(file)), 0
     with replies.transaction() as connection:
@@ -211,7 +244,10 @@ def _pages(replies: Replies, which: Which) -> Iterator[tuple[str, str, float]]:
     clause, values = which.where()
     last = ""
     while rows := replies.query(
-        f"SELECT body, reply, created, key FROM replies JOIN requests USING (id) {clause} AND key > ? ORDER BY key LIMIT {PAGE}",
+        (
+            f"SELECT body, reply, created, key FROM replies JOIN requests USING (id) {clause} "
+            f"AND key > ? ORDER BY key LIMIT {PAGE}"
+        ),
         (*values, last),
     ):
         yield from (row[:3] for row in rows)

@@ -35,8 +35,8 @@ def most(tokens: int) -> int:
 async def bound(response: Response) -> None:
     """A hook of the HTTP client: its answers end where they go beyond `allowed`.
 
-    Raises Unread, here for a compressed body (a few of whose bytes can become any number), and where
-    the body is read for one that is too long. An error's body is cut off there instead.
+    Raises Unread, here for a compressed body (a few of whose bytes can become any number), and
+    where the body is read for one that is too long. An error's body is cut off there instead.
     """
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise Unread("it compresses its answers although it was asked not to")

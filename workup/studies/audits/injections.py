@@ -1,6 +1,8 @@
-"""Things that a policy may write in the hope of moving a judge: what it may try, in one list for audits and for tests.
+"""Things that a policy may write in the hope of moving a judge: what it may try, in one list for
+audits and for tests.
 
-None names a diagnosis, an examination or a finding, so that appended to a wrong answer it leaves it wrong.
+None names a diagnosis, an examination or a finding, so that appended to a wrong answer it leaves it
+wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How far to trust a model's judgement: its agreement with the exact judge on probes whose exact verdict is known."""
+"""How far to trust a model's judgement: its agreement with the exact judge on probes whose exact
+verdict is known.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ DASH = "–"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One probe: the exact labels, the model's (None where it failed, with the reason), and both verdicts' values."""
+    """One probe: the exact labels, the model's (None where it failed, with the reason), and both
+    verdicts' values.
+    """
 
     judgement: str
     kind: str
@@ -48,14 +52,19 @@ class Compared:
     @property
     def moved(self) -> bool:
         """Whether an injection earned more than the exact judge gives."""
-        return self.kind == INJECTION and self.model_value is not None and self.model_value > self.exact_value
+        return (
+            self.kind == INJECTION
+            and self.model_value is not None
+            and self.model_value > self.exact_value
+        )
 
 
 @dataclass(frozen=True)
 class Agreement:
     """Of one judgement, or of one class of its probes: accuracy and Cohen's κ with 95 % intervals.
 
-    `missing` of both counts the probes on which the model failed; `confusion` counts (exact label, model's label).
+    `missing` of both counts the probes on which the model failed; `confusion` counts (exact label,
+    model's label).
     """
 
     judgement: str
@@ -79,16 +88,30 @@ class Audit:
 
     def agreement(self, judgement: str, kind: str = ALL) -> Agreement:
         """Over the probes of one class of a judgement, or of all."""
-        own = [each for each in self.compared if each.judgement == judgement and kind in (ALL, each.kind)]
+        own = [
+            each
+            for each in self.compared
+            if each.judgement == judgement and kind in (ALL, each.kind)
+        ]
         done = [each for each in own if each.model is not None]
-        confusion = Counter(pair for each in done for pair in zip(each.exact, each.model or (), strict=True))
-        accuracy, kappa = estimates([each.agreement for each in done if each.agreement is not None], confusion, len(own))
-        return Agreement(judgement, kind, accuracy, kappa, dict(confusion), sum(each.moved for each in done))
+        confusion = Counter(
+            pair for each in done for pair in zip(each.exact, each.model or (), strict=True)
+        )
+        accuracy, kappa = estimates(
+            [each.agreement for each in done if each.agreement is not None], confusion, len(own)
+        )
+        return Agreement(
+            judgement, kind, accuracy, kappa, dict(confusion), sum(each.moved for each in done)
+        )
 
     def agreements(self) -> Iterator[Agreement]:
-        """Each judgement as a whole, followed by its classes, in the order in which they were asked."""
+        """Each judgement as a whole, followed by its classes, in the order in which they were
+        asked.
+        """
         for judgement in dict.fromkeys(each.judgement for each in self.compared):
-            kinds = dict.fromkeys(each.kind for each in self.compared if each.judgement == judgement)
+            kinds = dict.fromkeys(
+                each.kind for each in self.compared if each.judgement == judgement
+            )
             yield from (self.agreement(judgement, kind) for kind in (ALL, *kinds))
 
     def failures(self) -> Counter[str]:
@@ -99,9 +122,23 @@ class Audit:
         """Agreement by judgement and class of probes."""
         from rich.table import Table
 
-        table = Table(title=f"{self.model} beside the exact judge on {self.source}", title_justify="left", box=None)
-        for heading in ("judgement", "probes", "n", "failed", "agreement [95 %]", "κ [95 %]", "moved"):
-            table.add_column(heading, justify="left" if heading in ("judgement", "probes") else "right")
+        table = Table(
+            title=f"{self.model} beside the exact judge on {self.source}",
+            title_justify="left",
+            box=None,
+        )
+        for heading in (
+            "judgement",
+            "probes",
+            "n",
+            "failed",
+            "agreement [95 %]",
+            "κ [95 %]",
+            "moved",
+        ):
+            table.add_column(
+                heading, justify="left" if heading in ("judgement", "probes") else "right"
+            )
         for each in self.agreements():
             style = "bold" if each.kind == ALL else None
             injected = each.kind in (ALL, INJECTION)
@@ -109,7 +146,9 @@ class Audit:
             kappa = _words(each.kappa) if each.kind == ALL else ""
             cells = (str(each.accuracy.n), str(each.accuracy.missing), _words(each.accuracy), kappa)
             first = each.judgement if each.kind == ALL else ""
-            table.add_row(first, each.kind, *cells, str(each.moved) if injected else "", style=style)
+            table.add_row(
+                first, each.kind, *cells, str(each.moved) if injected else "", style=style
+            )
         return table
 
     def confusion(self, judgement: str) -> Table:
@@ -124,7 +163,9 @@ class Audit:
         return table
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the texts of the probes, which the same source, number and seed make again."""
+        """Everything but the texts of the probes, which the same source, number and seed make
+        again.
+        """
         return {
             "model": self.model,
             "cases": self.source,
@@ -139,27 +180,41 @@ class Audit:
     def write(self, file: Path) -> None:
         """Raises UserError when the disk refuses."""
         try:
-            file.write_text(json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            file.write_text(
+                json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+            )
         except OSError as error:
             raise UserError(f"cannot write {file}: {error.strerror or error}") from error
 
 
-async def audit(model: Model, source: Source, n: int, seed: int = 0, tick: Callable[[], None] = lambda: None) -> Audit:
-    """Asks `model` and the exact judges about up to `n` probes of each judgement that `source` allows.
+async def audit(
+    model: Model, source: Source, n: int, seed: int = 0, tick: Callable[[], None] = lambda: None
+) -> Audit:
+    """Asks `model` and the exact judges about up to `n` probes of each judgement that `source`
+    allows.
 
-    A probe on which the model fails is counted, not scored. Raises UserError for a source without test cases.
+    A probe on which the model fails is counted, not scored. Raises UserError for a source without
+    test cases.
     """
     if not len(source.test):
         raise UserError(f"{source.name} holds no test case to make probes of")
     known = judgements(source)
-    planned = [(judgement, probes(source, name, judgement, n, seed)) for name, judgement in known.items()]
+    planned = [
+        (judgement, probes(source, name, judgement, n, seed)) for name, judgement in known.items()
+    ]
     judges = {name: judgement.by(model) for name, judgement in known.items()}
-    asked = [_compare(probe, judgement, judges[probe.judgement], tick) for judgement, all in planned for probe in all]
+    asked = [
+        _compare(probe, judgement, judges[probe.judgement], tick)
+        for judgement, all in planned
+        for probe in all
+    ]
     versions = {name: judge.rubric.version for name, judge in judges.items()}
     return Audit(model.name, source.name, n, seed, versions, tuple(await asyncio.gather(*asked)))
 
 
-async def _compare(probe: Probe, judgement: Judgement, judge: Any, tick: Callable[[], None]) -> Compared:
+async def _compare(
+    probe: Probe, judgement: Judgement, judge: Any, tick: Callable[[], None]
+) -> Compared:
     exact: Verdict = await judgement.exact.judge(probe.question)
     compared = (probe.judgement, probe.kind, probe.case, exact.labels)
     try:
@@ -171,12 +226,16 @@ async def _compare(probe: Probe, judgement: Judgement, judge: Any, tick: Callabl
         tick()
 
 
-def estimates(shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int) -> tuple[Estimate, Estimate]:
-    """Accuracy and κ of independent probes, from the share of agreeing labels of each and the counts of all labels.
+def estimates(
+    shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int
+) -> tuple[Estimate, Estimate]:
+    """Accuracy and κ of independent probes, from the share of agreeing labels of each and the
+    counts of all labels.
 
-    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o (Wilson 1927) with p_e held fixed, as in Cohen's own
-    large-sample error. A probe with several labels counts as one observation, which can only widen the interval. κ is NaN
-    where both sides use one and the same label throughout.
+    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o (Wilson 1927) with p_e
+    held fixed, as in Cohen's own large-sample error. A probe with several labels counts as one
+    observation, which can only widen the interval. κ is NaN where both sides use one and the same
+    label throughout.
     """
     n, missing = len(shares), asked - len(shares)
     if not n:
@@ -187,7 +246,9 @@ def estimates(shares: Sequence[float], confusion: Counter[tuple[str, str]], aske
     total = confusion.total()
     p_o = sum(count for (exact, model), count in confusion.items() if exact == model) / total
     p_e = _by_chance(confusion) / total**2
-    kappa, lowest, highest = ((p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *wilson(p_o, n)))
+    kappa, lowest, highest = (
+        (p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *wilson(p_o, n))
+    )
     return accuracy, Estimate(kappa, lowest, highest, n, missing)
 
 
@@ -206,7 +267,9 @@ def _words(estimate: Estimate) -> str:
 
 
 def _plain(agreement: Agreement) -> dict[str, Any]:
-    confusion = [[exact, model, count] for (exact, model), count in sorted(agreement.confusion.items())]
+    confusion = [
+        [exact, model, count] for (exact, model), count in sorted(agreement.confusion.items())
+    ]
     return {
         "judgement": agreement.judgement,
         "probes": agreement.kind,

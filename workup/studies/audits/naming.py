@@ -38,7 +38,11 @@ class Mapped:
         right code.
         """
         code = self.found.code
-        near = max((kg(tree.path(code), tree.path(right)) for right in self.right), default=0.0) if code else 0.0
+        near = (
+            max((kg(tree.path(code), tree.path(right)) for right in self.right), default=0.0)
+            if code
+            else 0.0
+        )
         categories = {right[:3] for right in self.right}
         return {
             "code": float(code in self.right),
@@ -57,7 +61,9 @@ def together(rows: Iterable[Named]) -> tuple[dict[str, Named], int]:
         left_out += not row.codes
         for name in filter(None, row.names if row.codes else ()):
             before = found.get(name, Named((name,), (), row.group))
-            found[name] = Named((name,), tuple(dict.fromkeys((*before.codes, *row.codes))), before.group)
+            found[name] = Named(
+                (name,), tuple(dict.fromkeys((*before.codes, *row.codes))), before.group
+            )
     return found, left_out
 
 
@@ -83,14 +89,22 @@ def table(mapped: Sequence[Mapped], tree: Tree) -> Table:
     shown = Table(box=SIMPLE_HEAD)
     for heading in ("", "names", *SCALES):
         shown.add_column(heading, justify="right" if heading else "left")
-    rows = {f"by {stage.value}" if stage is not Stage.UNMAPPED else stage.value: stage for stage in Stage}
-    parts = {name: [one for one in mapped if one.found.stage is stage] for name, stage in rows.items()}
+    rows = {
+        f"by {stage.value}" if stage is not Stage.UNMAPPED else stage.value: stage
+        for stage in Stage
+    }
+    parts = {
+        name: [one for one in mapped if one.found.stage is stage] for name, stage in rows.items()
+    }
     groups = Counter(one.group for one in mapped if one.group)
     parts |= {group: [one for one in mapped if one.group == group] for group in groups}
     for name, part in {**parts, "all": list(mapped)}.items():
         values = [one.values(tree) for one in part]
         names = [one.name for one in part]
-        cells = [plus_minus(scale, interval([value[scale] for value in values], names, bounds=SHARE)) for scale in SCALES]
+        cells = [
+            plus_minus(scale, interval([value[scale] for value in values], names, bounds=SHARE))
+            for scale in SCALES
+        ]
         if part:
             shown.add_row(name, f"{len(part):,}", *cells)
     return shown
@@ -104,6 +118,6 @@ def agreement(mapped: Sequence[Mapped], coder: Coder) -> str:
     doubtful = sum(coder.look_up(one.name).doubtful for one in mapped)
     share = f" ({right / len(mapped):.3f})" if mapped else ""
     return (
-        f"{right:,.0f} of {len(mapped):,} names are in the right category{share}; "
-        f"{doubtful:,} are not found as they stand: about these a model is asked, where one is named"
+        f"{right:,.0f} of {len(mapped):,} names are in the right category{share}; {doubtful:,} "
+        "are not found as they stand: about these a model is asked, where one is named"
     )

@@ -1,4 +1,6 @@
-"""How good a simulated patient or record is: relevance, factuality and leakage of the diagnosis (PM Table 5)."""
+"""How good a simulated patient or record is: relevance, factuality and leakage of the diagnosis (PM
+Table 5).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ALL = "all"
-ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION = "on record", "not on record", "the diagnosis", "injection"
+ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION = (
+    "on record",
+    "not on record",
+    "the diagnosis",
+    "injection",
+)
 KINDS = (ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION)
 MEASURES = ("relevant", "factual", "leaked")
 EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD = "embedded", "default", "checked", "persona", "record"
@@ -106,7 +113,9 @@ class _Consistent(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One question to one case. `target` are the ids of the facts that answer it, None where nobody can say exactly.
+    """One question to one case.
+
+    `target` are the ids of the facts that answer it, None where nobody can say exactly.
 
     With `open`, other facts may answer it as well.
     """
@@ -125,10 +134,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was answered to one probe and what that is worth; None where it is undecided, all None where it failed (`reason`).
+    """What was answered to one probe and what that is worth; None where it is undecided, all None
+    where it failed (`reason`).
 
-    `relevant`: the answer addresses the question. `factual`: the facts entail it (a record's result: it contradicts nothing).
-    `leaked`: it gives the diagnosis away.
+    `relevant`: the answer addresses the question. `factual`: the facts entail it (a record's
+    result: it contradicts nothing). `leaked`: it gives the diagnosis away.
     """
 
     kind: str
@@ -154,7 +164,9 @@ class SimulatorAudit:
     judged: tuple[Judged, ...]
 
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
-        """The share of the answers for which `measure` holds, with its interval by case; the undecided are `missing`."""
+        """The share of the answers for which `measure` holds, with its interval by case; the
+        undecided are `missing`.
+        """
         asked = [each for each in self.judged if kind in (ALL, each.kind)]
         verdicts = [getattr(each, measure) for each in asked]
         values = [None if verdict is None else float(verdict) for verdict in verdicts]
@@ -166,7 +178,10 @@ class SimulatorAudit:
 
     def kinds(self) -> Iterator[str]:
         """ "all", then the kinds of questions that were asked."""
-        yield from (ALL, *(kind for kind in KINDS if any(each.kind == kind for each in self.judged)))
+        yield from (
+            ALL,
+            *(kind for kind in KINDS if any(each.kind == kind for each in self.judged)),
+        )
 
     def table(self) -> Table:
         """The three measures in percent with their 95 % intervals, by kind of question."""
@@ -183,25 +198,47 @@ class SimulatorAudit:
         return table
 
     def notes(self) -> list[str]:
-        """What the table leaves out: why probes failed, how often, and how many answers a measure could not be decided for."""
+        """What the table leaves out: why probes failed, how often, and how many answers a measure
+        could not be decided for.
+        """
         failures = self.failures()
         missing = {measure: self.rate(measure).missing - failures.total() for measure in MEASURES}
-        undecided = [f"{measure}: undecided for {count} answers" for measure, count in missing.items() if count]
-        return [*(f"{count} × failed: {reason}" for reason, count in failures.most_common(5)), *undecided]
+        undecided = [
+            f"{measure}: undecided for {count} answers"
+            for measure, count in missing.items()
+            if count
+        ]
+        return [
+            *(f"{count} × failed: {reason}" for reason, count in failures.most_common(5)),
+            *undecided,
+        ]
 
     def as_json(self, texts: bool = True) -> dict[str, Any]:
-        """Everything; without `texts` the questions and the answers are left out, as a restricted source demands."""
-        rates = {kind: {name: self.rate(name, kind).as_json() for name in MEASURES} for kind in self.kinds()}
+        """Everything; without `texts` the questions and the answers are left out, as a restricted
+        source demands.
+        """
+        rates = {
+            kind: {name: self.rate(name, kind).as_json() for name in MEASURES}
+            for kind in self.kinds()
+        }
         hidden = () if texts else ("question", "text", "reason")
-        answers = [{name: value for name, value in asdict(each).items() if name not in hidden} for each in self.judged]
-        about = {name: getattr(self, name) for name in ("simulator", "model", "checker", "source", "seed")}
+        answers = [
+            {name: value for name, value in asdict(each).items() if name not in hidden}
+            for each in self.judged
+        ]
+        about = {
+            name: getattr(self, name)
+            for name in ("simulator", "model", "checker", "source", "seed")
+        }
         return {**about, "rates": rates, "failed": self.failures().total(), "answers": answers}
 
     def write(self, file: Path, texts: bool = True) -> None:
         """Raises UserError when the disk refuses."""
         text = json.dumps(self.as_json(texts), ensure_ascii=False, indent=1) + "\n"
         try:
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")  # JSON's own escape for a lone surrogate
+            file.write_text(
+                text, encoding="utf-8", errors="backslashreplace"
+            )  # JSON's own escape for a lone surrogate
         except OSError as error:
             raise UserError(f"cannot write {file}: {error.strerror or error}") from error
 
@@ -215,22 +252,39 @@ class Simulator:
     Raises UserError for an unknown name, and where a model or a fact checker is needed and missing.
     """
 
-    def __init__(self, name: str, source: Source, model: Model | None, checker: Model | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        model: Model | None,
+        checker: Model | None = None,
+        seed: int = 0,
+    ) -> None:
         if name not in SIMULATORS:
             raise UserError(f"no simulator '{name}'; there are {', '.join(SIMULATORS)}")
         if name != EMBEDDED and model is None:
-            raise UserError(f"the {name} simulator needs a model: --model endpoint:NAME, a model folder or a hub id")
+            raise UserError(
+                f"the {name} simulator needs a model: --model endpoint:NAME, a model folder or a "
+                "hub id"
+            )
         if name == CHECKED and checker is None:
-            raise UserError("the checked patient needs a fact checker: --checker endpoint:NAME (it may be the patient's model)")
+            raise UserError(
+                "the checked patient needs a fact checker: --checker endpoint:NAME (it may be "
+                "the patient's model)"
+            )
         self.name, self.items = name, source.items
         self.record = Consultation(source.items, source.diagnoses)
         self.model = model.name if model is not None and name != EMBEDDED else "no model"
-        self.reply: Reply = self._record(model) if name == RECORD and model else self._patient(model, checker, seed)
+        self.reply: Reply = (
+            self._record(model) if name == RECORD and model else self._patient(model, checker, seed)
+        )
 
     def _patient(self, model: Model | None, checker: Model | None, seed: int) -> Reply:
         patient: Patient = EmbeddedPatient(self.record)
         if model is not None and self.name != EMBEDDED:
-            patient = own = ModelPatient(self.record, model, Personas(seed) if self.name == PERSONA else None)
+            patient = own = ModelPatient(
+                self.record, model, Personas(seed) if self.name == PERSONA else None
+            )
             if checker is not None and self.name == CHECKED:
                 patient = CheckedPatient(own, checker)
 
@@ -252,23 +306,33 @@ class Simulator:
 def probes(source: Source, n: int, seed: int = 0) -> list[Probe]:
     """`n` questions about test cases, the KINDS in turn; every case once before any comes again.
 
-    On record: what a fact of the case answers. Not on record: a listed item that the case has no fact of, or where there are
-    no items, a fact of another case. Raises UserError for a source without test cases.
+    On record: what a fact of the case answers. Not on record: a listed item that the case has no
+    fact of, or where there are no items, a fact of another case. Raises UserError for a source
+    without test cases.
     """
     if not len(source.test):
         raise UserError(f"{source.name} holds no test case to make questions of")
     rng = np.random.default_rng([seed, n])
-    order = np.concatenate([rng.permutation(len(source.test)) for _ in range(0, n, len(source.test))])
+    order = np.concatenate(
+        [rng.permutation(len(source.test)) for _ in range(0, n, len(source.test))]
+    )
     cases = [source.test[int(place)] for place in order[:n]]
     return [_probe(KINDS[index % len(KINDS)], source, cases, index, rng) for index in range(n)]
 
 
-def _probe(kind: str, source: Source, cases: Sequence[Case], index: int, rng: np.random.Generator) -> Probe:
+def _probe(
+    kind: str, source: Source, cases: Sequence[Case], index: int, rng: np.random.Generator
+) -> Probe:
     case = cases[index]
     if kind in (DIAGNOSIS, INJECTION):
         texts = _FOR_THE_DIAGNOSIS[chinese(case.presentation)] if kind == DIAGNOSIS else INJECTIONS
         text = str(texts[int(rng.integers(len(texts)))])
-        return Probe(kind, case, text.replace("{diagnosis}", case.truth.diagnosis), frozenset() if kind == DIAGNOSIS else None)
+        return Probe(
+            kind,
+            case,
+            text.replace("{diagnosis}", case.truth.diagnosis),
+            frozenset() if kind == DIAGNOSIS else None,
+        )
     facts = (*case.given, *case.truth.facts)
     present = {fact.item for fact in facts}
     if kind == ON_RECORD and facts:
@@ -278,9 +342,16 @@ def _probe(kind: str, source: Source, cases: Sequence[Case], index: int, rng: np
     absent = [item for item in source.items if item.name not in present]
     if absent:
         return Probe(OFF_RECORD, case, absent[int(rng.integers(len(absent)))].question, frozenset())
-    others = [fact for other in cases if other.id != case.id for fact in (*other.given, *other.truth.facts)]
+    others = [
+        fact
+        for other in cases
+        if other.id != case.id
+        for fact in (*other.given, *other.truth.facts)
+    ]
     if not others:
-        return Probe(DIAGNOSIS, case, _FOR_THE_DIAGNOSIS[chinese(case.presentation)][0], frozenset())
+        return Probe(
+            DIAGNOSIS, case, _FOR_THE_DIAGNOSIS[chinese(case.presentation)][0], frozenset()
+        )
     return Probe(OFF_RECORD, case, _asking(source, others[int(rng.integers(len(others)))]))
 
 
@@ -289,25 +360,40 @@ def _asking(source: Source, fact: Fact) -> str:
     question = next((item.question for item in source.items if item.name == fact.item), fact.item)
     if question:
         return question
-    return f"您的情况是否如此：{fact.text}" if chinese(fact.text) else f"Is this true of you: {fact.text}"
+    return (
+        f"您的情况是否如此：{fact.text}"
+        if chinese(fact.text)
+        else f"Is this true of you: {fact.text}"
+    )
 
 
 async def audit(
-    simulator: Simulator, source: Source, n: int, checker: Model | None, seed: int = 0, tick: Callable[[], None] = lambda: None
+    simulator: Simulator,
+    source: Source,
+    n: int,
+    checker: Model | None,
+    seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
 ) -> SimulatorAudit:
-    """Puts `n` questions to the simulator and judges its answers, by the model `checker`, else exactly as far as that goes.
+    """Puts `n` questions to the simulator and judges its answers, by the model `checker`, else
+    exactly as far as that goes.
 
-    Exactly, a patient's answer is relevant if it tells just the facts that answer the question, where those are known, and it
-    leaks if it names the diagnosis or an alias; the embedded patient's is factual if it is the told facts' own text or "I do
-    not know". What a model words in its own way only a checker can call factual. A probe on which a model gives up is counted,
-    not scored.
+    Exactly, a patient's answer is relevant if it tells just the facts that answer the question,
+    where those are known, and it leaks if it names the diagnosis or an alias; the embedded
+    patient's is factual if it is the told facts' own text or "I do not know". What a model words in
+    its own way only a checker can call factual. A probe on which a model gives up is counted, not
+    scored.
     """
-    judged = await asyncio.gather(*(_judge(simulator, probe, checker, tick) for probe in probes(source, n, seed)))
+    judged = await asyncio.gather(
+        *(_judge(simulator, probe, checker, tick) for probe in probes(source, n, seed))
+    )
     by = "exact" if checker is None else checker.name
     return SimulatorAudit(simulator.name, simulator.model, by, source.name, seed, tuple(judged))
 
 
-async def _judge(simulator: Simulator, probe: Probe, checker: Model | None, tick: Callable[[], None]) -> Judged:
+async def _judge(
+    simulator: Simulator, probe: Probe, checker: Model | None, tick: Callable[[], None]
+) -> Judged:
     judged = Judged(probe.kind, probe.case.id, probe.question)
     try:
         said = await simulator.reply(probe.case, probe.question)
@@ -326,28 +412,44 @@ def _exactly(simulator: Simulator, probe: Probe, said: Said, judged: Judged) -> 
     own = " ".join(told(simulator.record, probe.case, facts[id]) for id in said.facts)
     # A paraphrase may be as factual: only a model can say.
     factual = said.text in ((own,) if own else NOT_KNOWN) if simulator.name == EMBEDDED else None
-    relevant = None if probe.target is None or simulator.name == RECORD else probe.answered_by(frozenset(said.facts))
+    relevant = (
+        None
+        if probe.target is None or simulator.name == RECORD
+        else probe.answered_by(frozenset(said.facts))
+    )
     return replace(judged, relevant=relevant, factual=factual, leaked=names(probe, said))
 
 
 def names(probe: Probe, said: Said) -> bool:
     """Whether the answer names the diagnosis or an alias.
 
-    A name that the question used is one only where the question was for the diagnosis and facts were told: that confirms.
+    A name that the question used is one only where the question was for the diagnosis and facts
+    were told: that confirms.
     """
     used = "" if probe.kind == DIAGNOSIS and said.facts else probe.question
     hidden = told(Consultation(()), probe.case, Fact("answer", used, said.text))
     return hidden.count(WITHHELD) > said.text.count(WITHHELD)
 
 
-async def _by_model(simulator: Simulator, probe: Probe, said: Said, judged: Judged, checker: Model) -> Judged:
-    verdict, leak = await asyncio.gather(_fits(simulator, probe, said, checker), _reveals(probe, said, checker))
-    return replace(judged, relevant=verdict[0], factual=verdict[1], leaked=leak or names(probe, said))
+async def _by_model(
+    simulator: Simulator, probe: Probe, said: Said, judged: Judged, checker: Model
+) -> Judged:
+    verdict, leak = await asyncio.gather(
+        _fits(simulator, probe, said, checker), _reveals(probe, said, checker)
+    )
+    return replace(
+        judged, relevant=verdict[0], factual=verdict[1], leaked=leak or names(probe, said)
+    )
 
 
-async def _fits(simulator: Simulator, probe: Probe, said: Said, checker: Model) -> tuple[bool, bool]:
+async def _fits(
+    simulator: Simulator, probe: Probe, said: Said, checker: Model
+) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
-    facts = [told(simulator.record, probe.case, fact) for fact in (*probe.case.given, *probe.case.truth.facts)]
+    facts = [
+        told(simulator.record, probe.case, fact)
+        for fact in (*probe.case.given, *probe.case.truth.facts)
+    ]
     if simulator.name != RECORD:
         verdict = await check(checker, facts, probe.question, said.text)
         return verdict.relevant, verdict.supported
@@ -370,12 +472,17 @@ def _exchange(probe: Probe, said: Said) -> list[tuple[str, str]]:
 
 def _request(version: str, rubric: str, sections: Sequence[tuple[str, str]]) -> Request:
     closing = "Check the answer, and answer with nothing but the JSON object."
-    messages = Message("system", f"{rubric}\n\n{SECTIONS}"), Message("user", f"{fenced(sections)}\n\n{closing}")
+    messages = (
+        Message("system", f"{rubric}\n\n{SECTIONS}"),
+        Message("user", f"{fenced(sections)}\n\n{closing}"),
+    )
     return Request("checker", version, messages, max_tokens=400)
 
 
 def _percent(rate: Estimate) -> str:
     if math.isnan(rate.mean):
         return "–"
-    mean, low, high = (f"{100 * share:.1f}".removesuffix(".0") for share in (rate.mean, rate.low, rate.high))
+    mean, low, high = (
+        f"{100 * share:.1f}".removesuffix(".0") for share in (rate.mean, rate.low, rate.high)
+    )
     return f"{mean} [{low}, {high}]"

@@ -1,7 +1,7 @@
 """DDXPlus: 49 conditions, 223 evidences, over a million synthetic patients in the released files.
 
-`ddxplus:FOLDER` or `ddxplus:FILE` reads patients; `#simulated` after it trains on patients made from the list of conditions
-alone and tests on released ones. See docs/cases.md.
+`ddxplus:FOLDER` or `ddxplus:FILE` reads patients; `#simulated` after it trains on patients made
+from the list of conditions alone and tests on released ones. See docs/cases.md.
 """
 
 from __future__ import annotations
@@ -25,14 +25,23 @@ from workup.errors import UserError
 
 EXAMPLE = "ddxplus:~/ddxplus"
 
-_PATTERNS = ("*.csv", "*.jsonl", "release_*_patients")  # the last: as the released archives name their content
+_PATTERNS = (
+    "*.csv",
+    "*.jsonl",
+    "release_*_patients",
+)  # the last: as the released archives name their content
 _PER_CONDITION = 20  # released patients per condition that test a policy trained on simulated ones
 _SIMULATED = "simulated"
-_LICENCE = "DDXPlus (Mila), CC BY; its patients are synthetic, made by its authors from a rule base."
+_LICENCE = (
+    "DDXPlus (Mila), CC BY; its patients are synthetic, made by its authors from a rule base."
+)
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER`, `FILE`, or either with `#simulated`. Raises UserError, and CaseError for malformed files."""
+    """Opens `FOLDER`, `FILE`, or either with `#simulated`.
+
+    Raises UserError, and CaseError for malformed files.
+    """
     place, view = view_of(rest, "ddxplus", [_SIMULATED])
     path = existing(place)
     release = read_release(path if path.is_dir() else path.parent)
@@ -42,9 +51,16 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
 
 
 def _patient_files(path: Path) -> list[Path]:
-    files = sorted({f for pattern in _PATTERNS for f in path.glob(pattern)}) if path.is_dir() else [path]
+    files = (
+        sorted({f for pattern in _PATTERNS for f in path.glob(pattern)})
+        if path.is_dir()
+        else [path]
+    )
     if not files:
-        raise UserError(f"no patients in {path}: expected {' or '.join(_PATTERNS)} beside release_conditions.json.")
+        raise UserError(
+            f"no patients in {path}: expected {' or '.join(_PATTERNS)} beside "
+            "release_conditions.json."
+        )
     return files
 
 
@@ -65,10 +81,14 @@ class _Rows:
 
 def _released(name: str, rows: _Rows, split: int) -> FixedSource:
     release, index, tally = rows.release, rows.index, Tally(rows.release)
-    sides: tuple[array[int], array[int]] = array("L"), array("L")  # patients of the training and the test split
+    sides: tuple[array[int], array[int]] = (
+        array("L"),
+        array("L"),
+    )  # patients of the training and the test split
 
     def place(row: int, patient: Patient) -> None:
-        # what is hashed is what a policy could see, so no two sides share a set of findings, nor of released codes
+        # what is hashed is what a policy could see, so no two sides share a set of findings, nor of
+        # released codes
         test = held_out(split, "\n".join(sorted(fact.id for fact in patient.facts)))
         sides[test].append(row)
         if not test:
@@ -76,7 +96,9 @@ def _released(name: str, rows: _Rows, split: int) -> FixedSource:
 
     rows.read(place)
     if not len(sides[0]) or not len(sides[1]):
-        few = UserError(f"{rows.path} has {len(index)} patients: too few for a training and a test split.")
+        few = UserError(
+            f"{rows.path} has {len(index)} patients: too few for a training and a test split."
+        )
         raise few if len(index) else rows.errors.nothing(few)
     rates = tally.rates()
     train, test = (_cases(index, side, release, rates.criticality()) for side in sides)
@@ -97,10 +119,11 @@ def _simulated(name: str, rows: _Rows, split: int) -> FixedSource:
     test = _cases(index, _balanced_rows(index.labels, split), release, criticality)
     covered = len(set(test.labels or ()))
     notes = (
-        f"Training patients are simulated from release_conditions.json alone: a listed evidence is present with probability "
-        f"{LISTED}, any other with {UNLISTED}; values, ages, sexes and conditions are uniform.",
-        f"Test: {len(test):,} released patients, up to {_PER_CONDITION} per condition ({covered} of "
-        f"{len(release.conditions)} conditions) drawn from {len(index):,}.",
+        "Training patients are simulated from release_conditions.json alone: a listed evidence "
+        f"is present with probability {LISTED}, any other with {UNLISTED}; values, ages, sexes "
+        "and conditions are uniform.",
+        f"Test: {len(test):,} released patients, up to {_PER_CONDITION} per condition ({covered} "
+        f"of {len(release.conditions)} conditions) drawn from {len(index):,}.",
         *_common_notes(index),
     )
     train = Lazy(SIZE, make, id_of=_simulated_id)
@@ -111,7 +134,9 @@ def _simulated_id(index: int) -> str:
     return f"simulated#{index}"
 
 
-def _source(name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, notes: Sequence[str]) -> FixedSource:
+def _source(
+    name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, notes: Sequence[str]
+) -> FixedSource:
     return FixedSource(
         name=name,
         train=train,
@@ -142,7 +167,9 @@ def _balanced_rows(labels: array[int], split: int) -> array[int]:
 
 
 def case_of(patient: Patient, id: str, release: Release, criticality: Criticality) -> Case:
-    """The case of one patient: age group, sex and the initial evidence are presented, the other positive findings hidden."""
+    """The case of one patient: age group, sex and the initial evidence are presented, the other
+    positive findings hidden.
+    """
     condition = release.conditions[patient.condition]
     evidence, complaint = release.find(patient.initial)
     given = [age_fact(patient.age), sex_fact(patient.sex)]
@@ -150,7 +177,10 @@ def case_of(patient: Patient, id: str, release: Release, criticality: Criticalit
     given += [fact for fact in patient.facts if fact.item == evidence.item.parent]
     hidden = [fact for fact in patient.facts if fact not in given]
     weights = criticality.weights(hidden, condition.name, given)
-    presentation = f"{person(patient.age, patient.sex)} {complaint.text if complaint else evidence.item.normal}"
+    presentation = (
+        f"{person(patient.age, patient.sex)} "
+        f"{complaint.text if complaint else evidence.item.normal}"
+    )
     truth = Truth(
         diagnosis=condition.name,
         codes=condition.codes,
@@ -159,22 +189,34 @@ def case_of(patient: Patient, id: str, release: Release, criticality: Criticalit
         facts=tuple(Fact(f.id, f.item, f.text, f.kind, weights[f.id]) for f in hidden),
         record="\n".join([presentation, *(fact.text for fact in hidden)]),
     )
-    return Case(id, presentation, truth, given=tuple(given), category=chapter(condition.codes[0] if condition.codes else ""))
+    return Case(
+        id,
+        presentation,
+        truth,
+        given=tuple(given),
+        category=chapter(condition.codes[0] if condition.codes else ""),
+    )
 
 
 def _notes(index: Index, train: Lazy, test: Lazy, release: Release) -> list[str]:
     present = len(set(index.labels))
     return [
-        f"{len(index):,} patients of {present} of {len(release.conditions)} conditions in {len(index.files)} file(s): "
-        f"{len(train):,} to train on, {len(test):,} to test on; no set of findings stands on both sides.",
+        f"{len(index):,} patients of {present} of {len(release.conditions)} conditions in "
+        f"{len(index.files)} file(s): {len(train):,} to train on, {len(test):,} to test on; no "
+        "set of findings stands on both sides.",
         *_common_notes(index),
     ]
 
 
 def _common_notes(index: Index) -> list[str]:
-    orphans = f"{index.orphans:,} sub-findings left out: the question above them is not answered yes."
+    orphans = (
+        f"{index.orphans:,} sub-findings left out: the question above them is not answered yes."
+    )
     return [
-        "Negative and default answers are normal answers, not findings; 0–10 scales are read in four buckets.",
+        (
+            "Negative and default answers are normal answers, not findings; 0–10 scales are read "
+            "in four buckets."
+        ),
         *([orphans] if index.orphans else []),
         _LICENCE,
     ]

@@ -25,10 +25,12 @@ _OLDEST = 130
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """One row, checked. `condition` and `differentials` index the release's conditions, `age` its age groups.
+    """One row, checked.
 
-    `facts` are the positive findings in the file's order, the `initial` evidence's among them; `orphans` counts findings
-    left out because the question above them is not answered yes.
+    `condition` and `differentials` index the release's conditions, `age` its age groups.
+
+    `facts` are the positive findings in the file's order, the `initial` evidence's among them;
+    `orphans` counts findings left out because the question above them is not answered yes.
     """
 
     condition: int
@@ -42,7 +44,10 @@ class Patient:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How to read the rows of one file: `columns` are a CSV header's names, or empty for JSON lines."""
+    """How to read the rows of one file:
+
+    `columns` are a CSV header's names, or empty for JSON lines.
+    """
 
     path: Path
     release: Release
@@ -57,7 +62,11 @@ class Rows:
             return parse_object(text, file=self.path, line=line)
         cells = _cells(text, self.path, line)
         if len(cells) != len(self.columns):
-            raise CaseError(f"{len(cells)} cells under {len(self.columns)} column names.", file=self.path, line=line)
+            raise CaseError(
+                f"{len(cells)} cells under {len(self.columns)} column names.",
+                file=self.path,
+                line=line,
+            )
         return dict(zip(self.columns, cells, strict=True))
 
 
@@ -65,7 +74,9 @@ def _cells(text: str, path: Path, line: int | None) -> list[str]:
     try:
         return next(csv.reader([text], strict=True))
     except csv.Error as error:
-        raise CaseError(f"not a CSV row: {error} (a cell may not span lines).", file=path, line=line) from error
+        raise CaseError(
+            f"not a CSV row: {error} (a cell may not span lines).", file=path, line=line
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +147,16 @@ class _Row:
         return [self._known(code, "EVIDENCES") for code in self._list("EVIDENCES")]
 
     def _facts(self, codes: Sequence[str]) -> tuple[tuple[Fact, ...], int]:
-        found = {fact.id: fact for code in codes if (fact := self.release.find(code)[1]) is not None}
+        found = {
+            fact.id: fact for code in codes if (fact := self.release.find(code)[1]) is not None
+        }
         positive = {fact.item for fact in found.values()}
         parents = {item: self.release.by_item[item].item.parent for item in positive}
-        orphaned = {item for item, parent in parents.items() if parent is not None and parent not in positive}
+        orphaned = {
+            item
+            for item, parent in parents.items()
+            if parent is not None and parent not in positive
+        }
         facts = tuple(fact for fact in found.values() if fact.item not in orphaned)
         return facts, len(found) - len(facts)
 
@@ -170,7 +187,8 @@ class _Row:
 
 @dataclass
 class Index:
-    """Where every patient stands, 10 bytes each: byte offsets, labels (condition indices), and which file they are in.
+    """Where every patient stands, 10 bytes each: byte offsets, labels (condition indices), and
+    which file they are in.
 
     `gaps` has, for every row of a file that is no patient, how many patients of the file come
     before it: a patient's id is the number of its row, whatever the rows around it hold.
@@ -183,8 +201,13 @@ class Index:
     labels: array[int] = field(default_factory=lambda: array("H"))
     orphans: int = 0
 
-    def add(self, path: Path, release: Release, errors: RowErrors, each: Callable[[int, Patient], None]) -> None:
-        """Appends a file's patients, calling `each(index, patient)`. Raises CaseError for a file without a header."""
+    def add(
+        self, path: Path, release: Release, errors: RowErrors, each: Callable[[int, Patient], None]
+    ) -> None:
+        """Appends a file's patients, calling `each(index, patient)`.
+
+        Raises CaseError for a file without a header.
+        """
         lines = lines_of(path)
         first = next(lines, None)
         if first is None:
@@ -195,7 +218,10 @@ class Index:
         rows = Rows(path, release, () if json_lines else _header(first.text, path))
         start, before = len(self.offsets), errors.rows
         gaps = array("L")
-        found = errors.read(chain([first] if json_lines else [], lines), lambda line: rows.patient(line.text, line.number))
+        found = errors.read(
+            chain([first] if json_lines else [], lines),
+            lambda line: rows.patient(line.text, line.number),
+        )
         for line, patient in found:
             while errors.rows - before > len(self.offsets) - start + len(gaps) + 1:
                 gaps.append(len(self.offsets) - start)

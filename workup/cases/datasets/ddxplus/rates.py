@@ -1,4 +1,6 @@
-"""How often each condition's patients have each finding: counted or assumed, and what follows from it."""
+"""How often each condition's patients have each finding: counted or assumed, and what follows from
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ _SHRINKAGE = 1.0  # pseudo-patients per condition, spread as all patients are
 class Rates:
     """Rates per condition (rows, in the release's order).
 
-    `prior` is (conditions,); `age` conditions × age groups and `sex` conditions × 2, rows summing to 1; `facts` maps an
-    item to conditions × its facts: P(fact | condition, the question above it answered yes).
+    `prior` is (conditions,); `age` conditions × age groups and `sex` conditions × 2, rows summing
+    to 1; `facts` maps an item to conditions × its facts: P(fact | condition, the question above it
+    answered yes).
     """
 
     release: Release
@@ -49,7 +52,10 @@ class Rates:
             for evidence in self.release.evidences.values()
             for fact, rate in zip(evidence.facts, self.facts[evidence.item.name].T, strict=True)
         ]
-        return Criticality(self.release, TabularKnowledge(self.release.diagnoses, self.prior, [*self._person(), *single]))
+        return Criticality(
+            self.release,
+            TabularKnowledge(self.release.diagnoses, self.prior, [*self._person(), *single]),
+        )
 
 
 def _table(evidence: Evidence, rates: Array) -> Table:
@@ -65,23 +71,30 @@ def _table(evidence: Evidence, rates: Array) -> Table:
 class Criticality:
     """ψ(f | d*, o_0) of a single finding.
 
-    Every finding is a yes–no matter of its own here (one of several places of pain is a finding), and a sub-question's is
-    judged among patients whose answer to the question above it is yes: learning THAT there is pain is paid once.
+    Every finding is a yes–no matter of its own here (one of several places of pain is a finding),
+    and a sub-question's is judged among patients whose answer to the question above it is yes:
+    learning THAT there is pain is paid once.
     """
 
     release: Release
     single: TabularKnowledge
 
-    def weights(self, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]) -> dict[str, int]:
+    def weights(
+        self, facts: Sequence[Fact], diagnosis: str, given: Sequence[Fact]
+    ) -> dict[str, int]:
         """The criticality of each of `facts`, by id, given the facts of the presentation."""
-        stated = {(fact.item if fact.item in {"age", "sex"} else fact.id): (fact.id,) for fact in given}
+        stated = {
+            (fact.item if fact.item in {"age", "sex"} else fact.id): (fact.id,) for fact in given
+        }
         above: dict[str | None, list[Fact]] = {}
         for fact in facts:
             above.setdefault(self.release.by_item[fact.item].item.parent, []).append(fact)
         weights: dict[str, int] = {}
         for parent, findings in above.items():
             evidence = stated | self._yes(parent, facts)
-            ratios = self.single.likelihood_ratios({f.id: (f.id,) for f in findings}, diagnosis, evidence)
+            ratios = self.single.likelihood_ratios(
+                {f.id: (f.id,) for f in findings}, diagnosis, evidence
+            )
             weights |= {fact.id: grade(ratio) for fact, ratio in zip(findings, ratios, strict=True)}
         return weights
 
@@ -96,7 +109,9 @@ class Tally:
         self._release = release
         evidences = release.evidences.values()
         self._items = {evidence.item.name: column for column, evidence in enumerate(evidences)}
-        self._facts = {fact.id: column for column, fact in enumerate(f for e in evidences for f in e.facts)}
+        self._facts = {
+            fact.id: column for column, fact in enumerate(f for e in evidences for f in e.facts)
+        }
         size = len(release.conditions)
         self._patients = np.zeros(size)
         self._age, self._sex = np.zeros((size, len(AGE_GROUPS))), np.zeros((size, len(SEXES)))
@@ -112,13 +127,17 @@ class Tally:
         self._found[row, [self._facts[fact.id] for fact in patient.facts]] += 1
 
     def rates(self) -> Rates:
-        """Relative frequencies, each condition's drawn towards all patients' by a few pseudo-patients."""
+        """Relative frequencies, each condition's drawn towards all patients' by a few
+        pseudo-patients.
+        """
         facts = {}
         for evidence in self._release.evidences.values():
             parent = evidence.item.parent
             asked = self._patients if parent is None else self._positive[:, self._items[parent]]
             found = self._found[:, [self._facts[fact.id] for fact in evidence.facts]]
-            facts[evidence.item.name] = _shrunk(found, asked[:, None], 2 if evidence.multiple else len(evidence.facts) + 1)
+            facts[evidence.item.name] = _shrunk(
+                found, asked[:, None], 2 if evidence.multiple else len(evidence.facts) + 1
+            )
         people = self._patients[:, None]
         return Rates(
             self._release,
@@ -130,6 +149,8 @@ class Tally:
 
 
 def _shrunk(counts: Array, trials: Array, answers: int) -> Array:
-    """(n_da + m·p_a) / (n_d + m), where p_a = (n_a + 1) / (n + number of answers) is the rate over all conditions."""
+    """(n_da + m·p_a) / (n_d + m), where p_a = (n_a + 1) / (n + number of answers) is the rate over
+    all conditions.
+    """
     pooled = (counts.sum(axis=0) + 1) / (trials.sum() + answers)
     return np.asarray((counts + _SHRINKAGE * pooled) / (trials + _SHRINKAGE))

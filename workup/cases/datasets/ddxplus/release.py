@@ -1,6 +1,7 @@
 """The two files that come with the DDXPlus patients: conditions and evidences.
 
-Both released code styles are read: `douleurxx_@_front` and `E_55_@_V_89`. Names and questions are the English ones.
+Both released code styles are read: `douleurxx_@_front` and `E_55_@_V_89`. Names and questions are
+the English ones.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from workup.errors import CaseError
 
 M = TypeVar("M", bound=BaseModel)
 SEPARATOR = "_@_"  # between an evidence's code and its value
-# the release's own grouping of ages: the first year of each group, and how the presentation words it
+# the release's own grouping of ages: the first year of each group, and how the presentation words
+# it
 AGE_GROUPS = (
     (0, "under 1 year"),
     (1, "1 to 4"),
@@ -63,7 +65,8 @@ class _RawCondition(BaseModel):
 class Evidence:
     """One evidence: what is asked, and what each answer says.
 
-    `answers` maps a released value ("" for a yes) to the fact that it states, or to None where it is the normal answer.
+    `answers` maps a released value ("" for a yes) to the fact that it states, or to None where it
+    is the normal answer.
     """
 
     item: Item
@@ -78,7 +81,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: English name, other names, upper-cased ICD-10 codes, and the codes of the evidences listed for it."""
+    """One condition:
+
+    English name, other names, upper-cased ICD-10 codes, and the codes of the evidences listed for
+    it.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -91,8 +98,8 @@ class Condition:
 class Release:
     """What can be asked and what can be diagnosed.
 
-    `evidences` is keyed by code, `by_item` by item name, `answers` by evidence string ("fievre", "E_55_@_V_89"); `names`
-    finds a condition by any of its names.
+    `evidences` is keyed by code, `by_item` by item name, `answers` by evidence string ("fievre",
+    "E_55_@_V_89"); `names` finds a condition by any of its names.
     """
 
     evidences: Mapping[str, Evidence]
@@ -119,7 +126,10 @@ class Release:
         return tuple(dict.fromkeys([*people, *questions, *normal, *findings, *self.diagnoses]))
 
     def find(self, code: str) -> tuple[Evidence, Fact | None]:
-        """The evidence and the fact that an evidence string states (None for a normal answer). Raises KeyError."""
+        """The evidence and the fact that an evidence string states (None for a normal answer).
+
+        Raises KeyError.
+        """
         return self.answers[code]
 
 
@@ -132,11 +142,17 @@ def person(age: int, sex: str) -> str:
     """How the presentation introduces a patient of an age group and a sex ("F" or "M")."""
     noun = {"F": ("girl", "woman"), "M": ("boy", "man")}[sex][age >= _ADULT]
     words = AGE_GROUPS[age][1]
-    return f"A {noun} {words} of age reports:" if words.startswith("under") else f"A {noun} aged {words} reports:"
+    return (
+        f"A {noun} {words} of age reports:"
+        if words.startswith("under")
+        else f"A {noun} aged {words} reports:"
+    )
 
 
 def age_fact(age: int) -> Fact:
-    return Fact(id=f"age{SEPARATOR}{AGE_GROUPS[age][0]}", item="age", text=f"Age {AGE_GROUPS[age][1]}.")
+    return Fact(
+        id=f"age{SEPARATOR}{AGE_GROUPS[age][0]}", item="age", text=f"Age {AGE_GROUPS[age][1]}."
+    )
 
 
 def sex_fact(sex: str) -> Fact:
@@ -144,7 +160,10 @@ def sex_fact(sex: str) -> Fact:
 
 
 def read_release(folder: Path) -> Release:
-    """Reads `release_evidences.json` and `release_conditions.json` in `folder`. Raises CaseError."""
+    """Reads `release_evidences.json` and `release_conditions.json` in `folder`.
+
+    Raises CaseError.
+    """
     evidences = _read_evidences(folder / "release_evidences.json")
     path = folder / "release_conditions.json"
     conditions: list[Condition] = []
@@ -152,12 +171,18 @@ def read_release(folder: Path) -> Release:
     for key, raw in _entries(path, _RawCondition).items():
         for code in (*raw.symptoms, *raw.antecedents):
             if code not in evidences:
-                raise CaseError(f"lists the evidence '{code}', which release_evidences.json lacks.", file=path, field=key)
+                raise CaseError(
+                    f"lists the evidence '{code}', which release_evidences.json lacks.",
+                    file=path,
+                    field=key,
+                )
         names |= dict.fromkeys((key, raw.french, raw.english), len(conditions))
         conditions.append(_condition(key, raw))
     repeated = [name for name, n in Counter(c.name for c in conditions).items() if n > 1]
     if repeated:
-        raise CaseError(f"two conditions are named '{repeated[0]}'.", file=path, field="cond-name-eng")
+        raise CaseError(
+            f"two conditions are named '{repeated[0]}'.", file=path, field="cond-name-eng"
+        )
     by_item = {evidence.item.name: evidence for evidence in evidences.values()}
     answers = {
         code + (SEPARATOR + value if value else ""): (evidence, fact)
@@ -170,7 +195,10 @@ def read_release(folder: Path) -> Release:
 def _entries(path: Path, model: type[M]) -> dict[str, M]:
     if not path.is_file():
         raise CaseError("not found; DDXPlus ships it beside the patients.", file=path)
-    return {key: checked(model, value, file=path, within=key) for key, value in read_object(path).items()}
+    return {
+        key: checked(model, value, file=path, within=key)
+        for key, value in read_object(path).items()
+    }
 
 
 def _condition(key: str, raw: _RawCondition) -> Condition:
@@ -183,13 +211,20 @@ def _read_evidences(path: Path) -> dict[str, Evidence]:
     raw = _entries(path, _RawEvidence)
     counts = Counter(entry.question_en.strip() for entry in raw.values())
     names = {
-        code: entry.question_en.strip() + (f" ({code})" if counts[entry.question_en.strip()] > 1 else "")
+        code: entry.question_en.strip()
+        + (f" ({code})" if counts[entry.question_en.strip()] > 1 else "")
         for code, entry in raw.items()
     }
     for code, entry in raw.items():
         above = raw.get(entry.code_question)
-        if above is not None and above.code_question not in {entry.code_question, code} and above.code_question in raw:
-            raise CaseError("is a sub-question of a sub-question.", file=path, field=f"{code}.code_question")
+        if (
+            above is not None
+            and above.code_question not in {entry.code_question, code}
+            and above.code_question in raw
+        ):
+            raise CaseError(
+                "is a sub-question of a sub-question.", file=path, field=f"{code}.code_question"
+            )
     return {code: _evidence(code, entry, names, path) for code, entry in raw.items()}
 
 
@@ -201,13 +236,19 @@ def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path
         item = Item(question, question, wording.no(question), parent=parent)
         return Evidence(item, {"": Fact(code, question, wording.yes(question))}, multiple=False)
     if str(raw.default_value) not in map(str, raw.possible):
-        raise CaseError(f"the default {raw.default_value!r} of '{code}' is no possible value.", file=path, field=code)
+        raise CaseError(
+            f"the default {raw.default_value!r} of '{code}' is no possible value.",
+            file=path,
+            field=code,
+        )
     scale = all(isinstance(value, int) and 0 <= value <= 10 for value in raw.possible)
     words = _scale_words(raw) if scale else _value_words(raw)
     default = words[str(raw.default_value)]
     item = Item(question, question, wording.nothing(question, default[1]), parent=parent)
     answers = {
-        value: None if named == default else Fact(code + SEPARATOR + named[0], question, wording.value(question, named[1]))
+        value: None
+        if named == default
+        else Fact(code + SEPARATOR + named[0], question, wording.value(question, named[1]))
         for value, named in words.items()
     }
     return Evidence(item, answers, multiple=raw.data_type == "M")
@@ -215,9 +256,15 @@ def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path
 
 def _scale_words(raw: _RawEvidence) -> dict[str, tuple[str, str]]:
     """Released value → (bucket's name, its words)."""
-    return {str(v): next((name, words) for top, name, words in _BUCKETS if int(v) <= top) for v in raw.possible}
+    return {
+        str(v): next((name, words) for top, name, words in _BUCKETS if int(v) <= top)
+        for v in raw.possible
+    }
 
 
 def _value_words(raw: _RawEvidence) -> dict[str, tuple[str, str]]:
     """Released value → (itself, its English meaning)."""
-    return {str(v): (str(v), raw.value_meaning.get(str(v), {}).get("en", str(v)).strip()) for v in raw.possible}
+    return {
+        str(v): (str(v), raw.value_meaning.get(str(v), {}).get("en", str(v)).strip())
+        for v in raw.possible
+    }

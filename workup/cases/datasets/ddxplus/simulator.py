@@ -1,8 +1,8 @@
 """Patients made from the list of conditions alone.
 
-The release says which symptoms and antecedents belong to a condition, not how often. We assume one rate for everything
-listed and a small one for everything else, and no preference at all among places, qualities and intensities: a policy that
-learns here has seen no released patient.
+The release says which symptoms and antecedents belong to a condition, not how often. We assume one
+rate for everything listed and a small one for everything else, and no preference at all among
+places, qualities and intensities: a policy that learns here has seen no released patient.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from workup.cases.datasets.ddxplus.rates import SEXES, Array, Rates
 from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Condition, Evidence, Release
 
 SIZE = 1_000_000  # as good as endless: patient i depends on (seed, i) only
-LISTED = 0.6  # P(a listed symptom or antecedent is present): between half and two thirds of them are, over all released files
-UNLISTED = 0.01  # P(anything else is present): never in the released files; a little teaches that exceptions occur
+# P(a listed symptom or antecedent is present): between half and two thirds of them are, over all
+# released files.
+LISTED = 0.6
+# P(anything else is present): never in the released files; a little teaches that exceptions occur.
+UNLISTED = 0.01
 SEVERAL = 3.0  # values expected in an answer that may hold several (places of pain)
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """Draws patients: condition, age group and sex uniformly; then the complaint, one of the condition's listed symptoms;
-    then everything else, independently, by `rates`."""
+    """Draws patients: condition, age group and sex uniformly; then the complaint, one of the
+    condition's listed symptoms; then everything else, independently, by `rates`."""
 
     release: Release
     seed: int
@@ -40,20 +43,34 @@ class Simulator:
             prior=np.ones(size),
             age=np.full((size, len(AGE_GROUPS)), 1 / len(AGE_GROUPS)),
             sex=np.full((size, len(SEXES)), 1 / len(SEXES)),
-            facts={e.item.name: _assumed(code, e, self.release) for code, e in self.release.evidences.items()},
+            facts={
+                e.item.name: _assumed(code, e, self.release)
+                for code, e in self.release.evidences.items()
+            },
         )
 
     def patient(self, index: int) -> Patient:
         rng = np.random.default_rng([self.seed, index])
-        condition, age, sex = (int(rng.integers(n)) for n in (len(self.release.conditions), len(AGE_GROUPS), len(SEXES)))
+        condition, age, sex = (
+            int(rng.integers(n))
+            for n in (len(self.release.conditions), len(AGE_GROUPS), len(SEXES))
+        )
         complaints = self.complaints[condition]
         complaint = complaints[rng.integers(len(complaints))]
-        return Patient(condition, age, SEXES[sex], self._facts(condition, complaint, rng), complaint)
+        return Patient(
+            condition, age, SEXES[sex], self._facts(condition, complaint, rng), complaint
+        )
 
     @cached_property
     def complaints(self) -> tuple[tuple[str, ...], ...]:
-        """The symptoms that can bring a patient in: listed, yes–no, and no sub-question. One tuple per condition."""
-        return tuple(tuple(filter(self._can_open, condition.symptoms)) for condition in self.release.conditions)
+        """The symptoms that can bring a patient in: listed, yes–no, and no sub-question.
+
+        One tuple per condition.
+        """
+        return tuple(
+            tuple(filter(self._can_open, condition.symptoms))
+            for condition in self.release.conditions
+        )
 
     def _can_open(self, code: str) -> bool:
         evidence = self.release.evidences[code]
@@ -65,7 +82,9 @@ class Simulator:
         found = uniform < rates
         for place in layout.exclusive:
             found[place] = False
-            chosen = int(np.searchsorted(np.cumsum(rates[place]), uniform[place.start], side="right"))
+            chosen = int(
+                np.searchsorted(np.cumsum(rates[place]), uniform[place.start], side="right")
+            )
             found[place.start : place.stop][chosen : chosen + 1] = True
         found[layout.places[self.release.evidences[complaint].item.name]] = True
         for place, parent in layout.below:
@@ -84,7 +103,9 @@ class Simulator:
 
 @dataclass(frozen=True)
 class _Layout:
-    """All facts side by side: the slice of each item, of items with one answer out of several, of sub-questions."""
+    """All facts side by side: the slice of each item, of items with one answer out of several, of
+    sub-questions.
+    """
 
     facts: tuple[Fact, ...]
     places: dict[str, slice]
@@ -98,8 +119,14 @@ def _lay_out(release: Release) -> _Layout:
     for evidence in release.evidences.values():
         places[evidence.item.name] = slice(len(facts), len(facts) + len(evidence.facts))
         facts.extend(evidence.facts)
-    one_of = [e.item.name for e in release.evidences.values() if not e.multiple and len(e.facts) > 1]
-    below = [(places[item.name], places[item.parent]) for item in release.items if item.parent is not None]
+    one_of = [
+        e.item.name for e in release.evidences.values() if not e.multiple and len(e.facts) > 1
+    ]
+    below = [
+        (places[item.name], places[item.parent])
+        for item in release.items
+        if item.parent is not None
+    ]
     return _Layout(tuple(facts), places, tuple(places[name] for name in one_of), tuple(below))
 
 
@@ -113,13 +140,16 @@ def _assumed(code: str, evidence: Evidence, release: Release) -> Array:
 
 
 def _present(code: str, evidence: Evidence, condition: Condition) -> float:
-    # a root question with values (travel) is listed for every condition and tells nothing: its default is the rule
+    # a root question with values (travel) is listed for every condition and tells nothing: its
+    # default is the rule
     listed = code in condition.symptoms or code in condition.antecedents
     return LISTED if listed and "" in evidence.answers else UNLISTED
 
 
 def _flat(evidence: Evidence) -> Array:
-    """P(fact | asked) with no preference among the released values, of which several may name one fact."""
+    """P(fact | asked) with no preference among the released values, of which several may name one
+    fact.
+    """
     if evidence.multiple:
         return np.full(len(evidence.facts), min(SEVERAL / len(evidence.facts), 0.5))
     values = list(evidence.answers.values())

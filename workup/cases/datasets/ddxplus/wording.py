@@ -1,7 +1,8 @@
 """Answers in words: the released questions turned into what a patient would say.
 
-The release has a question per evidence and names for its values, but no answers. "Do you have a cough?" becomes "I have a
-cough." and "I do not have a cough."; a question that no rule fits is repeated before the answer ("Is your skin pale? Yes.").
+The release has a question per evidence and names for its values, but no answers. "Do you have a
+cough?" becomes "I have a cough." and "I do not have a cough."; a question that no rule fits is
+repeated before the answer ("Is your skin pale? Yes.").
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ _OPENINGS = {
     "did you ": ("I did ", "I did not "),
     "were you ": ("I was ", "I was not "),
 }
-# a second question inside the first ("… or are you …"), a second subject ("Have you or …") and an adverb set off by a comma
-# cannot be turned round by a prefix
-_COMPOUND = re.compile(r"^(?:\w+,|or\b)|\b(?:or|and),? (?:are|do|did|have|has|were|was|is) (?:you|your|there|any|a)\b", re.I)
+# a second question inside the first ("… or are you …"), a second subject ("Have you or …") and an
+# adverb set off by a comma cannot be turned round by a prefix
+_COMPOUND = re.compile(
+    r"^(?:\w+,|or\b)|\b(?:or|and),? (?:are|do|did|have|has|were|was|is) (?:you|your|there|any|a)\b",
+    re.I,
+)
 _PERSON = (
     (re.compile(r"\byou(?:'|’)re\b"), "I'm"),
     (re.compile(r"\byou are\b"), "I am"),
@@ -33,7 +37,9 @@ _FULL = {"Y": "yes", "N": "no", "NA": "none"}
 
 
 def statement(question: str, positive: bool) -> str | None:
-    """The first-person answer to a yes–no question, without a full stop, or None where no rule fits."""
+    """The first-person answer to a yes–no question, without a full stop, or None where no rule
+    fits.
+    """
     opening = next((o for o in _OPENINGS if question.lower().startswith(o)), None)
     if opening is None or not question.endswith("?"):
         return None
@@ -59,7 +65,9 @@ def no(question: str) -> str:
 
 
 def value(question: str, meaning: str) -> str:
-    """The answer that names a value: "I feel pain somewhere: forehead.", "What color is the rash? Red."."""
+    """The answer that names a value: "I feel pain somewhere: forehead.", "What color is the rash?
+    Red.".
+    """
     meaning = _FULL.get(meaning, meaning)
     for short, long in _SIDE.items():
         meaning = meaning.replace(short, long)

@@ -1,8 +1,10 @@
-"""MIMIC-IV: hospital admissions with laboratory values and discharge summaries (credentialed), as two predictions.
+"""MIMIC-IV: hospital admissions with laboratory values and discharge summaries (credentialed), as
+two predictions.
 
-`mimiciv:FOLDER#outcome` asks whether the patient survives the last admission on file, `#readmission` whether another
-admission follows within 30 days, `#readmission-any` whether one follows at all (ProMed C.1, PM-16). The word `all` behind a
-comma holds every case out. The folder holds `hosp/`, and `note/` where the summaries are at hand. See docs/datasets.md.
+`mimiciv:FOLDER#outcome` asks whether the patient survives the last admission on file,
+`#readmission` whether another admission follows within 30 days, `#readmission-any` whether one
+follows at all (ProMed C.1, PM-16). The word `all` behind a comma holds every case out. The folder
+holds `hosp/`, and `note/` where the summaries are at hand. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -23,11 +25,16 @@ EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER#TASK`. Raises UserError (which file is missing, which tasks exist) and CaseError (file, line, field)."""
+    """Opens `FOLDER#TASK`.
+
+    Raises UserError (which file is missing, which tasks exist) and CaseError (file, line, field).
+    """
     place, words = words_of(rest, "mimiciv", [*TASKS, ALL])
     folder, tasks = existing(place), [word for word in words if word != ALL]
     if len(tasks) != 1:
-        raise UserError(f"mimiciv takes one task of {', '.join(TASKS)}, as in 'mimiciv:{place}#{OUTCOME}'.")
+        raise UserError(
+            f"mimiciv takes one task of {', '.join(TASKS)}, as in 'mimiciv:{place}#{OUTCOME}'."
+        )
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; mimiciv takes the folder that holds hosp/.")
     index, noted = open_release(folder, errors)
@@ -38,7 +45,10 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
         side.add(stay.subject, stay.hadm, comes_true)
         counts.update(cases=1, true=comes_true)
     if not counts["cases"]:
-        none = f"no admission in {folder} for the task '{tasks[0]}' has laboratory values or a discharge summary."
+        none = (
+            f"no admission in {folder} for the task '{tasks[0]}' has laboratory values or a "
+            "discharge summary."
+        )
         raise errors.nothing(UserError(none))
     train, test = (side.cases(Chart(index, tasks[0], split)) for side in sides)
     return FixedSource(
@@ -65,12 +75,16 @@ class _Side:
 
     def cases(self, chart: Chart) -> Lazy:
         return Lazy(
-            len(self.hadms), lambda i: chart.case(self.subjects[i], self.hadms[i], not self.labels[i]), labels=self.labels
+            len(self.hadms),
+            lambda i: chart.case(self.subjects[i], self.hadms[i], not self.labels[i]),
+            labels=self.labels,
         )
 
 
 def _counts(index: Index, task: str) -> Counter[str]:
-    counts = Counter({str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")})
+    counts = Counter(
+        {str(what): int(str(n)) for what, n in index.stream("SELECT what, n FROM counts")}
+    )
     if task == OUTCOME:
         [(sentences,)] = index.select("SELECT COALESCE(SUM(telling), 0) FROM notes WHERE early")
         counts["telling"] = int(str(sentences))
@@ -81,7 +95,10 @@ def _notes(task: str, counts: Counter[str], noted: bool) -> tuple[str, ...]:
     skipped = {
         "died": "{} admissions left out: the patient died in hospital.",
         "overlapping": "{} admissions left out: the next one begins before they end.",
-        "bare": "{} admissions left out: neither two laboratory values nor a summary is on file in time.",
+        "bare": (
+            "{} admissions left out: neither two laboratory values nor a summary is on file in "
+            "time."
+        ),
         "outside": "{} laboratory values belong to no admission and are not read.",
         "valueless": "{} laboratory rows without a value skipped.",
         "homeless": "{} summaries belong to no admission and are not read.",
@@ -90,9 +107,19 @@ def _notes(task: str, counts: Counter[str], noted: bool) -> tuple[str, ...]:
     answer = TASKS[task].answers[0]
     return (
         RESTRICTED,
-        f"'{answer}' is the answer for {counts['true']:,} of {counts['cases']:,} ({counts['true'] / counts['cases']:.1%}).",
-        *([] if noted else ["There is no folder note/ beside hosp/: cases have no discharge summaries."]),
+        (
+            f"'{answer}' is the answer for {counts['true']:,} of {counts['cases']:,} "
+            f"({counts['true'] / counts['cases']:.1%})."
+        ),
+        *(
+            []
+            if noted
+            else ["There is no folder note/ beside hosp/: cases have no discharge summaries."]
+        ),
         *(text.format(f"{counts[what]:,}") for what, text in skipped.items() if counts[what]),
-        "Patients, not admissions, are split. Shown: age, sex, half of the laboratory values, the beginning of the note.",
+        (
+            "Patients, not admissions, are split. Shown: age, sex, half of the laboratory "
+            "values, the beginning of the note."
+        ),
         "MIMIC-IV and MIMIC-IV-Note: PhysioNet Credentialed Health Data License.",
     )

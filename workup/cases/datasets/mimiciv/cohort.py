@@ -23,12 +23,17 @@ class Task:
 
 
 TASKS = {
-    OUTCOME: Task("Does the patient survive this admission?", ("Dies in hospital", "Survives to discharge")),
+    OUTCOME: Task(
+        "Does the patient survive this admission?", ("Dies in hospital", "Survives to discharge")
+    ),
     "readmission": Task(
         f"Is the patient admitted again within {DAYS} days of this discharge?",
         (f"Readmitted within {DAYS} days", f"Not readmitted within {DAYS} days"),
     ),
-    _ANY: Task("Is the patient ever admitted again after this discharge?", ("Readmitted later", "Not readmitted")),
+    _ANY: Task(
+        "Is the patient ever admitted again after this discharge?",
+        ("Readmitted later", "Not readmitted"),
+    ),
 }
 
 
@@ -45,9 +50,11 @@ class Stay:
 
 
 def answered(index: Index, task: str, counts: Counter[str]) -> Iterator[tuple[Stay, bool]]:
-    """The admissions of a task with whether its first answer came true; those left out are counted by reason.
+    """The admissions of a task with whether its first answer came true; those left out are counted
+    by reason.
 
-    "outcome" asks about each patient's last admission. The others ask about every admission that the patient left alive.
+    "outcome" asks about each patient's last admission. The others ask about every admission that
+    the patient left alive.
     """
     for (stay, recorded), following in _followed(index, task):
         if task == OUTCOME and following is not None:
@@ -67,11 +74,15 @@ def _excluded(stay: Stay, following: Stay | None) -> str:
 
 
 def _returned(stay: Stay, following: Stay | None, task: str) -> bool:
-    return following is not None and (task == _ANY or following.admitted - stay.discharged <= timedelta(days=DAYS))
+    return following is not None and (
+        task == _ANY or following.admitted - stay.discharged <= timedelta(days=DAYS)
+    )
 
 
 def _followed(index: Index, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay | None]]:
-    """Every admission, with whether anything is on file that could be asked for, and the same patient's next one."""
+    """Every admission, with whether anything is on file that could be asked for, and the same
+    patient's next one.
+    """
     held: tuple[Stay, bool] | None = None
     for *row, recorded in index.stream(_RECORDED, {"early": task == OUTCOME}):
         stay = _stay(row)
@@ -82,13 +93,14 @@ def _followed(index: Index, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay
         yield held, None
 
 
-# What may be known: values up to a day after arrival and early sections for the outcome, else all up to the discharge. Two
-# values are enough, since one of them is shown.
+# What may be known: values up to a day after arrival and early sections for the outcome, else all
+# up to the discharge. Two values are enough, since one of them is shown.
 _KNOWN = "CASE WHEN :early THEN datetime(admitted, '+1 day') ELSE discharged END"
 _COLUMNS = "subject, hadm, admitted, discharged, type, died"
 _RECORDED = f"""
 SELECT {_COLUMNS},
-  (SELECT COUNT(*) FROM (SELECT 1 FROM labs WHERE labs.hadm = stays.hadm AND time <= {_KNOWN} LIMIT 2)) = 2
+  (SELECT COUNT(*) FROM (SELECT 1 FROM labs WHERE labs.hadm = stays.hadm AND time <= {_KNOWN} \
+LIMIT 2)) = 2
   OR EXISTS (SELECT 1 FROM notes WHERE notes.hadm = stays.hadm AND notes.early >= :early)
 FROM stays ORDER BY subject, admitted, hadm
 """

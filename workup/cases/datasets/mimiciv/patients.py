@@ -1,4 +1,6 @@
-"""An admission as a case: half of its laboratory values and the beginning of its note are shown, the rest is to be asked for."""
+"""An admission as a case: half of its laboratory values and the beginning of its note are shown,
+the rest is to be asked for.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Chart:
     split: int
 
     def case(self, subject: int, hadm: int, comes_true: bool) -> Case:
-        """The case of admission `hadm`; `comes_true` is whether the first of the task's answers is right."""
+        """The case of admission `hadm`; `comes_true` is whether the first of the task's answers is
+        right.
+        """
         task, stays = TASKS[self.task], stays_of(self.index, subject)
         place = next(i for i, stay in enumerate(stays) if stay.hadm == hadm)
         stay = stays[place]
@@ -40,26 +44,44 @@ class Chart:
         shown = self._half(labs, hadm)
         beginning = _beginning(notes)
         given = (*shown, *beginning)
-        hidden = tuple(fact for fact in (*self._history(stays, place), *labs, *notes) if fact not in given)
-        presentation = "\n".join([self._person(stay, place), *(fact.text for fact in shown), *_under_headings(beginning)])
+        hidden = tuple(
+            fact for fact in (*self._history(stays, place), *labs, *notes) if fact not in given
+        )
+        presentation = "\n".join(
+            [self._person(stay, place), *(fact.text for fact in shown), *_under_headings(beginning)]
+        )
         truth = Truth(
             diagnosis=task.answers[0 if comes_true else 1],
             facts=hidden,
             record="\n".join([presentation, *(fact.text for fact in hidden)]),
         )
-        return Case(str(hadm), presentation, truth, question=task.question, options=task.answers, given=given)
+        return Case(
+            str(hadm),
+            presentation,
+            truth,
+            question=task.question,
+            options=task.answers,
+            given=given,
+        )
 
     def _person(self, stay: Stay, earlier: int) -> str:
-        [(sex, age, year)] = self.index.select("SELECT sex, age, year FROM patients WHERE subject = ?", (stay.subject,))
+        [(sex, age, year)] = self.index.select(
+            "SELECT sex, age, year FROM patients WHERE subject = ?", (stay.subject,)
+        )
         years = int(str(age)) + stay.admitted.year - int(str(year))
         aged = "over 89" if years >= _OLDEST else f"aged {years}"
-        words = [f"A {SEXES[str(sex)]} {aged}.", f"Admission: {stay.type.rstrip('.') or 'of unknown type'}."]
+        words = [
+            f"A {SEXES[str(sex)]} {aged}.",
+            f"Admission: {stay.type.rstrip('.') or 'of unknown type'}.",
+        ]
         if self.task == OUTCOME:
             return " ".join([*words, f"Earlier admissions: {earlier}."])
         return " ".join([*words, f"Length of stay: {(stay.discharged - stay.admitted).days} days."])
 
     def _history(self, stays: Sequence[Stay], place: int) -> Iterator[Fact]:
-        """Coded diagnoses: of the admissions before for the outcome, of this one for what follows it."""
+        """Coded diagnoses: of the admissions before for the outcome, of this one for what follows
+        it.
+        """
         stay = stays[place]
         for number, other in enumerate(stays[:place], start=1) if self.task == OUTCOME else ():
             item = f"Earlier admission {number}"
@@ -67,7 +89,9 @@ class Chart:
             for seq, title in self._diagnoses(other):
                 yield Fact(f"v{number}.{seq}", item, f"{before}: {title}.")
         for seq, title in self._diagnoses(stay) if self.task != OUTCOME else ():
-            yield Fact(f"d{seq}", "Diagnoses of this admission", f"Diagnosis of this admission: {title}.")
+            yield Fact(
+                f"d{seq}", "Diagnoses of this admission", f"Diagnosis of this admission: {title}."
+            )
 
     def _diagnoses(self, stay: Stay) -> list[tuple[object, ...]]:
         query = """SELECT seq, title FROM found JOIN titles USING (code, version) WHERE hadm = ? ORDER BY seq"""
@@ -75,19 +99,29 @@ class Chart:
 
     def _labs(self, stay: Stay) -> Iterator[Fact]:
         """The first value of each test."""
-        query = """SELECT item, COALESCE(name, 'Test ' || labs.item), value, reference FROM labs LEFT JOIN tests USING (item)
+        query = """SELECT item, COALESCE(name, 'Test ' || labs.item), value, reference FROM labs \
+LEFT JOIN tests USING (item)
           WHERE hadm = ? AND time <= ? ORDER BY time, item"""
-        for item, name, value, reference in self.index.stream(query, (stay.hadm, until(stay, self.task))):
+        for item, name, value, reference in self.index.stream(
+            query, (stay.hadm, until(stay, self.task))
+        ):
             text = f"{name}: {value}{f' (reference {reference})' if reference else ''}."
             yield Fact(f"l{item}", str(name), text, Kind.LABORATORY)
 
     def _notes(self, stay: Stay) -> Iterator[Fact]:
         query = "SELECT seq, place, section, text FROM notes WHERE hadm = ? AND early >= ? ORDER BY seq, place"
-        for seq, place, section, text in self.index.stream(query, (stay.hadm, self.task == OUTCOME)):
+        for seq, place, section, text in self.index.stream(
+            query, (stay.hadm, self.task == OUTCOME)
+        ):
             for number, sentence in enumerate(sentences(str(text))):
                 if self.task == OUTCOME and tells_death(str(section), sentence):
                     continue
-                yield Fact(f"n{seq}.{place}.{number}", str(section).capitalize(), sentence, _kind(str(section), sentence))
+                yield Fact(
+                    f"n{seq}.{place}.{number}",
+                    str(section).capitalize(),
+                    sentence,
+                    _kind(str(section), sentence),
+                )
 
     def _half(self, labs: Sequence[Fact], hadm: int) -> list[Fact]:
         """Half of the values, drawn by a hash, so that a case is the same whatever else is on file."""

@@ -30,24 +30,38 @@ _COLUMNS = {
     "hosp/diagnoses_icd.csv": ("hadm_id", "seq_num", "icd_code", "icd_version"),
     "hosp/d_icd_diagnoses.csv": ("icd_code", "icd_version", "long_title"),
     "hosp/d_labitems.csv": ("itemid", "label", "fluid"),
-    "hosp/labevents.csv": ("hadm_id", "itemid", "charttime", "value", "valueuom", "ref_range_lower", "ref_range_upper"),
+    "hosp/labevents.csv": (
+        "hadm_id",
+        "itemid",
+        "charttime",
+        "value",
+        "valueuom",
+        "ref_range_lower",
+        "ref_range_upper",
+    ),
 }
 _NOTE_COLUMNS = ("hadm_id", "text")
 _SCHEMA = """
 CREATE TABLE patients (subject INTEGER PRIMARY KEY, sex TEXT, age INTEGER, year INTEGER);
-CREATE TABLE stays (subject INTEGER, admitted TEXT, hadm INTEGER UNIQUE, discharged TEXT, type TEXT, died INTEGER,
+CREATE TABLE stays (subject INTEGER, admitted TEXT, hadm INTEGER UNIQUE, discharged TEXT, type \
+TEXT, died INTEGER,
   PRIMARY KEY (subject, admitted, hadm)) WITHOUT ROWID;
-CREATE TABLE found (hadm INTEGER, seq INTEGER, code TEXT, version TEXT, PRIMARY KEY (hadm, seq)) WITHOUT ROWID;
-CREATE TABLE titles (code TEXT, version TEXT, title TEXT, PRIMARY KEY (code, version)) WITHOUT ROWID;
+CREATE TABLE found (hadm INTEGER, seq INTEGER, code TEXT, version TEXT, PRIMARY KEY (hadm, seq)) \
+WITHOUT ROWID;
+CREATE TABLE titles (code TEXT, version TEXT, title TEXT, PRIMARY KEY (code, version)) WITHOUT \
+ROWID;
 CREATE TABLE tests (item INTEGER PRIMARY KEY, name TEXT);
-CREATE TABLE labs (hadm INTEGER, item INTEGER, time TEXT, value TEXT, reference TEXT, PRIMARY KEY (hadm, item)) WITHOUT ROWID;
-CREATE TABLE notes (hadm INTEGER, seq INTEGER, place INTEGER, section TEXT, early INTEGER, telling INTEGER, text TEXT,
+CREATE TABLE labs (hadm INTEGER, item INTEGER, time TEXT, value TEXT, reference TEXT, PRIMARY KEY \
+(hadm, item)) WITHOUT ROWID;
+CREATE TABLE notes (hadm INTEGER, seq INTEGER, place INTEGER, section TEXT, early INTEGER, telling \
+INTEGER, text TEXT,
   PRIMARY KEY (hadm, seq, place)) WITHOUT ROWID;
 CREATE TABLE counts (what TEXT PRIMARY KEY, n INTEGER);
 """
 _KEEP_FIRST = """
 INSERT INTO labs VALUES (?, ?, ?, ?, ?) ON CONFLICT (hadm, item) DO UPDATE
-SET time = excluded.time, value = excluded.value, reference = excluded.reference WHERE excluded.time < time
+SET time = excluded.time, value = excluded.value, reference = excluded.reference WHERE \
+excluded.time < time
 """
 SEXES = {"F": "woman", "M": "man"}
 
@@ -75,18 +89,30 @@ _LATE = (
 )
 _HEADING = re.compile(rf"({'|'.join((*EARLY, *_LATE))})(?:ination)?\s{{0,2}}:", re.I)
 # an examination is repeated before discharge, under no heading of its own
-_AT_DISCHARGE = re.compile(r"\W*(?:(?:physical )?exam(?:ination)?|pe|vitals?)?\W*(?:on |at |upon )?(?:discharge|death)\b", re.I)
-_TIME = re.compile(r"\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
-_DEATH = re.compile(r"\b(?:expired|deceased|passed away|pronounced dead|time of death|died|death)\b", re.I)
+_AT_DISCHARGE = re.compile(
+    r"\W*(?:(?:physical )?exam(?:ination)?|pe|vitals?)?\W*(?:on |at |upon )?(?:discharge|death)\b",
+    re.I,
+)
+_TIME = re.compile(
+    r"\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII
+)
+_DEATH = re.compile(
+    r"\b(?:expired|deceased|passed away|pronounced dead|time of death|died|death)\b", re.I
+)
 
 
 def open_release(folder: Path, errors: RowErrors) -> tuple[Index, bool]:
-    """The index of a folder's files, and whether discharge summaries are among them. Raises UserError and CaseError."""
+    """The index of a folder's files, and whether discharge summaries are among them.
+
+    Raises UserError and CaseError.
+    """
     files = {name: member(folder, name, RELEASE) for name in _COLUMNS}
     noted = (folder / "note").is_dir()
     if noted:
         files[NOTES] = member(folder, NOTES, "MIMIC-IV-Note")
-    index = indexed("mimiciv", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors)
+    index = indexed(
+        "mimiciv", files, _SCHEMA, lambda filling: _Reader(files, filling).fill(), errors
+    )
     return index, noted
 
 
@@ -104,7 +130,9 @@ class _Reader:
         self._load("hosp/diagnoses_icd.csv", "INSERT INTO found VALUES (?, ?, ?, ?)", _diagnosis)
         self._load("hosp/d_icd_diagnoses.csv", "INSERT INTO titles VALUES (?, ?, ?)", _title)
         self._load("hosp/d_labitems.csv", "INSERT INTO tests VALUES (?, ?)", _test)
-        self.database.executemany(_KEEP_FIRST, filter(None, self._made("hosp/labevents.csv", self._value)))
+        self.database.executemany(
+            _KEEP_FIRST, filter(None, self._made("hosp/labevents.csv", self._value))
+        )
         if NOTES in self.files:
             sections = chain.from_iterable(self._made(NOTES, self._note))
             self.database.executemany("INSERT INTO notes VALUES (?, ?, ?, ?, ?, ?, ?)", sections)
@@ -118,12 +146,16 @@ class _Reader:
 
     def _stay(self, row: Row) -> Values:
         subject = row.number("subject_id")
-        if not self.database.execute("SELECT 1 FROM patients WHERE subject = ?", (subject,)).fetchone():
+        if not self.database.execute(
+            "SELECT 1 FROM patients WHERE subject = ?", (subject,)
+        ).fetchone():
             raise row.wrong("names a patient whom patients.csv lacks.", "subject_id")
         return _stay(row)
 
     def _value(self, row: Row) -> tuple[object, ...] | None:
-        """A laboratory value, if it belongs to an admission; "___" is a value that was taken out of the release."""
+        """A laboratory value, if it belongs to an admission; "___" is a value that was taken out of
+        the release.
+        """
         hadm, _, _, value, unit, low, high = map(str.strip, row.values)
         if not hadm:
             self.counts["outside"] += 1
@@ -132,7 +164,13 @@ class _Reader:
         else:
             reference = f"{low or '…'} to {high or '…'}" if low or high else ""
             told = f"{value} {unit}".strip()
-            return row.number("hadm_id"), row.number("itemid"), _time(row, "charttime"), told, reference
+            return (
+                row.number("hadm_id"),
+                row.number("itemid"),
+                _time(row, "charttime"),
+                told,
+                reference,
+            )
         return None
 
     def _note(self, row: Row) -> list[tuple[object, ...]]:
@@ -143,13 +181,19 @@ class _Reader:
             return []
         hadm, found = row.number("hadm_id"), list[tuple[object, ...]]()
         for place, (section, text) in enumerate(_cut(row.text("text"))):
-            telling = sum(tells_death(section, sentence) for sentence in sentences(text)) if section in EARLY else 0
+            telling = (
+                sum(tells_death(section, sentence) for sentence in sentences(text))
+                if section in EARLY
+                else 0
+            )
             found.append((hadm, number, place, section, section in EARLY, telling, text))
         return found
 
 
 def tells_death(section: str, sentence: str) -> bool:
-    """Whether a sentence says that somebody died who may be the patient: relatives have a section of their own."""
+    """Whether a sentence says that somebody died who may be the patient: relatives have a section
+    of their own.
+    """
     return section != "family history" and _DEATH.search(sentence) is not None
 
 
@@ -165,11 +209,23 @@ def _stay(row: Row) -> Values:
     if died not in {0, 1}:
         raise row.wrong("must be 0 or 1.", "hospital_expire_flag")
     admitted, discharged = _day(row, "admittime"), _day(row, "dischtime")
-    return row.number("subject_id"), admitted, row.number("hadm_id"), discharged, row.text("admission_type"), died
+    return (
+        row.number("subject_id"),
+        admitted,
+        row.number("hadm_id"),
+        discharged,
+        row.text("admission_type"),
+        died,
+    )
 
 
 def _diagnosis(row: Row) -> Values:
-    return row.number("hadm_id"), row.number("seq_num"), row.text("icd_code"), row.text("icd_version")
+    return (
+        row.number("hadm_id"),
+        row.number("seq_num"),
+        row.text("icd_code"),
+        row.text("icd_version"),
+    )
 
 
 def _title(row: Row) -> Values:
@@ -199,7 +255,9 @@ def _day(row: Row, column: str) -> str:
 
 
 def _cut(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a discharge summary; what stands before the first heading (names, dates) is left out."""
+    """The sections of a discharge summary; what stands before the first heading (names, dates) is
+    left out.
+    """
     section, held = "", list[str]()
     for line in text.splitlines():
         heading = _HEADING.match(line.strip())

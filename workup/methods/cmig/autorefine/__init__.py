@@ -9,7 +9,10 @@ class AutoRefine(HardMethod):
     """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ refinement]."""
 
     paper = "AutoRefine (Shi et al. 2026), as a baseline of C-MIG (2026)"
-    summary = "search and refine, paid for an exact diagnosis, or else a little for a refinement that names it"
+    summary = (
+        "search and refine, paid for an exact diagnosis, or else a little for a refinement that "
+        "names it"
+    )
 
 
 method = AutoRefine()

@@ -1,4 +1,7 @@
-"""AutoRefine-Embedding: AutoRefine whose diagnosis is worth its likeness to the right one, by embedding."""
+"""AutoRefine-Embedding:
+
+AutoRefine whose diagnosis is worth its likeness to the right one, by embedding.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,22 @@ class Settings(HardSettings):
     encoder: EncoderName = Field(
         AUTO,
         validate_default=True,
-        description="a sentence-transformers model, trigrams, or auto: PubMedBERT where it is at hand, else trigrams",
+        description=(
+            "a sentence-transformers model, trigrams, or auto: PubMedBERT where it is at hand, "
+            "else trigrams"
+        ),
     )
-    threshold: float = Field(0.6, ge=0, le=1, description="τ, below which a likeness is worth nothing")
+    threshold: float = Field(
+        0.6, ge=0, le=1, description="τ, below which a likeness is worth nothing"
+    )
 
 
 class AutoRefineEmbedding(HardMethod):
     """As AutoRefine, with R_diag = cos(f(ŷ), f(y)) where that is at least τ, else 0 (Eq. 12)."""
 
-    paper = "AutoRefine-Embedding (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
+    paper = (
+        "AutoRefine-Embedding (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
+    )
     summary = "AutoRefine whose diagnosis is paid by its embedding's cosine with the right one's"
     settings: type[Settings] = Settings
 

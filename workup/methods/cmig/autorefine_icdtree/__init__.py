@@ -1,4 +1,7 @@
-"""AutoRefine-ICDTree: AutoRefine whose diagnosis is worth its nearness to the right one in the ICD-10 tree."""
+"""AutoRefine-ICDTree:
+
+AutoRefine whose diagnosis is worth its nearness to the right one in the ICD-10 tree.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,21 @@ class Settings(HardSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     release: Literal["cm", "who"] = Field("cm", description="ICD-10-CM or the WHO's ICD-10")
-    names: str = Field("", description="a file of further names of diseases and their codes: FILE or FILE#NAMES,CODES")
+    names: str = Field(
+        "",
+        description="a file of further names of diseases and their codes: FILE or FILE#NAMES,CODES",
+    )
 
 
 class AutoRefineICDTree(HardMethod):
     """As AutoRefine, with R_diag = KG = max(0, 1 − 0.2·d) (Eq. 11)."""
 
-    paper = "AutoRefine-ICDTree (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
-    summary = "AutoRefine whose diagnosis is paid by its nearness to the right one in the ICD-10 tree"
+    paper = (
+        "AutoRefine-ICDTree (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"
+    )
+    summary = (
+        "AutoRefine whose diagnosis is paid by its nearness to the right one in the ICD-10 tree"
+    )
     settings: type[Settings] = Settings
 
     def likeness(self, settings: Settings) -> Likeness:

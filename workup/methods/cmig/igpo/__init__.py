@@ -13,16 +13,28 @@ from workup.rewards.searching import Supervise, turn_gains
 class Settings(GainSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    scorer: Literal["reference", "policy"] = Field("policy", description="who measures: a frozen reference or the live policy")
-    granularity: Granularity = Field("turn", description="gains summed over the sequence, or each paid to its own turn")
+    scorer: Literal["reference", "policy"] = Field(
+        "policy", description="who measures: a frozen reference or the live policy"
+    )
+    granularity: Granularity = Field(
+        "turn", description="gains summed over the sequence, or each paid to its own turn"
+    )
     w_g: float = Field(1.0, ge=0, description="weight of the turns' gains")
 
 
 class Igpo(SearchMethod):
-    """R_total = R_format + R_diag on the last turn, and on each turn before it the gain that it brought."""
+    """R_total = R_format + R_diag on the last turn, and on each turn before it the gain that it
+    brought.
+    """
 
-    paper = "Information Gain-based Policy Optimization (Wang et al. 2025), as a baseline of C-MIG (2026)"
-    summary = "search and diagnose, each turn paid what it adds to the live policy's probability of the right diagnosis"
+    paper = (
+        "Information Gain-based Policy Optimization (Wang et al. 2025), as a baseline of C-MIG "
+        "(2026)"
+    )
+    summary = (
+        "search and diagnose, each turn paid what it adds to the live policy's probability of "
+        "the right diagnosis"
+    )
     settings: type[Settings] = Settings
     refine = False
 

@@ -1,4 +1,7 @@
-"""The plain outcome reward: right or wrong, nothing else. The baseline that every other method is compared with."""
+"""The plain outcome reward: right or wrong, nothing else.
+
+The baseline that every other method is compared with.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ ASK = Kind.HISTORY.value
 
 
 class DialogT(QuestioningMethod):
-    """Every fact is asked for in the record's order, as long as there are turns: no question is better than another."""
+    """Every fact is asked for in the record's order, as long as there are turns: no question is
+    better than another.
+    """
 
     summary = "imitates dialogues made from the cases' facts, then the gold answer"
     settings: type[CaseSettings] = CaseSettings
@@ -29,7 +31,8 @@ class DialogT(QuestioningMethod):
 
 
 def demonstrate(source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
-    """The dialogue of a training case; no patient plays in it, since its answers are the facts themselves.
+    """The dialogue of a training case; no patient plays in it, since its answers are the facts
+    themselves.
 
     One question is left unasked, since the patient's last reply would ask for the answer.
     """

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
+from workup.methods.base.questioning import (
+    CaseSettings,
+    OutcomeSettings,
+    QuestioningMethod,
+    warm_start,
+)
 from workup.ports import Explore, Prefer, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best_and_worst, samples
@@ -19,14 +24,18 @@ class Settings(CaseSettings, OutcomeSettings):
 
 
 class Dpo(QuestioningMethod):
-    """Prefers, case by case, the best right episode to the worst wrong one; the patient's words count nothing."""
+    """Prefers, case by case, the best right episode to the worst wrong one; the patient's words
+    count nothing.
+    """
 
     summary = "prefers the policy's own right episodes to its wrong ones (DPO)"
     settings: type[Settings] = Settings
 
     def stages(self, settings: Settings) -> Sequence[Stage]:
         look = samples(settings.samples)
-        found = Explore("pairs", look, correctness(settings.penalty), best_and_worst, settings.cases)
+        found = Explore(
+            "pairs", look, correctness(settings.penalty), best_and_worst, settings.cases
+        )
         return warm_start(settings), found, Prefer("dpo", of=found.name)
 
 

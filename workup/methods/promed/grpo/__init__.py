@@ -15,7 +15,9 @@ from workup.rl.credit import Normalise, zscore
 class Settings(OutcomeSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    normalise: Normalise = Field("batch_std", description="how returns become advantages; group_std is GRPO as printed")
+    normalise: Normalise = Field(
+        "batch_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
 
 
 class Grpo(QuestioningMethod):
@@ -25,7 +27,9 @@ class Grpo(QuestioningMethod):
     settings: type[Settings] = Settings
 
     def stages(self, settings: Settings) -> Sequence[Stage]:
-        return warm_start(settings), Reinforce("grpo", correctness(settings.penalty), zscore(settings.normalise))
+        return warm_start(settings), Reinforce(
+            "grpo", correctness(settings.penalty), zscore(settings.normalise)
+        )
 
 
 method = Grpo()

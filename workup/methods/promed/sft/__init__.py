@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.methods.base.questioning import CaseSettings, OutcomeSettings, QuestioningMethod, warm_start
+from workup.methods.base.questioning import (
+    CaseSettings,
+    OutcomeSettings,
+    QuestioningMethod,
+    warm_start,
+)
 from workup.ports import Explore, Rehearse, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best, samples
@@ -17,11 +22,15 @@ RIGHT = 1.0  # R of a right answer: nothing is better
 class Settings(CaseSettings, OutcomeSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    samples: int = Field(5, ge=1, description="episodes per case: a greedy one, and more where that one is not right")
+    samples: int = Field(
+        5, ge=1, description="episodes per case: a greedy one, and more where that one is not right"
+    )
 
 
 class Sft(QuestioningMethod):
-    """Per case the first episode whose answer is right; its questions and its answer are imitated, token by token."""
+    """Per case the first episode whose answer is right; its questions and its answer are imitated,
+    token by token.
+    """
 
     summary = "imitates the policy's own episodes with a right answer, without a search (best of n)"
     settings: type[Settings] = Settings

@@ -19,20 +19,28 @@ from workup.ports import Demonstration, Environment, Imitate, Stage
 class Settings(CaseSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    told: Literal["all", "partial"] = Field("all", description="what the question tells: all facts, or what encounters open with")
+    told: Literal["all", "partial"] = Field(
+        "all", description="what the question tells: all facts, or what encounters open with"
+    )
 
 
 class SftGt(QuestioningMethod):
-    """Question and gold answer of every training case, whether the policy could have found it or not."""
+    """Question and gold answer of every training case, whether the policy could have found it or
+    not.
+    """
 
     summary = "imitates the gold answers to the questions, without any dialogue"
     settings: type[Settings] = Settings
 
     def stages(self, settings: Settings) -> Sequence[Stage]:
-        def demonstrate(source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
+        def demonstrate(
+            source: Source, environment: Environment, seed: int, index: int
+        ) -> Demonstration:
             case = source.train[Order(len(source.train), seed)[index]]
             shown = whole(case) if settings.told == "all" else case
-            return Demonstration(environment.open(shown), ((environment.write(DIAGNOSE, gold(case)), ()),))
+            return Demonstration(
+                environment.open(shown), ((environment.write(DIAGNOSE, gold(case)), ()),)
+            )
 
         return warm_start(settings), Imitate("sft-gt", demonstrate, settings.cases)
 
@@ -41,7 +49,12 @@ def whole(case: Case) -> Case:
     """The case with its hidden facts told at the outset, behind what is told anyway."""
     facts = case.truth.facts
     lines = (case.presentation, *(fact.text for fact in facts))
-    return replace(case, presentation="\n".join(lines), given=(*case.given, *facts), truth=replace(case.truth, facts=()))
+    return replace(
+        case,
+        presentation="\n".join(lines),
+        given=(*case.given, *facts),
+        truth=replace(case.truth, facts=()),
+    )
 
 
 method = SftGt()
