@@ -31,7 +31,10 @@ from workup.ports import Sampling
 hf_logging.disable_progress_bar()  # a run has its own view
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
-PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+PLAIN = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 # Requests with at most this many new tokens share one padded forward pass with those that decode.
 JOIN = 16
 BLOCK = 64  # the cache's length is a multiple of this many tokens
