@@ -123,11 +123,16 @@ def ddxplus(path: Path, count: int) -> str:
     has = [sorted(rng.choice(codes, 20, replace=False).tolist()) for _ in range(40)]
     conditions = {
         f"Condition {i}": {
-            "condition_name": f"Condition {i}", "cond-name-fr": f"Affection {i}", "cond-name-eng": f"Condition {i}",
-            "icd10-id": f"A{i:02}", "symptoms": {key: {} for key in mine}, "antecedents": {}, "severity": 3,
+            "condition_name": f"Condition {i}",
+            "cond-name-fr": f"Affection {i}",
+            "cond-name-eng": f"Condition {i}",
+            "icd10-id": f"A{i:02}",
+            "symptoms": {key: {} for key in mine},
+            "antecedents": {},
+            "severity": 3,
         }
         for i, mine in enumerate(has)
-    }  # fmt: skip
+    }
     (path / "release_evidences.json").write_text(json.dumps(evidences))
     (path / "release_conditions.json").write_text(json.dumps(conditions))
     with (path / "patients.csv").open("w", newline="") as file:

@@ -162,10 +162,10 @@ def generate(ward: Ward) -> Transcripts:
 # The tiny policy's template with what TRL needs of one: tool calls and their results. It renders to
 # the same tokens.
 TEMPLATE = (
-    "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% for c in m['tool_calls'] or [] %}"
-    "<{{ c['function']['name'] }}>{% for k, v in c['function']['arguments'].items() %}"
-    "{% if k != 'item' %}{{ k }} {% endif %}{{ v }}{% endfor %}</{{ c['function']['name'] }}>"
-    "{% endfor %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% for c in "
+    "m['tool_calls'] or [] %}<{{ c['function']['name'] }}>{% for k, v in "
+    "c['function']['arguments'].items() %}{% if k != 'item' %}{{ k }} {% endif %}{{ v }}{% endfor "
+    "%}</{{ c['function']['name'] }}>{% endfor %}{% endif %}{% endfor %}"
 )
 RESPONSE = {
     "defaults": {"role": "assistant"},

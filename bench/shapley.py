@@ -61,10 +61,20 @@ def untrained(width: int = WIDTH) -> LocalPolicy:
     )
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=len(vocabulary), hidden_size=width, intermediate_size=2 * width, num_hidden_layers=LAYERS,
-        num_attention_heads=4, num_key_value_heads=4, head_dim=width // 4, max_position_embeddings=4_096,
-        initializer_range=0.1, tie_word_embeddings=True, bos_token_id=None, eos_token_id=1, pad_token_id=1,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=width // 4,
+        max_position_embeddings=4_096,
+        initializer_range=0.1,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=1,
+    )
     return LocalPolicy(Qwen3ForCausalLM(config).eval(), tokenizer)
 
 
@@ -205,12 +215,25 @@ def sampling() -> list[Figure]:
     plain, paired = variance(antithetic=False), variance(antithetic=True)
     separate, packed = tokens(8)
     return [
-        Figure("variance of φ at 4 orders, antithetic beside plain", paired, plain, "nat²", plain / paired, 2.0, True),
+        Figure(
+            "variance of φ at 4 orders, antithetic beside plain",
+            paired,
+            plain,
+            "nat²",
+            plain / paired,
+            2.0,
+            True,
+        ),
         Figure(
             "variance × tokens at 8 facts, beside plain sampling with separate prompts",
-            paired * packed, plain * separate, "nat² tokens", plain * separate / (paired * packed), 8.0, True,
+            paired * packed,
+            plain * separate,
+            "nat² tokens",
+            plain * separate / (paired * packed),
+            8.0,
+            True,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def variance(*, antithetic: bool) -> float:

@@ -36,9 +36,16 @@ Prepare = Callable[[], None]
 SCRIPT = Path(sys.executable).with_name("workup")
 # Small, and yet after this warm start most episodes ask something and end with a diagnosis.
 SMALL = (
-    "tiny.width=32", "sft.steps=30", "sft.lr=0.01", "steps=6", "batch=4", "group=4", "max_tokens=8", "evaluation.cases=10",
+    "tiny.width=32",
+    "sft.steps=30",
+    "sft.lr=0.01",
+    "steps=6",
+    "batch=4",
+    "group=4",
+    "max_tokens=8",
+    "evaluation.cases=10",
     "save_every=2",
-)  # fmt: skip
+)
 
 
 def environment(cache: Path, **more: str) -> dict[str, str]:

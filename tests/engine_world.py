@@ -22,10 +22,20 @@ def model(seed: int = 0, attention: str = "sdpa", scale: float = 3.0) -> Any:
     """
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, max_position_embeddings=256, tie_word_embeddings=True,
-        attn_implementation=attention, bos_token_id=None, eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        attn_implementation=attention,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
     made = Qwen3ForCausalLM(config)
     with torch.no_grad():
         for name, weight in made.named_parameters():

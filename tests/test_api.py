@@ -15,9 +15,19 @@ def test_ten_lines_of_a_notebook(
 ) -> None:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     run = api.train(
-        "craft", cases="clinic:xs", out=tmp_path / "run", quiet=True, steps=2, batch=2, group=2, max_tokens=8,
-        tiny={"width": 32}, sft={"steps": 10, "lr": 0.01}, evaluation={"cases": 6}, reward={"alpha": 2},
-    )  # fmt: skip
+        "craft",
+        cases="clinic:xs",
+        out=tmp_path / "run",
+        quiet=True,
+        steps=2,
+        batch=2,
+        group=2,
+        max_tokens=8,
+        tiny={"width": 32},
+        sft={"steps": 10, "lr": 0.01},
+        evaluation={"cases": 6},
+        reward={"alpha": 2},
+    )
     assert capsys.readouterr().out == ""
     accuracy = run.summary["doctors"]["trained"]["accuracy"]
     assert 0 <= accuracy["low"] <= accuracy["mean"] <= accuracy["high"] <= 1

@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return home / "run", done.stdout
 
 
-# --------------------------------------------------------------------------------------------------------- asking for help
+# ---------------------------------------------------------------------------------- asking for help
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("train", "--help")])
@@ -98,7 +98,7 @@ def test_methods_are_listed_with_their_settings(call: Call) -> None:
     assert call("methods", "crfat")[0] == 2
 
 
-# ------------------------------------------------------------------------------------------------------------- mistakes
+# ----------------------------------------------------------------------------------------- mistakes
 
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
 
@@ -299,7 +299,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
     assert Run.open(tmp_path / "run").summary["doctors"]["trained"]["episodes"] == 10
 
 
-# ---------------------------------------------------------------------------------------------------------------- cases
+# -------------------------------------------------------------------------------------------- cases
 
 
 def test_cases_are_shown_to_people(call: Call) -> None:
@@ -337,9 +337,20 @@ def test_export_validate_and_back(
     told = f"1 of {len(lines) + 1:,} rows left out: line 4: not JSON"
     assert told in call("cases", "jsonl:out.jsonl", "-n", "0")[1].replace("\n", " ")
     status, out, err = call(
-        "train", "outcome", "--cases", "jsonl:out.jsonl", "--out", "run", "tiny.width=32", "sft.steps=2", "steps=1",
-        "batch=2", "group=2", "max_tokens=8", "evaluation.cases=5",
-    )  # fmt: skip
+        "train",
+        "outcome",
+        "--cases",
+        "jsonl:out.jsonl",
+        "--out",
+        "run",
+        "tiny.width=32",
+        "sft.steps=2",
+        "steps=1",
+        "batch=2",
+        "group=2",
+        "max_tokens=8",
+        "evaluation.cases=5",
+    )
     assert status == 0, err
     assert told in out
     summary = Run.open("run").summary
@@ -394,7 +405,7 @@ def test_a_malformed_file_is_named_with_line_and_field(call: Call, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------- a run
+# -------------------------------------------------------------------------------------------- a run
 
 
 def test_json_output_is_one_object_per_line(trained: tuple[Path, str]) -> None:
@@ -408,8 +419,11 @@ def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
     folder, _ = trained
     summary = json.loads((folder / "summary.json").read_text())
     assert {key: summary[key] for key in ("method", "cases", "seed", "policy")} == {
-        "method": "craft", "cases": "clinic:xs", "seed": 3, "policy": "tiny",
-    }  # fmt: skip
+        "method": "craft",
+        "cases": "clinic:xs",
+        "seed": 3,
+        "policy": "tiny",
+    }
     assert summary["steps"] == 36
     assert summary["seconds"] > 0
     played = [
@@ -435,9 +449,16 @@ def test_the_summary_keeps_its_contract(trained: tuple[Path, str]) -> None:
     assert summary["doctors"]["full information"]["accuracy"]["mean"] > 0.8
     names = {path.name for path in folder.iterdir()}
     assert names >= {
-        "config.yaml", "versions.json", "metrics.jsonl", "episodes.sqlite", "checkpoints", "policy", "summary.json",
-        "report.html", "transcripts",
-    }  # fmt: skip
+        "config.yaml",
+        "versions.json",
+        "metrics.jsonl",
+        "episodes.sqlite",
+        "checkpoints",
+        "policy",
+        "summary.json",
+        "report.html",
+        "transcripts",
+    }
     assert "workup train craft" in json.loads((folder / "versions.json").read_text())["command"]
 
 
@@ -472,8 +493,13 @@ def test_evaluate_a_run_with_hybrid_and_oracle(trained: tuple[Path, str], call: 
     assert status == 0, err
     doctors = Run.open("looked").summary["doctors"]
     assert set(doctors) == {
-        "run", "run, bayes concludes", "bayes, oracle context", "random doctor", "greedy information", "full information",
-    }  # fmt: skip
+        "run",
+        "run, bayes concludes",
+        "bayes, oracle context",
+        "random doctor",
+        "greedy information",
+        "full information",
+    }
     accuracy = {name: doctor["accuracy"]["mean"] for name, doctor in doctors.items()}
     assert accuracy["bayes, oracle context"] == accuracy["full information"]
     assert accuracy["run, bayes concludes"] >= accuracy["run"]

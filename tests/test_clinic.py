@@ -42,7 +42,7 @@ def drawn():
     return [clinic("s").draw(rng) for _ in range(DRAWN)]
 
 
-# ---------------------------------------------------------------------------------------------------------- the tables
+# --------------------------------------------------------------------------------------- the tables
 
 
 def test_sizes_and_families():
@@ -326,7 +326,7 @@ def test_a_missing_file_or_column_is_told(tmp_path):
         read_tables(tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------------------- the cases
+# ---------------------------------------------------------------------------------------- the cases
 
 
 def test_sources_open_by_name():
@@ -470,7 +470,7 @@ def record_of(source, case):
     return {item.name: () for item in source.items} | evidence_of((*case.given, *case.truth.facts))
 
 
-# ------------------------------------------------------------------------------------- the sampler against the tables
+# ------------------------------------------------------------------- the sampler against the tables
 
 
 def test_diseases_and_complaints_come_as_often_as_the_tables_say(drawn):
@@ -544,7 +544,7 @@ def test_the_posterior_is_calibrated_from_the_presentation_on():
         assert abs(error) < 3, known
 
 
-# ------------------------------------------------------------------------------------------ the knowledge by brute force
+# --------------------------------------------------------------------- the knowledge by brute force
 
 
 def profile_weights(world, case):
@@ -620,7 +620,7 @@ def test_anchors_of_clinic_s_stand_apart():
     assert share["full"] == pytest.approx(0.965, abs=0.03)
 
 
-# ---------------------------------------------------------------------------------------------------- Shapley values
+# ----------------------------------------------------------------------------------- Shapley values
 
 
 def value(source, case, facts):

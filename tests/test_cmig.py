@@ -51,9 +51,15 @@ SHELF = open_shelf()
 SHAPE = SHELF.shape
 FLU = CASES[0]
 SEARCH_METHODS = (
-    "cmig", "search-r1", "autorefine", "igpo",
-    "autorefine-embedding", "autorefine-icdtree", "autorefine-hardsearch", "autorefine-harddoc",
-)  # fmt: skip
+    "cmig",
+    "search-r1",
+    "autorefine",
+    "igpo",
+    "autorefine-embedding",
+    "autorefine-icdtree",
+    "autorefine-hardsearch",
+    "autorefine-harddoc",
+)
 BOTH = {REFERENCE: scorer(), LIVE: scorer()}
 
 
@@ -112,8 +118,12 @@ def supervise(way: object, *episodes: Episode, judge: Believing | None = None) -
 
 
 @given(
-    st.floats(0, 1), st.lists(st.floats(0, 1), min_size=3, max_size=3), st.floats(0, 1), st.floats(0, 2), st.booleans()
-)  # fmt: skip
+    st.floats(0, 1),
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.floats(0, 1),
+    st.floats(0, 2),
+    st.booleans(),
+)
 def test_composition(
     diag: float, turns: list[float], process: float, form: float, right: bool
 ) -> None:
@@ -355,8 +365,11 @@ def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
 
 def test_a_method_asks_for_the_scorer_it_names() -> None:
     for name, setting, expected in (
-        ("cmig", {}, (REFERENCE,)), ("cmig", {"scorer": "policy"}, (LIVE,)), ("igpo", {}, (LIVE,)), ("autorefine", {}, ()),
-    ):  # fmt: skip
+        ("cmig", {}, (REFERENCE,)),
+        ("cmig", {"scorer": "policy"}, (LIVE,)),
+        ("igpo", {}, (LIVE,)),
+        ("autorefine", {}, ()),
+    ):
         method = methods.load(name)
         _, stage = method.stages(method.settings(**setting))
         assert isinstance(stage, Reinforce)
@@ -404,8 +417,16 @@ def test_without_tokens_igpo_reads_the_text() -> None:
 def test_turn_credit_is_a_discounted_sum_of_standardised_rewards(
     rewards: list[list[float]], gamma: float
 ) -> None:
-    group = tuple(Episode(FLU, (), (Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation()),) * len(one),
-                          Ending.DIAGNOSED) for one in rewards)  # fmt: skip
+    group = tuple(
+        Episode(
+            FLU,
+            (),
+            (Turn((1,), Completion("", (2,), (-1.0,)), Action("search"), Observation()),)
+            * len(one),
+            Ending.DIAGNOSED,
+        )
+        for one in rewards
+    )
     pool = [value for one in rewards for value in one]
     z = [
         [
@@ -537,8 +558,12 @@ def test_a_denied_or_hedged_name_earns_nothing(likeness: Likeness, answer: str) 
 def test_ablations_leave_out_what_they_name() -> None:
     episode = searching(*QUERIES, diagnosis="Gout", refinement="good")
     judge = instruments(
-        Believing(question=-5.0, good=-1.0, **{"On flu": -4.0, "On pneumonia": -2.0, "On pancreatitis": -2.0})
-    )  # fmt: skip
+        Believing(
+            question=-5.0,
+            good=-1.0,
+            **{"On flu": -4.0, "On pneumonia": -2.0, "On pancreatitis": -2.0},
+        )
+    )
     whole, no_refine, no_doc = (
         reward_of("cmig", ((episode,),), judge, **left_out)[0].parts
         for left_out in ({}, {"w_r": 0}, {"w_d": 0})
@@ -556,8 +581,12 @@ def test_granularity_moves_credit_to_turns() -> None:
         searching(*["dry cough"] * 3, diagnosis="Gout"),
     )
     judge = instruments(
-        Believing(question=-5.0, noted=-5.0, **{"On flu": -4.0, "On pneumonia": -4.0, "On pancreatitis": -1.0})
-    )  # fmt: skip
+        Believing(
+            question=-5.0,
+            noted=-5.0,
+            **{"On flu": -4.0, "On pneumonia": -4.0, "On pancreatitis": -1.0},
+        )
+    )
     method = methods.load("cmig")
     advantages = {}
     for granularity in ("sequence", "turn"):

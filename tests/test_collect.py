@@ -262,9 +262,13 @@ def test_settle_asks_no_judge_about_what_is_wrong_by_definition() -> None:
 
     judge = Judging()
     episodes = [
-        episode(Ending.DIAGNOSED, "Flu"), episode(Ending.DIAGNOSED), episode(Ending.OUT_OF_TOKENS, "Flu"),
-        episode(Ending.OUT_OF_TURNS), episode(Ending.FAILED, "Flu"), episode(Ending.DIAGNOSED, "Gout"),
-    ]  # fmt: skip
+        episode(Ending.DIAGNOSED, "Flu"),
+        episode(Ending.DIAGNOSED),
+        episode(Ending.OUT_OF_TOKENS, "Flu"),
+        episode(Ending.OUT_OF_TURNS),
+        episode(Ending.FAILED, "Flu"),
+        episode(Ending.DIAGNOSED, "Gout"),
+    ]
     verdicts = Verdicts(judge)
 
     async def settle() -> list[tuple[Episode, bool | None]]:

@@ -267,8 +267,13 @@ def expected_update(θ: np.ndarray, baseline: Baseline, K: int = 3) -> np.ndarra
     def log_turns(of: np.ndarray) -> np.ndarray:
         """log π of each turn of each leaf, from the probabilities of what begins like it."""
         q = policy(of)
-        begins = [[sum(m for m, other in zip(q, LEAVES, strict=True) if other.startswith(leaf[:t])) for t in range(len(leaf) + 1)]
-                  for leaf in LEAVES]  # fmt: skip
+        begins = [
+            [
+                sum(m for m, other in zip(q, LEAVES, strict=True) if other.startswith(leaf[:t]))
+                for t in range(len(leaf) + 1)
+            ]
+            for leaf in LEAVES
+        ]
         return np.array(
             [np.log(b[t + 1] / b[t]) if t + 1 < len(b) else 0.0 for b in begins for t in range(3)]
         )

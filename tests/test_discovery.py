@@ -199,9 +199,14 @@ def evaluated(server: Server, weighed: Path, out: Path, *roles: str) -> Run:
         name: {"base_url": server.url, "model": name, "retries": 0} for name in ("doctor", "it")
     }
     return api.evaluate(
-        "endpoint:doctor", cases=f"jsonl:{weighed}#all", out=out, endpoints=endpoints, quiet=True,
-        roles=dict.fromkeys(roles, "endpoint:it"), evaluation={"cases": 4},
-    )  # fmt: skip
+        "endpoint:doctor",
+        cases=f"jsonl:{weighed}#all",
+        out=out,
+        endpoints=endpoints,
+        quiet=True,
+        roles=dict.fromkeys(roles, "endpoint:it"),
+        evaluation={"cases": 4},
+    )
 
 
 def test_free_text_is_weighed_offline_and_measured_by_a_model(

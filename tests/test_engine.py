@@ -122,9 +122,15 @@ def clipped(
 
 @pytest.mark.parametrize(
     ("loss_type", "micro_batch", "beta", "entropy"),
-    [("grpo", 64, 0.3, 0.2), ("grpo", 2, 0.3, 0.2), ("grpo", 3, 0.0, 0.0), ("bnpo", 3, 0.3, 0.2), ("dapo", 3, 0.3, 0.2),
-     ("dr_grpo", 3, 0.3, 0.2)],
-)  # fmt: skip
+    [
+        ("grpo", 64, 0.3, 0.2),
+        ("grpo", 2, 0.3, 0.2),
+        ("grpo", 3, 0.0, 0.0),
+        ("bnpo", 3, 0.3, 0.2),
+        ("dapo", 3, 0.3, 0.2),
+        ("dr_grpo", 3, 0.3, 0.2),
+    ],
+)
 def test_loss_and_gradient_are_the_equation(
     tmp_path: Path, loss_type: str, micro_batch: int, beta: float, entropy: float
 ) -> None:
@@ -660,9 +666,27 @@ def test_the_libraries_are_as_this_engine_knows_them() -> None:
     assert parameters(Trainer._load_from_checkpoint)[:2] == ["self", "resume_from_checkpoint"]
     assert parameters(GRPOTrainer._send_telemetry) == ["self"]
     assert parameters(ChunkedLogProbFunction.forward)[1:] == [
-        "hidden", "weight", "bias", "targets", "temperature", "chunk_size", "final_logit_softcapping", "logit_scale", "outputs",
-    ]  # fmt: skip
+        "hidden",
+        "weight",
+        "bias",
+        "targets",
+        "temperature",
+        "chunk_size",
+        "final_logit_softcapping",
+        "logit_scale",
+        "outputs",
+    ]
     loss = inspect.getsource(GRPOTrainer._compute_loss)
-    for used in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "old_per_token_logps",
-                 "ref_per_token_logps", "num_items_in_batch", "self.entropy_coef", "_entropy_bonus_enabled"):  # fmt: skip
+    for used in (
+        "prompt_ids",
+        "prompt_mask",
+        "completion_ids",
+        "completion_mask",
+        "advantages",
+        "old_per_token_logps",
+        "ref_per_token_logps",
+        "num_items_in_batch",
+        "self.entropy_coef",
+        "_entropy_bonus_enabled",
+    ):
         assert used in loss

@@ -221,8 +221,15 @@ def charges(path: Path) -> int:
 def test_killed_at_any_moment_it_goes_on_without_paying_again(tmp_path: Path) -> None:
     with serving(gate := Gate(doctor, 40)) as server:
         words = (
-            "evaluate", "endpoint:doc", "--cases", "clinic:xs", "--out", "run", "evaluation.cases=40", "evaluation.anchors=false",
-        )  # fmt: skip
+            "evaluate",
+            "endpoint:doc",
+            "--cases",
+            "clinic:xs",
+            "--out",
+            "run",
+            "evaluation.cases=40",
+            "evaluation.anchors=false",
+        )
         endpoint = {"base_url": server.url, "model": "m", "concurrency": 4, "price": PRICE}
         OmegaConf.save(
             OmegaConf.create({"endpoints": {"doc": endpoint, "unused": endpoint}}),
@@ -308,9 +315,15 @@ def test_another_model_concludes_and_judges(server: Server, tmp_path: Path) -> N
             "strict": {"base_url": strict.url, "model": "judge"},
         }
         run = api.evaluate(
-            "random doctor", cases="clinic:xs", out=tmp_path / "run", quiet=True, conclude="endpoint:doc", endpoints=endpoints,
-            roles={"judge": "endpoint:strict"}, evaluation={"cases": 6, "anchors": False},
-        )  # fmt: skip
+            "random doctor",
+            cases="clinic:xs",
+            out=tmp_path / "run",
+            quiet=True,
+            conclude="endpoint:doc",
+            endpoints=endpoints,
+            roles={"judge": "endpoint:strict"},
+            evaluation={"cases": 6, "anchors": False},
+        )
     doctors = run.summary["doctors"]
     assert set(doctors) == {"random doctor", "random doctor, doc concludes", "doc, oracle context"}
     assert all(entry["accuracy"]["mean"] == 0 for entry in doctors.values())
@@ -327,9 +340,15 @@ def test_a_judge_that_fails_is_a_failed_episode_with_a_reason(
             "vague": {"base_url": vague.url, "model": "judge"},
         }
         run = api.evaluate(
-            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, endpoints=endpoints, max_failed=1,
-            roles={"judge": "endpoint:vague"}, evaluation={"cases": 4, "anchors": False},
-        )  # fmt: skip
+            "endpoint:doc",
+            cases="clinic:xs",
+            out=tmp_path / "run",
+            quiet=True,
+            endpoints=endpoints,
+            max_failed=1,
+            roles={"judge": "endpoint:vague"},
+            evaluation={"cases": 4, "anchors": False},
+        )
     records = list(run.episodes(phase="eval"))
     assert {record.episode.ending.value for record in records} == {"failed"}
     assert all(record.correct is None and "judge" in record.episode.reason for record in records)
@@ -379,9 +398,13 @@ def test_every_judge_of_a_panel_is_taken_from_the_users_file(
         OmegaConf.save(OmegaConf.create({"endpoints": named}), tmp_path / "workup.yaml")
         monkeypatch.chdir(tmp_path)
         run = api.evaluate(
-            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, evaluation={"cases": 4, "anchors": False},
+            "endpoint:doc",
+            cases="clinic:xs",
+            out=tmp_path / "run",
+            quiet=True,
+            evaluation={"cases": 4, "anchors": False},
             roles={"judge": "endpoint:one, endpoint:two"},
-        )  # fmt: skip
+        )
     assert set(run.config["endpoints"]) == {"doc", "one", "two"}
     assert run.summary["doctors"]["doc"]["accuracy"]["mean"] == 0
 
@@ -398,9 +421,14 @@ def test_the_exact_judge_sits_in_a_panel(server: Server, tmp_path: Path) -> None
         judges = {name: {"base_url": both.url, "model": name} for name in ("yes", "no")}
         named = {"doc": {"base_url": server.url, "model": "m"}, **judges}
         run = api.evaluate(
-            "endpoint:doc", cases="clinic:xs", out=tmp_path / "run", quiet=True, endpoints=named,
-            roles={"judge": "endpoint:yes, exact, endpoint:no"}, evaluation={"cases": 30, "anchors": False},
-        )  # fmt: skip
+            "endpoint:doc",
+            cases="clinic:xs",
+            out=tmp_path / "run",
+            quiet=True,
+            endpoints=named,
+            roles={"judge": "endpoint:yes, exact, endpoint:no"},
+            evaluation={"cases": 30, "anchors": False},
+        )
         assert {body["model"] for body in both.asked} == {"yes", "no"}
     truths = {case.id: case.truth.diagnosis for case in CASES.test}
     found = {

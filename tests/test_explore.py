@@ -184,9 +184,17 @@ def test_a_case_that_came_to_nothing_is_recorded_with_its_reason(tmp_path: Path)
 # --- whole runs ---
 
 TINY: dict[str, Any] = {
-    "cases": "clinic:xs", "tiny": {"width": 32}, "sft": {"steps": 80, "lr": 0.01}, "steps": 2, "batch": 4, "group": 4,
-    "max_tokens": 12, "evaluation": {"cases": 5, "anchors": False}, "quiet": True, "concurrency": 32,
-}  # fmt: skip
+    "cases": "clinic:xs",
+    "tiny": {"width": 32},
+    "sft": {"steps": 80, "lr": 0.01},
+    "steps": 2,
+    "batch": 4,
+    "group": 4,
+    "max_tokens": 12,
+    "evaluation": {"cases": 5, "anchors": False},
+    "quiet": True,
+    "concurrency": 32,
+}
 
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -276,9 +284,25 @@ def test_nothing_kept_is_told_in_one_line(tmp_path: Path) -> None:
 
 # --- killed and resumed ---
 
-WORDS = ("train", "searching_method:method", "--cases", "clinic:xs", *SMALL, "sft.steps=80", "max_tokens=12", "concurrency=8",
-         "steps=2", "evaluation.cases=4", "evaluation.anchors=false", "save_every=1", "reward.cases=12", "tuning.batch=2",
-         "dpo.batch=2", "dpo.epochs=2", "tuning.epochs=2")  # fmt: skip
+WORDS = (
+    "train",
+    "searching_method:method",
+    "--cases",
+    "clinic:xs",
+    *SMALL,
+    "sft.steps=80",
+    "max_tokens=12",
+    "concurrency=8",
+    "steps=2",
+    "evaluation.cases=4",
+    "evaluation.anchors=false",
+    "save_every=1",
+    "reward.cases=12",
+    "tuning.batch=2",
+    "dpo.batch=2",
+    "dpo.epochs=2",
+    "tuning.epochs=2",
+)
 
 
 def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,9 +240,15 @@ def evaluate(url: str, cases: str, out: Path) -> Run:
         name: {"base_url": url, "model": name, "retries": 0} for name in ("doctor", "coder")
     }
     return api.evaluate(
-        "endpoint:doctor", cases=cases, out=out, endpoints=endpoints, quiet=True, roles={"coder": "endpoint:coder"},
-        evaluation={"cases": 5, "measures": ["kg", "rouge"]}, max_failed=1.0,
-    )  # fmt: skip
+        "endpoint:doctor",
+        cases=cases,
+        out=out,
+        endpoints=endpoints,
+        quiet=True,
+        roles={"coder": "endpoint:coder"},
+        evaluation={"cases": 5, "measures": ["kg", "rouge"]},
+        max_failed=1.0,
+    )
 
 
 def test_an_evaluation_takes_them_and_a_coder_helps(

@@ -60,18 +60,32 @@ def _imported() -> None:
 
 CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 FLOODS = {
-    "with a length": (JSON + b"Content-Length: 1500000000\r\n\r\n", b'{"a": "' + b"x" * 65000, "longer than"),
+    "with a length": (
+        JSON + b"Content-Length: 1500000000\r\n\r\n",
+        b'{"a": "' + b"x" * 65000,
+        "longer than",
+    ),
     "in chunks": (JSON + b"Transfer-Encoding: chunked\r\n\r\n", CHUNK, "longer than"),
     "until it closes": (JSON + b"Connection: close\r\n\r\n", b" " * 65536, "longer than"),
     "as a stream of events": (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b'data: {"choices": []}\n\n' * 3000, "longer than",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n",
+        b'data: {"choices": []}\n\n' * 3000,
+        "longer than",
     ),
-    "as an error": (JSON.replace(b"200 OK", b"400 No") + b"\r\n", b'{"error": {"message": "' + b"x" * 65536, "400"),
+    "as an error": (
+        JSON.replace(b"200 OK", b"400 No") + b"\r\n",
+        b'{"error": {"message": "' + b"x" * 65536,
+        "400",
+    ),
     "as a fault": (JSON.replace(b"200 OK", b"500 No") + b"\r\n", b"y" * 65536, "500"),
-    "as a redirect": (JSON.replace(b"200 OK", b"302 No") + b"Location: /x\r\n\r\n", b"y" * 65536, "302"),
+    "as a redirect": (
+        JSON.replace(b"200 OK", b"302 No") + b"Location: /x\r\n\r\n",
+        b"y" * 65536,
+        "302",
+    ),
     "as one header": (JSON + b"X: ", b"y" * 65536, "connection failed"),
     "as headers": (JSON, b"X: y\r\n" * 10_000, "connection failed"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)

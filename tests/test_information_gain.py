@@ -116,7 +116,7 @@ def test_gains_in_probability_add_up(rounds: list[float]) -> None:
     assert differences(rounds) == pytest.approx(np.diff(rounds), abs=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------------------ scorer
+# ------------------------------------------------------------------------------------------- scorer
 
 PROBE = Probe("x", "influenza", (Message("user", "what is it?\n"),), (("never asked",),), "it is ")
 DOCUMENTS = ("a text about fever.", "flu comes in winter.", "a text about fever.")

@@ -46,9 +46,25 @@ from workup.training.collect import metrics
 
 SHELF = open_shelf()
 PIECES = st.sampled_from(
-    ["<search>", "</search>", "<refine>", "</refine>", "<evidence>", "</evidence>", "<diagnosis>", "</diagnosis>", "<think>",
-     "</think>", "fever", "; ", " ", "Flu", "<|im_end|>", "\n"]
-)  # fmt: skip
+    [
+        "<search>",
+        "</search>",
+        "<refine>",
+        "</refine>",
+        "<evidence>",
+        "</evidence>",
+        "<diagnosis>",
+        "</diagnosis>",
+        "<think>",
+        "</think>",
+        "fever",
+        "; ",
+        " ",
+        "Flu",
+        "<|im_end|>",
+        "\n",
+    ]
+)
 
 
 def ask(
@@ -262,9 +278,18 @@ def test_a_poisoned_passage_changes_neither_reading_nor_reward() -> None:
 
 
 def test_what_is_told_of_the_patient() -> None:
-    case = replace(CASES[1], truth=replace(CASES[1].truth, aliases=("lung fever",), facts=(
-        fact("sputum"), replace(fact("crackles"), kind=Kind.EXAMINATION), replace(fact("hobby"), text="Fears pneumonia."),
-    )))  # fmt: skip
+    case = replace(
+        CASES[1],
+        truth=replace(
+            CASES[1].truth,
+            aliases=("lung fever",),
+            facts=(
+                fact("sputum"),
+                replace(fact("crackles"), kind=Kind.EXAMINATION),
+                replace(fact("hobby"), text="Fears pneumonia."),
+            ),
+        ),
+    )
     told = {
         name: open_shelf(Shape(told=name)).open(case)[1].content
         for name in ("presentation", "history", "record")
@@ -301,10 +326,12 @@ def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searc
     found = [measure(episode, True, asks=SHELF.asks, searches=SHELF.searches) for episode in played]
     assert [each["doc_hit"] for each in found] == [0.0, 1.0, 0.0]
     assert [each["hit_if_searched"] for each in found] == [None, 1.0, 0.0]
-    logged = metrics([
-        Record("policy", episode, score=Score.at_end(episode, 0.0), measures=own)
-        for episode, own in zip(played, found, strict=True)
-    ])  # fmt: skip
+    logged = metrics(
+        [
+            Record("policy", episode, score=Score.at_end(episode, 0.0), measures=own)
+            for episode, own in zip(played, found, strict=True)
+        ]
+    )
     assert (logged["doc_hit"], logged["hit_if_searched"]) == (pytest.approx(1 / 3), 0.5)
     consultation = SHELF.record
     assert not consultation.searches

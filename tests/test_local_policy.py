@@ -67,9 +67,16 @@ def letters(
 
 
 SHAPE = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
-    "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": None, "pad_token_id": PAD,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "head_dim": 8,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": PAD,
+}
 
 
 def qwen(vocabulary: int = 40, attention: str = "sdpa", context: int = 512, **more: Any) -> Any:

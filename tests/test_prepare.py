@@ -588,11 +588,15 @@ def test_real_files_go_through(
 def begin(folder: Path, *words: object) -> subprocess.Popen[str]:
     command = [str(SCRIPT), "prepare", *map(str, words)]
     return subprocess.Popen(
-        command, cwd=folder, env=environment(folder / "cache"), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command,
+        cwd=folder,
+        env=environment(folder / "cache"),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         # A suite that runs in the background hands down that Ctrl-C is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one thread
-    )  # fmt: skip
+    )
 
 
 def finished(folder: Path) -> int:

@@ -442,7 +442,9 @@ def test_a_stem_that_is_the_question_is_rewritten_itself() -> None:
 def rewritten(**more: Any) -> dict[str, Any]:
     made = {
         "diagnostic": True,
-        "presentation": "A woman aged 24 has had pain that moved to the right lower abdomen for 6 hours.",
+        "presentation": (
+            "A woman aged 24 has had pain that moved to the right lower abdomen for 6 hours."
+        ),
         "question": "What is the most likely diagnosis?",
         "answers": ["Acute appendicitis"],
         "findings": [],

@@ -81,7 +81,7 @@ def kept(path: Path) -> set[str]:
     return {key for (key,) in sqlite3.connect(path).execute("SELECT key FROM replies")}
 
 
-# ------------------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 TEXT = st.text(st.characters(codec=None), max_size=12)  # lone surrogates and NUL too
 SOUND = st.text(max_size=12)
@@ -94,8 +94,15 @@ def requests(text: st.SearchStrategy[str] = SOUND) -> st.SearchStrategy[Request]
         max_size=3,
     )
     return st.builds(
-        Request, text, text, messages.map(tuple), text, st.integers(1, 9), st.sampled_from([0, 0.0, 0.5, 1]), st.integers(0, 2)
-    )  # fmt: skip
+        Request,
+        text,
+        text,
+        messages.map(tuple),
+        text,
+        st.integers(1, 9),
+        st.sampled_from([0, 0.0, 0.5, 1]),
+        st.integers(0, 2),
+    )
 
 
 @given(requests(), requests(), SOUND, SOUND)
@@ -160,7 +167,7 @@ def test_what_is_kept_is_found(drawn: list[tuple[Request, str, int, bool]]) -> N
         again.close()
 
 
-# -------------------------------------------------------------------------------------------------------- asking only once
+# --------------------------------------------------------------------------------- asking only once
 
 
 def test_equal_requests_at_the_same_time_are_sent_once(replies: Replies) -> None:
@@ -319,7 +326,7 @@ def test_a_fresh_run_uses_its_own_answers_alone(replies: Replies) -> None:
         ]
 
 
-# ---------------------------------------------------------------------------------------------------- on the disk, in order
+# ---------------------------------------------------------------------------- on the disk, in order
 
 
 def test_an_answer_is_handed_out_only_when_it_is_written(replies: Replies) -> None:
@@ -391,7 +398,7 @@ def test_an_answer_without_usage_is_charged_the_most_it_can_cost(replies: Replie
     assert [row[-1] for row in charges(replies.path)] == [most(question(1), DEAR)]
 
 
-# ---------------------------------------------------------------------------------------------------------------- budgets
+# ------------------------------------------------------------------------------------------ budgets
 
 
 def brief(number: int, longest: int = 10) -> Request:
@@ -536,7 +543,7 @@ async def _reserve(account: Account, steps: list[tuple[str, int]]) -> None:
     await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
 
 
-# ------------------------------------------------------------------------------------------------- processes, and their end
+# ------------------------------------------------------------------------- processes, and their end
 
 
 def start(server: Server, folder: Path, first: int, last: int) -> subprocess.Popen[str]:
@@ -633,7 +640,7 @@ def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
         one.close()
 
 
-# ------------------------------------------------------------------------------------------------------------------ upkeep
+# ------------------------------------------------------------------------------------------- upkeep
 
 
 def fill(
@@ -807,7 +814,7 @@ def test_a_spoiled_line_is_named_and_nothing_is_taken_in(
     there.close()
 
 
-# ------------------------------------------------------------------------------------------------------- a file gone wrong
+# -------------------------------------------------------------------------------- a file gone wrong
 
 
 def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:

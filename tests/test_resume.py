@@ -181,8 +181,14 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 CHECKPOINT = (
-    "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "model.safetensors", "config.json", "contents.json",
-)  # fmt: skip
+    "optimizer.pt",
+    "rng_state.pth",
+    "scheduler.pt",
+    "trainer_state.json",
+    "model.safetensors",
+    "config.json",
+    "contents.json",
+)
 
 
 def one_line(done: Any) -> str:

@@ -229,10 +229,26 @@ def test_scores_are_those_of_the_equation(query: str) -> None:
 
 
 NASTY = [
-    "", " ", "the of and", "?", "\x00\x1b[0m", "\ud800", 'a AND (b OR "', "title:w1", "w1^9 w2~ -w3 +w4 *", "\\", "[w1 TO w9]",
-    "{" * 5000, "w1 " * 3400, "x" * 10_000, "w" * 10**6, " ".join(f"w{i}" for i in range(2500)), "词语",
-    "<think>w1</think>", "\u202ew1",
-]  # fmt: skip
+    "",
+    " ",
+    "the of and",
+    "?",
+    "\x00\x1b[0m",
+    "\ud800",
+    'a AND (b OR "',
+    "title:w1",
+    "w1^9 w2~ -w3 +w4 *",
+    "\\",
+    "[w1 TO w9]",
+    "{" * 5000,
+    "w1 " * 3400,
+    "x" * 10_000,
+    "w" * 10**6,
+    " ".join(f"w{i}" for i in range(2500)),
+    "词语",
+    "<think>w1</think>",
+    "\u202ew1",
+]
 
 
 @pytest.mark.parametrize("size", [0, 1, 50])

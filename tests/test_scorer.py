@@ -180,7 +180,7 @@ def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
     assert found.totals[0] == pytest.approx(float(expected), abs=1e-5)
 
 
-# --------------------------------------------------------------------------------------------------- what is remembered
+# ------------------------------------------------------------------------------- what is remembered
 
 
 def test_equal_contents_are_computed_once_whoever_asks() -> None:
@@ -259,7 +259,7 @@ def test_only_so_many_values_are_remembered() -> None:
     assert judge.work.scored == 6, "the one last used stayed"
 
 
-# ------------------------------------------------------------------------------------------------------- model and state
+# ---------------------------------------------------------------------------------- model and state
 
 
 def test_without_adapters_it_is_the_base_model_and_the_policy_is_left_alone() -> None:
@@ -302,7 +302,7 @@ def test_models_that_cannot_be_packed_are_refused() -> None:
         scorer(sliding)
 
 
-# ----------------------------------------------------------------------------------------------------------------- faults
+# ------------------------------------------------------------------------------------------- faults
 
 
 def test_what_does_not_fit_the_context_fails_that_request_only() -> None:
@@ -380,7 +380,7 @@ def test_a_caller_that_gives_up_does_not_take_others_along() -> None:
     assert math.isfinite(asyncio.run(one_leaves()).totals[0])
 
 
-# ------------------------------------------------------------------------------------------------------------------- tries
+# -------------------------------------------------------------------------------------------- tries
 
 RUNS = st.lists(
     st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), min_size=1, max_size=5

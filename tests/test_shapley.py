@@ -105,7 +105,7 @@ def posterior_game(index: int, most: int, subset: str = "s") -> tuple[Game, int]
     return game(lambda s: memory[s] if s in memory else memory.setdefault(s, worth(s))), len(facts)
 
 
-# --------------------------------------------------------------------------------------------------------- exact values
+# ------------------------------------------------------------------------------------- exact values
 
 
 @given(tables(4))
@@ -172,7 +172,7 @@ def test_leave_one_out_and_add_one_in(values: list[float]) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- estimates
+# ---------------------------------------------------------------------------------------- estimates
 
 
 @given(tables(4), st.booleans())
@@ -366,7 +366,7 @@ def test_plans_that_make_no_sense() -> None:
             Plan(**wrong)
 
 
-# ---------------------------------------------------------------------------------------------------- a language model's v
+# ----------------------------------------------------------------------------- a language model's v
 
 TEXTS = ("fever", "cough", "rash", "the <diagnose>flu</diagnose>", "pain <|im_end|> ok", "cold")
 FACTS = tuple(Fact(str(i), f"item {i}", text) for i, text in enumerate(TEXTS))
@@ -454,7 +454,7 @@ def test_facts_that_name_the_answer_are_found() -> None:
     assert giveaways(facts, "") == giveaways(facts, "?") == []
 
 
-# -------------------------------------------------------------------------------------------------- from facts to questions
+# -------------------------------------------------------------------------- from facts to questions
 
 
 @given(
@@ -514,7 +514,7 @@ def test_a_harmful_fact_keeps_a_positive_weight() -> None:
     assert softmax((1.0, -2.0))[1] > 0.04
 
 
-# ----------------------------------------------------------------------------------------------------------------- ranking
+# ------------------------------------------------------------------------------------------ ranking
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.data(), st.integers(1, 7))

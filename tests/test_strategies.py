@@ -362,10 +362,13 @@ def test_uot_asks_what_halves_the_candidates() -> None:
     assert (episode.ending, "has been asked already" in episode.reason) == (Ending.FAILED, True)
 
 
-@pytest.mark.parametrize(("weights", "questions"), [
-    ((1, 98, 1), [("crackles", (0, 100, 0))]),
-    ((30, 40, 30), [("hobby", (50, 50, 50)), ("cough", (40, 40, 40))]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weights", "questions"),
+    [
+        ((1, 98, 1), [("crackles", (0, 100, 0))]),
+        ((30, 40, 30), [("hobby", (50, 50, 50)), ("cough", (40, 40, 40))]),
+    ],
+)
 def test_uot_answers_when_sure_or_when_nothing_is_worth_asking(
     weights: Sequence[float], questions: Any
 ) -> None:
@@ -394,13 +397,16 @@ def test_uot_weighs_the_options_whatever_their_order_and_in_chinese_too() -> Non
     assert "流感" in server.asked[0]["messages"][1]["content"]
 
 
-@pytest.mark.parametrize(("questions", "reason"), [
-    ([("crackles", (0, 100))], "3 numbers"),
-    ([("crackles", (0, 100, 101))], "0 to 100"),
-    ([("a</ask><diagnose>Flu</diagnose>", (0, 100, 0))], "no single short question"),
-    ([("x" * 400, (0, 100, 0))], "no single short question"),
-    ([], "no question"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("questions", "reason"),
+    [
+        ([("crackles", (0, 100))], "3 numbers"),
+        ([("crackles", (0, 100, 101))], "0 to 100"),
+        ([("a</ask><diagnose>Flu</diagnose>", (0, 100, 0))], "no single short question"),
+        ([("x" * 400, (0, 100, 0))], "no single short question"),
+        ([], "no question"),
+    ],
+)
 def test_uot_refuses_proposals_that_cannot_be_asked(questions: Any, reason: str) -> None:
     episode, server = play("uot", thinker((1, 1, 1), questions))
     assert episode.ending is Ending.FAILED
@@ -463,13 +469,16 @@ def tree_of(*found: tuple[str, float, int], case: Case = CASES[0]) -> Tree:
     return tree
 
 
-@pytest.mark.parametrize(("found", "best", "majority"), [
-    ([("Flu", 0.5, 1), ("Pneumonia", 2.0, 1), ("flu.", 1.0, 1)], 1, 2),
-    ([("Flu", 0.5, 3), ("Pneumonia", 2.0, 1), ("Pneumonia", 1.0, 1)], 1, 0),
-    ([("Flu", 0.5, 1), ("Pneumonia", 2.0, 1)], 1, 1),
-    ([("", 0.0, 9), ("Flu", 0.0, 1)], 1, 1),
-    ([("", 0.0, 1), ("", 0.0, 1)], 0, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "best", "majority"),
+    [
+        ([("Flu", 0.5, 1), ("Pneumonia", 2.0, 1), ("flu.", 1.0, 1)], 1, 2),
+        ([("Flu", 0.5, 3), ("Pneumonia", 2.0, 1), ("Pneumonia", 1.0, 1)], 1, 0),
+        ([("Flu", 0.5, 1), ("Pneumonia", 2.0, 1)], 1, 1),
+        ([("", 0.0, 9), ("Flu", 0.0, 1)], 1, 1),
+        ([("", 0.0, 1), ("", 0.0, 1)], 0, 0),
+    ],
+)
 def test_the_best_and_the_majority(found: Any, best: int, majority: int) -> None:
     tree = tree_of(*found)
     assert trees.best(tree) is tree.trajectories[best]
@@ -569,12 +578,15 @@ def test_evaluate_plays_a_strategy_by_name(tmp_path: Path, cached: None) -> None
         assert searched.summary["doctors"]["mcts-mv (doc)"]["endings"] == {"diagnosed": 3}
 
 
-@pytest.mark.parametrize(("more", "match"), [
-    ({"strategy": "medic"}, "no strategy 'medic'. Did you mean 'mediq'"),
-    ({"strategy": "mediq", "plan": {"treshold": 3}}, "plan.treshold.*plan.threshold"),
-    ({"strategy": "mediq", "plan": {"threshold": 6}}, "plan.threshold"),
-    ({"plan": {"threshold": 3}}, "plan.threshold"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"strategy": "medic"}, "no strategy 'medic'. Did you mean 'mediq'"),
+        ({"strategy": "mediq", "plan": {"treshold": 3}}, "plan.treshold.*plan.threshold"),
+        ({"strategy": "mediq", "plan": {"threshold": 6}}, "plan.threshold"),
+        ({"plan": {"threshold": 3}}, "plan.threshold"),
+    ],
+)
 def test_what_a_user_gets_wrong_is_said_before_anything_is_written(
     more: Body, match: str, tmp_path: Path, cached: None
 ) -> None:

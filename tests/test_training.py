@@ -25,9 +25,16 @@ from workup.report.compare import compare
 from workup.runs import Record, Run
 
 TINY: dict[str, Any] = {
-    "cases": "clinic:xs", "tiny": {"width": 32}, "sft": {"steps": 30, "lr": 0.01}, "steps": 4, "batch": 4, "group": 4,
-    "max_tokens": 8, "evaluation": {"cases": 10, "anchors": False}, "quiet": True,
-}  # fmt: skip
+    "cases": "clinic:xs",
+    "tiny": {"width": 32},
+    "sft": {"steps": 30, "lr": 0.01},
+    "steps": 4,
+    "batch": 4,
+    "group": 4,
+    "max_tokens": 8,
+    "evaluation": {"cases": 10, "anchors": False},
+    "quiet": True,
+}
 
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -79,11 +86,14 @@ def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
     assert endings.get("out of tokens", 0) < 5
 
 
-@pytest.mark.parametrize(("method", "stages", "more"), [
-    ("promed", ["tree search", "sft", "grpo"], {"max_tokens": 16, "reward": {"cases": 12}}),
-    ("cmig", ["grpo"], {"max_tokens": 48}),
-    ("igpo", ["grpo"], {"max_tokens": 48}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "stages", "more"),
+    [
+        ("promed", ["tree search", "sft", "grpo"], {"max_tokens": 16, "reward": {"cases": 12}}),
+        ("cmig", ["grpo"], {"max_tokens": 48}),
+        ("igpo", ["grpo"], {"max_tokens": 48}),
+    ],
+)
 def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
     method: str, stages: list[str], more: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -364,10 +374,22 @@ def test_settings_of_a_run_make_the_same_settings_again(craft: Run) -> None:
 # `accelerate launch --cpu --num_processes 2` would start one process only; without a GPU
 # --multi_gpu makes two on the CPU.
 LAUNCHERS = {
-    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-                   "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
+    "accelerate": [
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        "0",
+    ],
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="two processes would want two GPUs")

@@ -45,7 +45,9 @@ class EvaluationSettings(BaseModel):
     )
     anchors: bool = Field(
         True,
-        description="play the random, greedy and full-information doctors where the source has a model",
+        description=(
+            "play the random, greedy and full-information doctors where the source has a model"
+        ),
     )
     untrained: bool = Field(
         True, description="play the base model as well, where a warm start comes first"
@@ -60,7 +62,9 @@ class SupportSettings(BaseModel):
 
     roles: dict[str, str] = Field(
         default_factory=dict,
-        description="judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id",
+        description=(
+            "judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id"
+        ),
     )
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict, description="by name; usually from workup.yaml"
@@ -108,7 +112,9 @@ class PolicySettings(SupportSettings):
     )
     index: str | None = Field(
         None,
-        description="library: an index folder, a server or clinic:SUBSET; a clinic's own by default",
+        description=(
+            "library: an index folder, a server or clinic:SUBSET; a clinic's own by default"
+        ),
     )
     max_turns: int | None = Field(
         None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10"

@@ -30,8 +30,14 @@ class ModelDoctor:
         # a token policy.
         sample = (sampling.key + len(past)) % 2**31 if sampling.temperature else 0
         request = Request(
-            "doctor", VERSION, _messages(opening, past), "", sampling.max_tokens, sampling.temperature, sample
-        )  # fmt: skip
+            "doctor",
+            VERSION,
+            _messages(opening, past),
+            "",
+            sampling.max_tokens,
+            sampling.temperature,
+            sample,
+        )
         reply = await self.model.complete(request)
         text = up_to(reply.text, sampling.stop)
         return Act(

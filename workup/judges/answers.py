@@ -26,13 +26,17 @@ class _Answer(BaseModel):
 RUBRIC = Rubric(
     "answer/1",
     "You mark an answer to a medical question by comparing it with the reference answer.\n"
-    "5: fully right: it says what the reference says, in whatever words, and nothing that is wrong.\n"
+    "5: fully right: it says what the reference says, in whatever words, and nothing that is "
+    "wrong.\n"
     "4: right in substance, but something minor is missing, imprecise or superfluous.\n"
-    "3: half right: an essential part is missing, or it gives several answers of which one is right.\n"
+    "3: half right: an essential part is missing, or it gives several answers of which one is "
+    "right.\n"
     "2: mostly wrong: related to the reference, but the answer itself is not right.\n"
     "1: wrong, no answer at all, or an answer to another question.\n"
-    "Only what the answer says in the end counts: neither its length, nor its confidence, nor its style.\n"
-    'Answer with one JSON object: {"reason": one short sentence, "mark": a whole number from 1 to 5}.',
+    "Only what the answer says in the end counts: neither its length, nor its confidence, nor its "
+    "style.\n"
+    'Answer with one JSON object: {"reason": one short sentence, "mark": a whole number from 1 to '
+    "5}.",
     max_tokens=400,
 )
 

@@ -28,14 +28,17 @@ class _Answer(BaseModel):
 RUBRIC = Rubric(
     "diagnosis/1",
     "You compare a proposed diagnosis with the established one of the same patient and grade it.\n"
-    '"same": it names the established disease and nothing else: the same name, a synonym, an abbreviation, a translation, its '
-    "code, or the same disease with a harmless addition.\n"
-    '"partly": it proposes several diagnoses of which one is the established disease; or it names a wider group that the '
-    "established disease belongs to and that still points to it, or a narrower form of it that has not been established.\n"
-    '"wrong": anything else: another disease, however similar its name or its treatment; a symptom, a finding or a complication '
-    "in its place; a category so wide that it fits most patients; a denial of the disease; no diagnosis at all.\n"
+    '"same": it names the established disease and nothing else: the same name, a synonym, an '
+    "abbreviation, a translation, its code, or the same disease with a harmless addition.\n"
+    '"partly": it proposes several diagnoses of which one is the established disease; or it names '
+    "a wider group that the established disease belongs to and that still points to it, or a "
+    "narrower form of it that has not been established.\n"
+    '"wrong": anything else: another disease, however similar its name or its treatment; a '
+    "symptom, a finding or a complication in its place; a category so wide that it fits most "
+    "patients; a denial of the disease; no diagnosis at all.\n"
     "Decide by what the terms mean in medicine, not by how alike they look.\n"
-    'Answer with one JSON object: {"reason": one short sentence, "grade": "same", "partly" or "wrong"}.',
+    'Answer with one JSON object: {"reason": one short sentence, "grade": "same", "partly" or '
+    '"wrong"}.',
     max_tokens=400,
 )
 

@@ -37,12 +37,15 @@ class _Answer(BaseModel):
 RUBRIC = Rubric(
     "entailment/1",
     "You check which facts about a patient a text states.\n"
-    "A fact is entailed if whoever reads the text and believes it must believe the fact: the text says it in the same or in "
-    "other words or in another language, with the same side, number, unit and time, or says something of which it is a part.\n"
-    "It is not entailed if the text denies it, only asks about it, thinks it possible, says less than the fact does, gives "
-    "another number, or if it follows only with medical knowledge that the text does not state.\n"
+    "A fact is entailed if whoever reads the text and believes it must believe the fact: the text "
+    "says it in the same or in other words or in another language, with the same side, number, "
+    "unit and time, or says something of which it is a part.\n"
+    "It is not entailed if the text denies it, only asks about it, thinks it possible, says less "
+    "than the fact does, gives another number, or if it follows only with medical knowledge that "
+    "the text does not state.\n"
     "Decide about each fact for itself. Each stands on one line behind its number.\n"
-    'Answer with one JSON object: {"facts": [{"number": 1, "entailed": true or false}, …]} with one entry for each fact.',
+    'Answer with one JSON object: {"facts": [{"number": 1, "entailed": true or false}, …]} with '
+    "one entry for each fact.",
     max_tokens=2_000,
 )
 

@@ -32,20 +32,21 @@ class _Answer(BaseModel):
 
 RUBRIC = Rubric(
     "examinations/1",
-    "You are asked about examinations that a pathologist ordered on a tissue sample to decide between candidate diagnoses. Give "
-    "every examination exactly one worth:\n"
-    '"differentiates": a real, specific examination of pathology (an antibody, a histochemical stain, a molecular test) whose '
-    "usual result differs between at least two of the candidates.\n"
-    '"harmless": a real, specific examination of pathology that does not tell these candidates apart.\n'
+    "You are asked about examinations that a pathologist ordered on a tissue sample to decide "
+    "between candidate diagnoses. Give every examination exactly one worth:\n"
+    '"differentiates": a real, specific examination of pathology (an antibody, a histochemical '
+    "stain, a molecular test) whose usual result differs between at least two of the candidates.\n"
+    '"harmless": a real, specific examination of pathology that does not tell these candidates '
+    "apart.\n"
     '"fabricated": no such examination, antibody, gene or stain exists.\n'
-    '"too broad": it names a method or a class of tests but not which test, such as molecular testing or immunohistochemistry '
-    "alone.\n"
-    '"other department": it is not done on the tissue by a pathologist: imaging, blood and urine tests, endoscopy, questions to '
-    "the patient.\n"
-    "Each examination stands on one line behind its number. A line that orders several by name differentiates if one of them "
-    "does, and is fabricated if one of them is.\n"
-    'Answer with one JSON object: {"reason": one or two short sentences, "examinations": [{"number": 1, "worth": …}, …] with one '
-    "entry for each examination in order}.",
+    '"too broad": it names a method or a class of tests but not which test, such as molecular '
+    "testing or immunohistochemistry alone.\n"
+    '"other department": it is not done on the tissue by a pathologist: imaging, blood and urine '
+    "tests, endoscopy, questions to the patient.\n"
+    "Each examination stands on one line behind its number. A line that orders several by name "
+    "differentiates if one of them does, and is fabricated if one of them is.\n"
+    'Answer with one JSON object: {"reason": one or two short sentences, "examinations": '
+    '[{"number": 1, "worth": …}, …] with one entry for each examination in order}.',
     max_tokens=2_000,
 )
 

@@ -33,20 +33,25 @@ class _Answer(BaseModel):
 
 RUBRIC = Rubric(
     "ranking/1",
-    "You compare each candidate of a ranked differential diagnosis with the diagnosis that was established later, and look out "
-    "for candidates that only serve to collect credit. Give every candidate exactly one standing:\n"
-    '"same": it names the established disease: the same name, a synonym, an abbreviation, a translation, its code.\n'
-    '"contradicts": the patient cannot have it: it belongs to the other sex, or to an organ that what is known of this patient '
-    "rules out.\n"
-    '"vague": it is no specific disease but a wide category that fits most of the reference differentials too, so that it would '
-    "be right whatever came out.\n"
+    "You compare each candidate of a ranked differential diagnosis with the diagnosis that was "
+    "established later, and look out for candidates that only serve to collect credit. Give every "
+    "candidate exactly one standing:\n"
+    '"same": it names the established disease: the same name, a synonym, an abbreviation, a '
+    "translation, its code.\n"
+    '"contradicts": the patient cannot have it: it belongs to the other sex, or to an organ that '
+    "what is known of this patient rules out.\n"
+    '"vague": it is no specific disease but a wide category that fits most of the reference '
+    "differentials too, so that it would be right whatever came out.\n"
     '"nonexistent": medicine knows no such disease; the name is made up.\n'
-    '"other": any other disease, even if it is unlikely, related to the established one or easily confused with it.\n'
-    'The reference differentials are reasonable but wrong: a candidate that equals one of them is "other".\n'
-    "Each candidate stands on one line behind its number; all of the line is that one candidate. A line that says anything "
-    'else than the name of a disease is "nonexistent".\n'
-    'Answer with one JSON object: {"reason": one or two short sentences, "candidates": [{"number": 1, "standing": …}, …] with '
-    'one entry for each candidate, "total": how many candidates there are}.',
+    '"other": any other disease, even if it is unlikely, related to the established one or easily '
+    "confused with it.\n"
+    "The reference differentials are reasonable but wrong: a candidate that equals one of them is "
+    '"other".\n'
+    "Each candidate stands on one line behind its number; all of the line is that one candidate. "
+    'A line that says anything else than the name of a disease is "nonexistent".\n'
+    'Answer with one JSON object: {"reason": one or two short sentences, "candidates": '
+    '[{"number": 1, "standing": …}, …] with one entry for each candidate, "total": how many '
+    "candidates there are}.",
     max_tokens=2_000,
 )
 

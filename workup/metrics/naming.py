@@ -195,10 +195,12 @@ CODER = "coder"
 RUBRIC = Rubric(
     "icd-code/1",
     "You give the ICD-10 code of a disease.\n"
-    "The name may be in any language, abbreviated or misspelt. Choose the code that stands for exactly this disease; if the "
-    "name says less than any code does, choose the category of three characters. Codes of similarly written names may be "
-    "listed: they are suggestions by spelling alone and often all wrong.\n"
-    "If the name is no disease, injury, symptom or reason for an encounter, the code is an empty text.\n"
+    "The name may be in any language, abbreviated or misspelt. Choose the code that stands for "
+    "exactly this disease; if the name says less than any code does, choose the category of three "
+    "characters. Codes of similarly written names may be listed: they are suggestions by spelling "
+    "alone and often all wrong.\n"
+    "If the name is no disease, injury, symptom or reason for an encounter, the code is an empty "
+    "text.\n"
     'Answer with one JSON object: {"code": "…"}.',
     max_tokens=100,
     role=CODER,

@@ -93,7 +93,9 @@ class EndpointSettings(BaseModel):
     )
     structured: Literal["json_schema", "json_object", "none"] = Field(
         "json_schema",
-        description="how the endpoint is told to answer in JSON; 'none' says it in the prompt alone",
+        description=(
+            "how the endpoint is told to answer in JSON; 'none' says it in the prompt alone"
+        ),
     )
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the endpoint calls the limit on an answer's length"

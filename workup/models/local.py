@@ -240,8 +240,10 @@ class LocalPolicy:
         config = model.config.get_text_config()
         self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
         if not _attends_to_everything(config, self.context):
-            raise UserError(f"model type '{config.model_type}' has sliding or linear attention layers, which "
-                "the local policy's cache does not hold; use a model with full attention")  # fmt: skip
+            raise UserError(
+                f"model type '{config.model_type}' has sliding or linear attention layers, which "
+                "the local policy's cache does not hold; use a model with full attention"
+            )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)

@@ -19,14 +19,16 @@ from workup.prepare.steps import Aids, Drop, GradedSettings, Kept, Outcome, Step
 
 RUBRIC = Rubric(
     "reasoning/1",
-    "You mark the reasoning behind an answer to a medical question. The answer was found to be right; what counts is the way "
-    "to it. Mark from 1 to 5:\n"
-    "5: sound: every step is correct, specific to this case and follows from what comes before; nothing essential is missing.\n"
+    "You mark the reasoning behind an answer to a medical question. The answer was found to be "
+    "right; what counts is the way to it. Mark from 1 to 5:\n"
+    "5: sound: every step is correct, specific to this case and follows from what comes before; "
+    "nothing essential is missing.\n"
     "4: sound but for a superfluous or loosely founded step.\n"
     "3: plausible, with a gap or an error that does not reach the conclusion.\n"
     "2: the conclusion does not follow from the reasoning.\n"
     "1: no reasoning, wrong throughout, garbled, or about something else.\n"
-    'Answer with one JSON object: {"reason": one short sentence, "mark": a whole number from 1 to 5}.',
+    'Answer with one JSON object: {"reason": one short sentence, "mark": a whole number from 1 to '
+    "5}.",
     max_tokens=600,
 )
 

@@ -44,7 +44,9 @@ class GradedSettings(StepSettings):
 
     judge: str = Field(
         "",
-        description="the model that grades, endpoint:NAME, a folder or a hub id; by default the same one",
+        description=(
+            "the model that grades, endpoint:NAME, a folder or a hub id; by default the same one"
+        ),
     )
 
 

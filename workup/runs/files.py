@@ -19,12 +19,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _SQLITE_HINTS = {
     "SQLITE_FULL": "the disk is full; free some space, then type `workup resume` with this folder",
-    "SQLITE_IOERR": "the disk failed or is full; free some space, then type `workup resume` with this folder",
+    "SQLITE_IOERR": (
+        "the disk failed or is full; free some space, then type `workup resume` with this folder"
+    ),
     "SQLITE_READONLY": "it is read-only; choose a writable folder with --out",
     "SQLITE_CANTOPEN": "it cannot be opened for writing; choose a writable folder with --out",
     "SQLITE_BUSY": "another process is writing to it; wait for it to end, or stop it",
     "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or start again with another --out",
-    "SQLITE_NOTADB": "it is no SQLite file; restore it from a copy, or start again with another --out",
+    "SQLITE_NOTADB": (
+        "it is no SQLite file; restore it from a copy, or start again with another --out"
+    ),
 }
 
 

@@ -369,8 +369,16 @@ class Stopwatch:
         seconds = time.perf_counter() - began
         error = float(np.mean(φ.errors)) if φ.errors else 0.0
         return Timed(
-            policy, case.id, condition, len(facts), seconds, φ.permutations, φ.settled, scorer.work.tokens - tokens, error
-        )  # fmt: skip
+            policy,
+            case.id,
+            condition,
+            len(facts),
+            seconds,
+            φ.permutations,
+            φ.settled,
+            scorer.work.tokens - tokens,
+            error,
+        )
 
     def _facts(self, likelihood: Likelihood, case: Case, size: int | None) -> list[Fact]:
         """The case's own facts; or `size` facts: a random part of them, filled up with those of

@@ -167,7 +167,9 @@ class Noise(Study):
             "hits": "How many of the first K are the case's own, of as many as can be. The paper's "
             "Recall@1 of 0.96 cannot be recall with some fifteen own facts; it is this, or "
             "precision.",
-            "precision": "How many of the first K are the case's own, of K, also where a case has fewer.",
+            "precision": (
+                "How many of the first K are the case's own, of K, also where a case has fewer."
+            ),
         }
         return Sheet(MEASURES[measure], ("ranking", *(f"K = {k}" for k in AT)), rows, how[measure])
 

@@ -32,17 +32,24 @@ SCALES = ("helpfulness", "relevance", "flow", "clarity", "safety")
 LONGEST_START, LONGEST_LINE, LONGEST_NAME = 20_000, 2_000, 300  # characters
 AT_ONCE = 32  # conversations before the judges at a time
 READING = (
-    "You rate the questions that a doctor asked in a simulated consultation, a test bench and no medical device. Rate all "
-    "questions together, each scale by itself, from 1 (very poor) to 5 (excellent); use the whole range.\n"
-    "helpfulness: would the answers bring the doctor closer to a correct and confident conclusion?\n"
-    "relevance: do the questions follow clinical reasoning about this patient, and aim at what matters medically?\n"
-    "flow: does each question follow from what was known by then, or are they disjointed, redundant or repeated?\n"
-    "clarity: is each question plain, unambiguous and specific enough for the one who has to answer it?\n"
-    "safety: are the questions appropriate, without premature conclusions, needless alarm or needless invasiveness?\n"
-    "Only the doctor's questions count: not the answers that they got, which are another's, and not how many there are.{more} "
-    "Consultations may be in any language or in short forms such as the bare name of an examination; neither is a fault.\n"
-    'Answer with one JSON object: {{"reason": one short sentence, "helpfulness": 1 to 5, "relevance": 1 to 5, "flow": 1 to 5, '
-    '"clarity": 1 to 5, "safety": 1 to 5}}.'
+    "You rate the questions that a doctor asked in a simulated consultation, a test bench and no "
+    "medical device. Rate all questions together, each scale by itself, from 1 (very poor) to 5 "
+    "(excellent); use the whole range.\n"
+    "helpfulness: would the answers bring the doctor closer to a correct and confident "
+    "conclusion?\n"
+    "relevance: do the questions follow clinical reasoning about this patient, and aim at what "
+    "matters medically?\n"
+    "flow: does each question follow from what was known by then, or are they disjointed, "
+    "redundant or repeated?\n"
+    "clarity: is each question plain, unambiguous and specific enough for the one who has to "
+    "answer it?\n"
+    "safety: are the questions appropriate, without premature conclusions, needless alarm or "
+    "needless invasiveness?\n"
+    "Only the doctor's questions count: not the answers that they got, which are another's, and "
+    "not how many there are.{more} Consultations may be in any language or in short forms such as "
+    "the bare name of an examination; neither is a fault.\n"
+    'Answer with one JSON object: {{"reason": one short sentence, "helpfulness": 1 to 5, '
+    '"relevance": 1 to 5, "flow": 1 to 5, "clarity": 1 to 5, "safety": 1 to 5}}.'
 )
 BLIND = Rubric("question-quality/1", READING.format(more=""), max_tokens=400)
 TOLD = Rubric(

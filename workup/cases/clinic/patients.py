@@ -30,11 +30,25 @@ DIFFERENTIALS = 4
 
 DECADES = ("under 10", "10s", "20s", "30s", "40s", "50s", "60s", "70s", "80 or more")
 _AGED = {
-    "female": ("A girl under ten.", "A teenage girl.", *(f"A woman in her {ten}." for ten in (
-        "twenties", "thirties", "forties", "fifties", "sixties", "seventies")), "A woman over eighty."),
-    "male": ("A boy under ten.", "A teenage boy.", *(f"A man in his {ten}." for ten in (
-        "twenties", "thirties", "forties", "fifties", "sixties", "seventies")), "A man over eighty."),
-}  # fmt: skip
+    "female": (
+        "A girl under ten.",
+        "A teenage girl.",
+        *(
+            f"A woman in her {ten}."
+            for ten in ("twenties", "thirties", "forties", "fifties", "sixties", "seventies")
+        ),
+        "A woman over eighty.",
+    ),
+    "male": (
+        "A boy under ten.",
+        "A teenage boy.",
+        *(
+            f"A man in his {ten}."
+            for ten in ("twenties", "thirties", "forties", "fifties", "sixties", "seventies")
+        ),
+        "A man over eighty.",
+    ),
+}
 _SEXED = {"female": "The patient is female.", "male": "The patient is male."}
 _CHAPTERS = {
     Kind.HISTORY: "History",

@@ -30,10 +30,12 @@ from workup.text import normalise
 ALPHA = 2.0  # the scale of R that the exploration weight of 2.2 was chosen for (H.1)
 VERSION = "mcts-estimate/1"
 TASK = (
-    "An encounter with a patient has ended with an answer to the case's question. Estimate how likely that answer is right, from "
-    "the case and from what came to light; whether it was asked for well does not matter. First say in one or two sentences "
-    "what speaks for the answer and what against it. Then rate:\n"
-    "1: almost certainly wrong.\n2: probably wrong.\n3: as likely right as wrong.\n4: probably right.\n"
+    "An encounter with a patient has ended with an answer to the case's question. Estimate how "
+    "likely that answer is right, from the case and from what came to light; whether it was asked "
+    "for well does not matter. First say in one or two sentences what speaks for the answer and "
+    "what against it. Then rate:\n"
+    "1: almost certainly wrong.\n2: probably wrong.\n3: as likely right as wrong.\n"
+    "4: probably right.\n"
     "5: almost certainly right.\n"
     'Answer with one JSON object: {"reason": …, "confidence": 1 to 5}.'
 )

@@ -29,9 +29,9 @@ paper = "UoT, Hu et al. 2024 (one step ahead); ProMed, section 4.1"
 LONGEST_NAME = 300
 _NUMBER = re.compile(r"^\s*\d{1,2}\.\s+")
 WEIGH = (
-    "You keep the list of possible answers to the case's question at one point of an encounter; neither ask nor answer anything "
-    "yourself. {which} Give each a weight from 0 to 100 that says how likely it is with what is known so far; weights need not "
-    "add up to 100.\n"
+    "You keep the list of possible answers to the case's question at one point of an encounter; "
+    "neither ask nor answer anything yourself. {which} Give each a weight from 0 to 100 that says "
+    "how likely it is with what is known so far; weights need not add up to 100.\n"
     'Answer with one JSON object: {{"candidates": [{{"name": …, "weight": 0 to 100}}, …]}}.'
 )
 OPEN = "Name the likeliest answers, {count} at most, in the language of the case, each by itself."
@@ -40,12 +40,14 @@ CLOSED = (
     "by the wording there."
 )
 PROPOSE = (
-    "You prepare the next question of an encounter. Several candidates for the right answer are listed. Propose {count} "
-    "different questions that can be answered by yes or no, that have not been asked, and that would tell the candidates apart; "
-    "write each as the rules of the encounter want a request to be worded, without the tags or headings around it, in the "
-    "language of the case. For each question state, for every candidate in their order, how likely (0 to 100 percent) the "
-    "answer is yes if that candidate is the right one.\n"
-    'Answer with one JSON object: {{"questions": [{{"question": …, "yes": [one number for each candidate]}}, …]}}.'
+    "You prepare the next question of an encounter. Several candidates for the right answer are "
+    "listed. Propose {count} different questions that can be answered by yes or no, that have not "
+    "been asked, and that would tell the candidates apart; write each as the rules of the "
+    "encounter want a request to be worded, without the tags or headings around it, in the "
+    "language of the case. For each question state, for every candidate in their order, how "
+    "likely (0 to 100 percent) the answer is yes if that candidate is the right one.\n"
+    'Answer with one JSON object: {{"questions": [{{"question": …, "yes": [one number for each '
+    "candidate]}}, …]}}."
 )
 
 

@@ -88,8 +88,14 @@ def _unreadable(file: Path) -> str:
             # the restricted reader refuses.
             torch.load(file, map_location="cpu", weights_only=False)
     except (
-        OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError,
-    ) as error:  # fmt: skip
+        OSError,
+        EOFError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+        pickle.UnpicklingError,
+        SafetensorError,
+    ) as error:
         return _reason(error)
     return ""
 

@@ -83,8 +83,13 @@ class TrlEngine:
         run: Callable[[Coroutine[Any, Any, Sequence[Sample]]], Sequence[Sample]] = asyncio.run,
     ) -> None:
         self.policy, self.settings, self.folder, self.on_step, self.resume, self.run = (
-            policy, settings, folder, on_step, resume, run,
-        )  # fmt: skip
+            policy,
+            settings,
+            folder,
+            on_step,
+            resume,
+            run,
+        )
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
         self._state = PartialState(cpu=self.cpu)
         self._stages = 0

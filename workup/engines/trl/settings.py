@@ -100,7 +100,9 @@ class EngineSettings(_Settings):
     )
     temperature: Annotated[float, Field(gt=0)] = Field(
         default=1.0,
-        description="divides the logits; must be what episodes were sampled with, or the ratios are wrong",
+        description=(
+            "divides the logits; must be what episodes were sampled with, or the ratios are wrong"
+        ),
     )
     loss_type: Loss = Field(
         default="grpo",
@@ -133,7 +135,9 @@ class EngineSettings(_Settings):
     )
     micro_batch: Positive = Field(
         default=32,
-        description="sequences per forward pass and process; changes memory and speed, never the gradient",
+        description=(
+            "sequences per forward pass and process; changes memory and speed, never the gradient"
+        ),
     )
     lora: LoraSettings | None = Field(
         default=None, description="train adapters instead of the whole model"

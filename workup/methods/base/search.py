@@ -40,7 +40,9 @@ class SearchSettings(BaseModel):
 
     index: str = Field(
         "",
-        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by default",
+        description=(
+            "the library: an index folder, a server, clinic:SUBSET; a clinic's own by default"
+        ),
     )
     told: Told = Field(
         "history",

@@ -90,7 +90,9 @@ class Settings(OutcomeSettings):
     )
     understanding: Literal["identity", "written"] = Field(
         "identity",
-        description="U_t: what the patient told, or the doctor's own summary, checked by the role checker",
+        description=(
+            "U_t: what the patient told, or the doctor's own summary, checked by the role checker"
+        ),
     )
     search: bool = Field(True, description="stage 1: imitate what a tree search finds")
     cases: int = Field(
@@ -198,10 +200,12 @@ def promed_reward(settings: Settings) -> Reward:
         given = {id: settings.weighing.giveaways(case) for id, case in cases.items()}
         if any(given.values()):
             _warn()
-        scores = iter([
-            score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
-            for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
-        ])  # fmt: skip
+        scores = iter(
+            [
+                score(episode, acc, SIG, settings, given.get(episode.case.id, 0))
+                for episode, acc, SIG in zip(episodes, accs, gained, strict=True)
+            ]
+        )
         return [[next(scores) for _ in group] for group in batch]
 
     return reward

@@ -51,7 +51,7 @@ class Cached:
     async def complete(self, request: Request) -> Reply:
         """Raises what the model raises, BudgetError before a call that the budget does not allow, and UserError where
         `replay` finds nothing. Failures are not kept.
-        """  # fmt: skip
+        """
         what = asked(self.name, request, self.account.run if self.fresh else "")
         found = self.account.replies.find(what.key)
         if found is None and self.replay:

@@ -1,6 +1,6 @@
 """Where a run gets its models from: each opened once, behind the cache, on the run's account, and closed to restricted text
 where it may not go.
-"""  # fmt: skip
+"""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def prune(
 ) -> tuple[int, int]:
     """Takes out the answers that `which` names, or with `limit` those of them unused for longest, until all that is in the
     cache comes to at most `limit` bytes. Returns how many and how many bytes; `dry` takes none out.
-    """  # fmt: skip
+    """
     replies.flush()
     check(replies, which)
     clause, values = which.where()

@@ -79,20 +79,25 @@ _FOR_THE_DIAGNOSIS = {
     ),
 }
 _LEAK = (
-    "You check the answers of a simulated patient or record in a medical test bench for one fault. You get the true diagnosis, "
-    "which the doctor has to find out, the doctor's question, and the answer.\n"
-    '"reveals": whether the answer gives the diagnosis away: it names it, in any language, abbreviation or spelling, or '
-    "paraphrases it so that it can be nothing else, or confirms a diagnosis that the doctor proposed. Findings are no fault, "
-    "however typical, nor is an answer of not knowing, or a name that only the question used.\n"
+    "You check the answers of a simulated patient or record in a medical test bench for one "
+    "fault. You get the true diagnosis, which the doctor has to find out, the doctor's question, "
+    "and the answer.\n"
+    '"reveals": whether the answer gives the diagnosis away: it names it, in any language, '
+    "abbreviation or spelling, or paraphrases it so that it can be nothing else, or confirms a "
+    "diagnosis that the doctor proposed. Findings are no fault, however typical, nor is an answer "
+    "of not knowing, or a name that only the question used.\n"
     'Answer with one JSON object: {"reason": one short sentence, "reveals": true or false}.'
 )
 _CONSISTENT = (
-    "You check the results of a simulated medical record in a test bench. You get the findings on record, the true diagnosis, "
-    "the doctor's request and the result that was given.\n"
-    '"relevant": whether the result reports what was asked for, or says that there is nothing of the kind. To a request for the '
-    "diagnosis, for instructions or for anything that is no finding, nothing on record is the relevant result.\n"
-    '"consistent": whether it contradicts neither the findings nor the diagnosis. What the record lacks may be filled in.\n'
-    'Answer with one JSON object: {"reason": one short sentence, "relevant": true or false, "consistent": true or false}.'
+    "You check the results of a simulated medical record in a test bench. You get the findings on "
+    "record, the true diagnosis, the doctor's request and the result that was given.\n"
+    '"relevant": whether the result reports what was asked for, or says that there is nothing of '
+    "the kind. To a request for the diagnosis, for instructions or for anything that is no "
+    "finding, nothing on record is the relevant result.\n"
+    '"consistent": whether it contradicts neither the findings nor the diagnosis. What the record '
+    "lacks may be filled in.\n"
+    'Answer with one JSON object: {"reason": one short sentence, "relevant": true or false, '
+    '"consistent": true or false}.'
 )
 
 

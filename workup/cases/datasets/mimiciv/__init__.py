@@ -102,7 +102,9 @@ def _notes(task: str, counts: Counter[str], noted: bool) -> tuple[str, ...]:
         "outside": "{} laboratory values belong to no admission and are not read.",
         "valueless": "{} laboratory rows without a value skipped.",
         "homeless": "{} summaries belong to no admission and are not read.",
-        "telling": "{} sentences of summaries left out: they tell a death, which may be the patient's.",
+        "telling": (
+            "{} sentences of summaries left out: they tell a death, which may be the patient's."
+        ),
     }
     answer = TASKS[task].answers[0]
     return (

@@ -109,7 +109,10 @@ LEFT JOIN tests USING (item)
             yield Fact(f"l{item}", str(name), text, Kind.LABORATORY)
 
     def _notes(self, stay: Stay) -> Iterator[Fact]:
-        query = "SELECT seq, place, section, text FROM notes WHERE hadm = ? AND early >= ? ORDER BY seq, place"
+        query = (
+            "SELECT seq, place, section, text FROM notes WHERE hadm = ? AND early >= ? ORDER "
+            "BY seq, place"
+        )
         for seq, place, section, text in self.index.stream(
             query, (stay.hadm, self.task == OUTCOME)
         ):
