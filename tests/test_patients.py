@@ -17,7 +17,8 @@ from serving import Server, serving
 
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
-from workup.environments.consultation import WITHHELD, Consultation
+from workup.cases.leaks import WITHHELD
+from workup.environments.consultation import Consultation
 from workup.environments.lexical import words
 from workup.environments.patients import (
     UNKNOWN,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from workup.case import Case
-from workup.environments.consultation import DIAGNOSE, Consultation
+from workup.environments.consultation import Consultation
+from workup.environments.recorded import DIAGNOSE
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.ports import Doctor, Environment, Sampling
 

@@ -1,97 +1,19 @@
-"""The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn against a
-hidden record.
-
-The answers are the record's own phrases. Nothing here draws at random, remembers or calls a model:
-the same request in the same case always gets the same answer.
-"""
+"""The consultation with the models that can play a role in it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 
-from workup.case import Case, Evidence, Fact, Item, Kind, Source, evidence_of
-from workup.cases.leaks import WITHHELD
-from workup.environments.lexical import HAN, Lexicon, chinese
-from workup.episode import Action, Message, Observation, Turn
+from workup.case import Source
+from workup.environments.discovery import Discovery
+from workup.environments.recorded import RecordedConsultation
+from workup.environments.records import SimulatedRecord
 from workup.judges.entailment import EntailmentJudge
-from workup.judges.options import right
 from workup.ports import Environment, Model
-from workup.text import blocks, neutralise, normalise, tagged
-
-DIAGNOSE = "diagnose"
-MALFORMED = "malformed"
-TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
-STOP = tuple(f"</{tag}>" for tag in TAGS)
-
-INSTRUCTIONS = (
-    "You are the doctor in a simulated consultation; this is a test bench and no medical device. "
-    "Gather evidence, then name the diagnosis. Every message holds exactly one action and "
-    "nothing after it: <ask>…</ask> for the history, <examine>…</examine> for a physical sign, "
-    "<test>…</test> for a laboratory value, <image>…</image> for imaging, "
-    "<procedure>…</procedure> for a procedure, each naming one thing, or <diagnose>…</diagnose> "
-    "with one diagnosis, which ends the consultation. You may think first, inside "
-    "<think>…</think>."
-)
-UNREADABLE = "Please write exactly one action."
-UNKNOWN = "Nothing on record: take it as not done or within normal limits."
-CONCLUDE = "Give your diagnosis now."
-
-# A request longer than this names no single thing: it is cut and counts as an error, which also
-# bounds the lexical search.
-_LONGEST = 300
-# From which share of agreeing words a request is taken to mean an item, or a free-text fact to
-# answer it.
-_ITEM_OVERLAP = 0.6
-_FACT_COVERAGE = 0.5
-_FACTS_PER_ANSWER = 2
-# Names shorter than this are withheld only in their exact case: "MS" is a disease, "ms" a unit.
-_SHORT = 4
-_LETTER = rf"[^\W{HAN}]"
 
 
-class Consultation:
-    """An `Environment`: the doctor asks for one thing per turn and reads what the record says,
-    until it names a diagnosis.
-
-    A request is matched, whatever its tag, by item name, then by question wording, then by shared
-    words. A fact that belongs to none of `items` is free text: it is found by the name of its own
-    item, then by shared words, at most two per answer. `diagnoses` is the closed list of names
-    where there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be among the first T
-    actions.
-    """
-
-    def __init__(
-        self, items: Sequence[Item], diagnoses: Sequence[str] = (), max_turns: int = 10
-    ) -> None:
-        if max_turns < 1:
-            raise ValueError(f"max_turns is {max_turns}; a consultation needs at least 1")
-        self._max_turns = max_turns
-        self.items = {item.name: item for item in items}
-        wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
-        # Reversed, so that a name wins over a question and the earlier item over the later one.
-        self._by_wording = {
-            normalise(wording): item for wording, item in reversed(wordings) if normalise(wording)
-        }
-        self._by_index = [item for _, item in wordings]
-        self._lexicon = Lexicon([wording for wording, _ in wordings])
-        self._closed = _naming(tuple(diagnoses))
-        self._find = lru_cache(maxsize=1 << 14)(self._match)
-        self._say = lru_cache(maxsize=1 << 14)(self._withhold)
-
-    @property
-    def max_turns(self) -> int:
-        return self._max_turns
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        return STOP
-
-    @property
-    def phrases(self) -> tuple[str, ...]:
-        """Everything this environment can say of its own accord, for a tiny policy's vocabulary."""
-        return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
+class Consultation(RecordedConsultation):
+    """An `Environment`: the record answers, and language models can play two roles beside it."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -102,176 +24,12 @@ class Consultation:
 
         With a "checker", what an answer reveals is what that model finds in it as well (CR-5).
         """
-        from workup.environments.discovery import Discovery  # they wrap a consultation
-        from workup.environments.records import SimulatedRecord
-
         world = SimulatedRecord(self, models["simulator"]) if "simulator" in models else self
         return (
             Discovery(world, EntailmentJudge(models["checker"])) if "checker" in models else world
         )
 
-    @property
-    def asks(self) -> bool:
-        return True
-
-    @property
-    def searches(self) -> bool:
-        return False
-
-    def known(self, case: Case) -> Evidence:
-        return evidence_of(case.given)
-
-    @property
-    def _limit(self) -> str:
-        return f"You have at most {self._max_turns} actions, the diagnosis included."
-
-    def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules, then the presentation with the case's question and options, one per line."""
-        lines = (case.presentation, case.question, *case.options)
-        shown = neutralise("\n".join(line for line in lines if line))
-        return Message("system", f"{INSTRUCTIONS} {self._limit}"), Message("user", shown)
-
-    def read(self, text: str) -> Action:
-        """The first complete action that names something; "malformed" if there is none.
-
-        The rest counts as errors.
-
-        One error each: a tag or control token that is part of no block, an action that names
-        nothing, a request of more than 300 characters, and anything at all after the action. Prose
-        before the action is a thought, and no error.
-        """
-        return _read(text)
-
-    def write(self, kind: str, content: str) -> str:
-        return tagged(kind, content)
-
-    def conclude(self, case: Case) -> str:
-        return CONCLUDE
-
-    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        return self.reply(case, action)
-
-    def reply(self, case: Case, action: Action) -> Observation:
-        """`answer` without the wait.
-
-        A positive item is answered with the texts of all its facts, `case.given` included, a
-        sub-question whose parent is negative with the parent's normal answer. Diagnosis names are
-        withheld from what the record says, except where the item's own wording uses them ("have you
-        had pneumonia before?"). With a closed list all its names are withheld in every case alike,
-        so that the gap itself tells nothing.
-        """
-        if action.kind == DIAGNOSE:
-            return Observation(done=True)
-        if action.kind not in TAGS:
-            return _message(UNREADABLE)
-        request = action.content[0]
-        item = self.items.get(request) or self._find(request)
-        return (
-            self._consult_record(case, request) if item is None else self._consult_item(case, item)
-        )
-
-    def record(self, case: Case) -> Observation:
-        """Everything on record in one answer: the oracle context of CR-11, never part of an
-        encounter.
-        """
-        return self._report(case, case.given + case.truth.facts)
-
-    def leaks(self, case: Case) -> int:
-        """How many of the case's facts name a diagnosis that has to be withheld."""
-        facts = case.given + case.truth.facts
-        return sum(
-            WITHHELD in self._say(fact.text, self._wording(fact.item), _names(case))
-            for fact in facts
-        )
-
-    def _consult_item(self, case: Case, item: Item) -> Observation:
-        facts = _about(case, item.name)
-        if facts:
-            return self._report(case, facts, item.name)
-        parent = self.items.get(item.parent) if item.parent else None
-        negative = parent is not None and not _about(case, parent.name)
-        return _message(
-            parent.normal if parent is not None and negative else item.normal, item=item.name
-        )
-
-    def _consult_record(self, case: Case, request: str) -> Observation:
-        free = [fact for fact in case.given + case.truth.facts if fact.item not in self.items]
-        wanted = normalise(request)
-        named = [fact for fact in free if fact.item and normalise(fact.item) == wanted]
-        if named:
-            return self._report(case, named, named[0].item)
-        ranked = Lexicon([f"{fact.item} {fact.text}" for fact in free]).coverage(
-            request, _FACT_COVERAGE
-        )
-        chosen = [free[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
-        return self._report(case, chosen) if chosen else _message(UNKNOWN)
-
-    def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
-        names = _names(case)
-        text = " ".join([self._say(fact.text, self._wording(fact.item), names) for fact in facts])
-        return _message(text, tuple([fact.id for fact in facts]), item)
-
-    def _wording(self, name: str) -> str:
-        item = self.items.get(name)
-        return f"{name} {item.question}" if item is not None else name
-
-    def _match(self, request: str) -> Item | None:
-        item = self._by_wording.get(normalise(request))
-        if item is not None:
-            return item
-        ranked = self._lexicon.overlap(request, _ITEM_OVERLAP)
-        return self._by_index[ranked[0][1]] if ranked else None
-
-    def _withhold(self, text: str, wording: str, names: tuple[str, ...]) -> str:
-        allowed = wording.lower()
-
-        def hide(name: re.Match[str]) -> str:
-            return name[0] if name[0].lower() in allowed else WITHHELD
-
-        return neutralise(_naming(names).sub(hide, self._closed.sub(hide, text)))
-
 
 def open(source: Source, max_turns: int) -> Consultation:
     """The consultation over the cases of `source`."""
     return Consultation(source.items, source.diagnoses, max_turns)
-
-
-@lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
-def _read(text: str) -> Action:
-    seen = blocks(text, TAGS)
-    errors = seen.errors
-    for block in seen.found:
-        content = " ".join(block.content.split())
-        if any(map(str.isalnum, content)):
-            errors += bool(text[block.end :].strip()) + (len(content) > _LONGEST)
-            return Action(block.tag, (content[:_LONGEST],), errors)
-        errors += 1
-    return Action(MALFORMED, (), max(errors, 1))
-
-
-def _message(text: str, evidence: tuple[str, ...] = (), item: str = "") -> Observation:
-    return Observation((Message("user", text),), evidence, item)
-
-
-def _about(case: Case, item: str) -> list[Fact]:
-    return [fact for fact in (*case.given, *case.truth.facts) if fact.item == item]
-
-
-def _names(case: Case) -> tuple[str, ...]:
-    return (case.truth.diagnosis, *case.truth.aliases, *right(case))
-
-
-@lru_cache(maxsize=1024)
-def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any of `names` as whole words, the longest first; nothing where there are none."""
-    ordered = sorted(filter(None, map(str.strip, names)), key=len, reverse=True)
-    # Chinese has no spaces between words: there a name stands wherever its characters do.
-    spaced = [_spelled(name) for name in ordered if not chinese(name)]
-    found = [rf"(?<!{_LETTER})(?:{'|'.join(spaced)})(?!{_LETTER})"] if spaced else []
-    found += [_spelled(name) for name in ordered if chinese(name)]
-    return re.compile("|".join(found) if found else r"(?!)")
-
-
-def _spelled(name: str) -> str:
-    pattern = r"\s+".join(map(re.escape, name.split()))
-    return pattern if len(name) < _SHORT else f"(?i:{pattern})"

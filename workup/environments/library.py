@@ -19,7 +19,8 @@ from typing import Literal
 
 from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of
 from workup.cases.clinic.library import library
-from workup.environments.consultation import CONCLUDE, DIAGNOSE, MALFORMED, Consultation
+from workup.environments.consultation import Consultation
+from workup.environments.recorded import CONCLUDE, DIAGNOSE, MALFORMED
 from workup.episode import Action, Ending, Episode, Message, Observation, Turn
 from workup.errors import UserError
 from workup.ports import Environment, Model, Passage, Retriever

@@ -13,9 +13,9 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact, Kind
-from workup.environments.consultation import DIAGNOSE, Consultation
 from workup.environments.lexical import chinese
 from workup.environments.personas import PERSONAS, Personas
+from workup.environments.recorded import DIAGNOSE, RecordedConsultation
 from workup.episode import Action, Message, Turn
 from workup.errors import RolloutError
 from workup.models.fence import clean, fenced, numbered
@@ -106,7 +106,7 @@ class EmbeddedPatient:
 
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
 
-    def __init__(self, record: Consultation) -> None:
+    def __init__(self, record: RecordedConsultation) -> None:
         self._record = record
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
@@ -144,7 +144,7 @@ class ModelPatient:
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
 
     def __init__(
-        self, record: Consultation, model: Model, personas: Personas | None = None
+        self, record: RecordedConsultation, model: Model, personas: Personas | None = None
     ) -> None:
         self._record, self._model, self._personas = record, model, personas
 
@@ -271,7 +271,7 @@ class CheckedPatient:
         )
 
 
-def told(record: Consultation, case: Case, fact: Fact) -> str:
+def told(record: RecordedConsultation, case: Case, fact: Fact) -> str:
     """The text of `fact` as the consultation tells it: diagnosis names withheld, control tokens
     made harmless.
     """

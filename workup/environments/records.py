@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case, Fact
 from workup.cases.leaks import WITHHELD
 from workup.environments.around import Around
-from workup.environments.consultation import DIAGNOSE, UNREADABLE, Consultation
 from workup.environments.patients import SECTIONS, answered_before, listed, told
+from workup.environments.recorded import DIAGNOSE, UNREADABLE, RecordedConsultation
 from workup.episode import Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered
 from workup.models.structured import ask
@@ -58,7 +58,7 @@ class SimulatedRecord(Around):
     answers alike.
     """
 
-    def __init__(self, record: Consultation, model: Model) -> None:
+    def __init__(self, record: RecordedConsultation, model: Model) -> None:
         super().__init__(record)
         self.record, self._model = record, model
 

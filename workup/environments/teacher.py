@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workup.case import Case, Item, Source
-from workup.environments.consultation import DIAGNOSE, Consultation
+from workup.environments.consultation import Consultation
 from workup.environments.discovery import Discovery
 from workup.environments.questioning import Questioning
+from workup.environments.recorded import DIAGNOSE
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from workup.case import Case, Item, Kind, Source
-from workup.environments.consultation import DIAGNOSE, MALFORMED, Consultation
+from workup.environments.consultation import Consultation
 from workup.environments.lexical import words
+from workup.environments.recorded import DIAGNOSE, MALFORMED
 from workup.episode import Action, Completion, Message, Observation, Turn
 from workup.ports import Act, Sampling
 from workup.text import neutralise, normalise, tagged

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from workup.case import Fact
-from workup.environments.consultation import DIAGNOSE
 from workup.environments.patients import answered_before
+from workup.environments.recorded import DIAGNOSE
 from workup.episode import Episode, Message, Turn
 from workup.judges.assessor import Assessor
 from workup.judges.questions import Entailed, Stated

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workup.case import Case, Fact, Source
-from workup.environments.consultation import DIAGNOSE, Consultation
+from workup.environments.consultation import Consultation
 from workup.environments.patients import told
 from workup.environments.questioning import Questioning, conclusion, partial
+from workup.environments.recorded import DIAGNOSE
 from workup.errors import UserError
 from workup.evaluation.loop import Evaluation, anchors, open_policy
 from workup.models.endpoint import ENDPOINT

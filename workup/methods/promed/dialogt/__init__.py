@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from workup.case import Case, Kind, Source
 from workup.cases.order import Order
-from workup.environments.consultation import DIAGNOSE
 from workup.environments.lexical import chinese
 from workup.environments.questioning import gold
+from workup.environments.recorded import DIAGNOSE
 from workup.episode import Message
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
 from workup.ports import Demonstration, Environment, Imitate, Stage

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from workup.case import Case, Source
 from workup.cases.order import Order
-from workup.environments.consultation import DIAGNOSE
 from workup.environments.questioning import gold
+from workup.environments.recorded import DIAGNOSE
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
 from workup.ports import Demonstration, Environment, Imitate, Stage
 
