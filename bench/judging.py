@@ -25,8 +25,8 @@ from bench.figures import Figure
 from workup.case import Case, FixedSource
 from workup.cases.clinic import open_clinic
 from workup.engines.trl.engine import TrlEngine
+from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
-from workup.environments.teacher import Teaching
 from workup.episode import Message
 from workup.judges.diagnosis import DiagnosisJudge
 from workup.judges.exact import ExactJudge

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
 from workup.cli.audit import app
-from workup.environments.patients import UNKNOWN, Said
+from workup.environments.base.patients import UNKNOWN, Said
 from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.studies.audits.simulator import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases.leaks import WITHHELD
+from workup.environments.base.lexical import Lexicon
 from workup.environments.consultation import Consultation
-from workup.environments.lexical import Lexicon
 from workup.environments.recorded import DIAGNOSE, TAGS, UNKNOWN, UNREADABLE
 from workup.episode import Action, Observation
 from workup.text import blocks, tagged

@@ -21,6 +21,7 @@ from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
 from workup.doctors.anchors import FullInformationDoctor
 from workup.environments import open_environment
+from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.library import (
     CONCLUDE,
     NOTHING,
@@ -30,7 +31,6 @@ from workup.environments.library import (
     evidence,
     open_library,
 )
-from workup.environments.library_teacher import LibraryTeaching
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import RolloutError, UserError
 from workup.metrics.measures import measure

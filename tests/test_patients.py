@@ -18,9 +18,8 @@ from serving import Server, serving
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
-from workup.environments.consultation import Consultation
-from workup.environments.lexical import words
-from workup.environments.patients import (
+from workup.environments.base.lexical import words
+from workup.environments.base.patients import (
     UNKNOWN,
     UNKNOWN_CHINESE,
     CheckedPatient,
@@ -30,7 +29,8 @@ from workup.environments.patients import (
     Said,
     told,
 )
-from workup.environments.personas import PERSONAS, Personas
+from workup.environments.base.personas import PERSONAS, Personas
+from workup.environments.consultation import Consultation
 from workup.episode import Action, Completion, Message, Observation, Turn
 from workup.errors import RolloutError, UserError
 from workup.models.endpoint import Endpoint, EndpointSettings

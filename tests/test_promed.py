@@ -25,9 +25,9 @@ from test_understanding import sections
 
 import workup
 from workup.case import Case, Fact, Truth
+from workup.environments.base.teacher import Teaching
 from workup.environments.questioning import CHINESE, conclusion, partial
 from workup.environments.questioning import open as questioning
-from workup.environments.teacher import Teaching
 from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
 from workup.evaluation.loop import as_trained

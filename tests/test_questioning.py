@@ -23,9 +23,9 @@ from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
 from workup.environments import open_environment
+from workup.environments.base.patients import UNKNOWN, UNKNOWN_CHINESE
+from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.environments.patients import UNKNOWN, UNKNOWN_CHINESE
-from workup.environments.personas import Personas
 from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial
 from workup.episode import Action, Ending
 from workup.errors import RolloutError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workup.case import Source
-from workup.environments.discovery import Discovery
+from workup.environments.base.discovery import Discovery
+from workup.environments.base.records import SimulatedRecord
 from workup.environments.recorded import RecordedConsultation
-from workup.environments.records import SimulatedRecord
 from workup.judges.entailment import EntailmentJudge
 from workup.ports import Environment, Model
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of, with_cases
 from workup.cases.files import Lazy
+from workup.environments.base.lexical import chinese
+from workup.environments.base.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
+from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.environments.lexical import chinese
-from workup.environments.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
-from workup.environments.personas import Personas
 from workup.environments.recorded import DIAGNOSE, MALFORMED
 from workup.episode import Action, Message, Observation, Turn
 from workup.judges.options import right

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from workup.case import Case, Evidence, Fact, Item, Kind, evidence_of
 from workup.cases.leaks import WITHHELD
-from workup.environments.lexical import HAN, Lexicon, chinese
+from workup.environments.base.lexical import HAN, Lexicon, chinese
 from workup.episode import Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model

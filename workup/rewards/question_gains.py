@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workup.case import Case, Fact
+from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
-from workup.environments.patients import told
 from workup.environments.questioning import Questioning, conclusion, partial
 from workup.episode import Episode
 from workup.errors import RolloutError, UserError

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.case import Fact
-from workup.environments.lexical import chinese
+from workup.environments.base.lexical import chinese
 from workup.episode import Episode
 from workup.ports import Probe, Scorer
 from workup.text import neutralise, normalise

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from workup.case import Fact
-from workup.environments.patients import answered_before
+from workup.environments.base.patients import answered_before
 from workup.environments.recorded import DIAGNOSE
 from workup.episode import Episode, Message, Turn
 from workup.judges.assessor import Assessor

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workup.case import Case, Fact, Source
+from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
-from workup.environments.patients import told
 from workup.environments.questioning import Questioning, conclusion, partial
 from workup.environments.recorded import DIAGNOSE
 from workup.errors import UserError

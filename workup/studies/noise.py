@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from workup.case import Case, Fact, Source
-from workup.environments.lexical import chinese
+from workup.environments.base.lexical import chinese
 from workup.errors import RolloutError, UserError
 from workup.rewards.shapley import (
     Plan,

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from workup.case import Case
-from workup.environments.lexical import chinese
+from workup.environments.base.lexical import chinese
 from workup.episode import Message, Turn
 from workup.models.fence import RULES, clean, fenced
 from workup.models.structured import ask

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from workup.doctors.strategies import Plain, Seat
 from workup.doctors.strategies.prompting import ANSWER, Prompted, Wording
-from workup.environments.lexical import chinese
+from workup.environments.base.lexical import chinese
 from workup.episode import Message, Turn
 from workup.ports import Doctor, Environment
 

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Source
+from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
-from workup.environments.teacher import Teaching
 from workup.ports import Imitate, Reinforce, Reward, Stage
 from workup.rl.credit import Normalise, zscore
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Source
 from workup.environments import questioning
+from workup.environments.base.teacher import Teaching
 from workup.environments.questioning import Questioning
-from workup.environments.teacher import Teaching
 from workup.ports import Imitate
 
 # Of the demonstrations: facts told at once, as scorers of facts and whole questions show them.

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Source
+from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.library import Library, Shape, Told, open_library
-from workup.environments.library_teacher import LibraryTeaching
 from workup.ports import Credit, Imitate, Reinforce, Stage
 from workup.rewards.searching import (
     Composition,

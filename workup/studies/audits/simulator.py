@@ -18,9 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact, Kind, Source
 from workup.cases.leaks import WITHHELD
-from workup.environments.consultation import Consultation
-from workup.environments.lexical import chinese
-from workup.environments.patients import (
+from workup.environments.base.lexical import chinese
+from workup.environments.base.patients import (
     SECTIONS,
     UNKNOWN,
     UNKNOWN_CHINESE,
@@ -33,8 +32,9 @@ from workup.environments.patients import (
     listed,
     told,
 )
-from workup.environments.personas import Personas
-from workup.environments.records import SimulatedRecord
+from workup.environments.base.personas import Personas
+from workup.environments.base.records import SimulatedRecord
+from workup.environments.consultation import Consultation
 from workup.episode import Action, Message
 from workup.errors import RolloutError, UserError
 from workup.models.fence import clean, fenced

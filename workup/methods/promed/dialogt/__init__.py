@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workup.case import Case, Kind, Source
 from workup.cases.order import Order
-from workup.environments.lexical import chinese
+from workup.environments.base.lexical import chinese
 from workup.environments.questioning import gold
 from workup.environments.recorded import DIAGNOSE
 from workup.episode import Message

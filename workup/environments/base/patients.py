@@ -13,8 +13,8 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact, Kind
-from workup.environments.lexical import chinese
-from workup.environments.personas import PERSONAS, Personas
+from workup.environments.base.lexical import chinese
+from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.recorded import DIAGNOSE, RecordedConsultation
 from workup.episode import Action, Message, Turn
 from workup.errors import RolloutError

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workup.case import Case, Item, Source
+from workup.environments.base.discovery import Discovery
 from workup.environments.consultation import Consultation
-from workup.environments.discovery import Discovery
 from workup.environments.questioning import Questioning
 from workup.environments.recorded import DIAGNOSE
 from workup.episode import Completion, Message, Turn

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact
 from workup.cases.leaks import WITHHELD
-from workup.environments.around import Around
-from workup.environments.patients import SECTIONS, answered_before, listed, told
+from workup.environments.base.around import Around
+from workup.environments.base.patients import SECTIONS, answered_before, listed, told
 from workup.environments.recorded import DIAGNOSE, UNREADABLE, RecordedConsultation
 from workup.episode import Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from workup.case import Case
-from workup.environments.around import Around
+from workup.environments.base.around import Around
 from workup.environments.recorded import UNKNOWN, UNREADABLE
 from workup.episode import Action, Observation, Turn
 from workup.judges.assessor import Assessor
