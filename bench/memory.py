@@ -49,7 +49,7 @@ def peak_of(spec: str, count: int) -> float:
 
 
 def look(spec: str, count: int) -> None:
-    """Opens `spec`, reads every case once, in the order that training would, and prints the peak."""
+    """Opens `spec`, reads every case once in the order of training, and prints the peak memory."""
     from workup.cases import open_source
     from workup.cases.order import Order
 

@@ -88,7 +88,10 @@ def _write(path: Path) -> float:
 
 
 def _look_up(path: Path, order: Sequence[int]) -> tuple[float, float]:
-    """Look-ups through `Cached`: per second the first time, per processor second the second time."""
+    """Look-ups through `Cached`.
+
+    Counted per second in the first pass, and per second of processor time in the second.
+    """
     replies = Replies(path)
     model = Cached(NOWHERE, Account(replies, "r"), replay=True)
     requests = [_request(number) for number in order]

@@ -25,7 +25,9 @@ BODY = json.dumps(
         "usage": {"prompt_tokens": 300, "completion_tokens": 20, "total_tokens": 320},
     }
 ).encode()
-HEAD = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
+HEAD = (
+    f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"
+).encode()
 
 
 async def serve(latency: float) -> None:

@@ -180,13 +180,15 @@ def cdm(folder: Path, count: int = 8, groups: Any = None, **change: Any) -> Path
 
 IV_HEADERS = {
     "hosp/patients": "subject_id,gender,anchor_age,anchor_year,anchor_year_group,dod",
-    "hosp/admissions": "subject_id,hadm_id,admittime,dischtime,deathtime,admission_type,admit_provider_id,admission_location,"
-    "discharge_location,insurance,language,marital_status,race,edregtime,edouttime,hospital_expire_flag",
+    "hosp/admissions": "subject_id,hadm_id,admittime,dischtime,deathtime,admission_type,"
+    "admit_provider_id,admission_location,discharge_location,insurance,language,marital_status,"
+    "race,edregtime,edouttime,hospital_expire_flag",
     "hosp/diagnoses_icd": "subject_id,hadm_id,seq_num,icd_code,icd_version",
     "hosp/d_icd_diagnoses": "icd_code,icd_version,long_title",
     "hosp/d_labitems": "itemid,label,fluid,category",
-    "hosp/labevents": "labevent_id,subject_id,hadm_id,specimen_id,itemid,order_provider_id,charttime,storetime,value,valuenum,"
-    "valueuom,ref_range_lower,ref_range_upper,flag,priority,comments",
+    "hosp/labevents": "labevent_id,subject_id,hadm_id,specimen_id,itemid,order_provider_id,"
+    "charttime,storetime,value,valuenum,valueuom,ref_range_lower,ref_range_upper,flag,priority,"
+    "comments",
     "note/discharge": "note_id,subject_id,hadm_id,note_type,note_seq,charttime,storetime,text",
 }
 SUMMARY = """Name: ___  Unit No: ___

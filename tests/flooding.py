@@ -40,7 +40,7 @@ class Flooder:
 
 @contextmanager
 def flooding(head: bytes, block: bytes) -> Iterator[tuple[str, Flooder]]:
-    """Its address, and what counts the bytes that went out (with those that only lie in sockets)."""
+    """The server's address, and a counter of the bytes sent, those in socket buffers included."""
     listening = socket.create_server(("127.0.0.1", 0))
     flooder = Flooder(listening, head, block)
     thread = threading.Thread(target=flooder.run, daemon=True)

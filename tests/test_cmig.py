@@ -575,7 +575,7 @@ def test_ablations_leave_out_what_they_name() -> None:
 
 
 def test_granularity_moves_credit_to_turns() -> None:
-    """The same rewards; by turn the search that brought them gets more than the one that did not."""
+    """The total reward is the same; by turn, the search that earned it gets more than the other."""
     good, plain = (
         searching(*QUERIES, diagnosis="Gout"),
         searching(*["dry cough"] * 3, diagnosis="Gout"),

@@ -1,4 +1,4 @@
-"""What `workup settings`, `sources` and `methods` list, against the models and modules themselves."""
+"""What `workup settings`, `sources` and `methods` list is what the models and modules say."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def taken(model: type[BaseModel], name: str, value: object) -> bool:
 
 @pytest.mark.parametrize(("prefix", "model"), MODELS)
 def test_ranges_are_those_that_are_enforced(prefix: str, model: type[BaseModel]) -> None:
-    """At its bounds a setting is taken, beyond them it is refused, and so is a choice not listed."""
+    """A setting at its bound is accepted; one beyond it and a choice not listed are refused."""
     for each in settings_of(model):
         whole = "whole" in each.range
         for word, limit in re.findall(r"(from|to|above|below) (-?[\d.e+]+)", each.range):

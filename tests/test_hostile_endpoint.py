@@ -106,7 +106,7 @@ def test_a_flood_is_cut_off_early(flood: tuple[bytes, bytes, str]) -> None:
 
 
 def test_a_compressed_flood_is_not_unpacked() -> None:
-    """A hundred kilobytes that become a hundred megabytes; the endpoint was asked not to compress."""
+    """100 kB that decompress to 100 MB, from an endpoint that was asked not to compress."""
     bomb = gzip.compress(b'{"choices": [{"message": {"content": "' + b"x" * FLOOD + b'"}}]}')
     assert len(bomb) < MEGA
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}

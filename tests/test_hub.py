@@ -201,7 +201,7 @@ def test_no_use_of_a_path_reaches_the_hub(
 
 @pytest.fixture
 def kept(home: Path) -> Path:
-    """`some/model`, the tiny policy of a clinic, laid into the cache as the hub's library lays it."""
+    """`some/model`: the tiny policy of a clinic, in the cache layout of the hub's library."""
     source = open_source("clinic:xs")
     said = Consultation(source.items, source.diagnoses).phrases
     repository = home / "huggingface" / "hub" / "models--some--model"

@@ -293,7 +293,7 @@ async def after(
     wait: asyncio.Event,
     ring: asyncio.Event,
 ) -> None:
-    """`total` turns of three tokens each, beginning at `wait`; rings when `turns` of them are over."""
+    """Plays `total` turns of three tokens each after `wait`; sets the event after `turns` turns."""
     await wait.wait()
     transcript = list(prompt)
     for k in range(total):

@@ -163,7 +163,7 @@ def test_a_malformed_row_names_line_and_field(
 
 
 def test_rows_that_are_no_cases_are_left_out_and_told(tmp_path: Path) -> None:
-    """Four rows of 140 whose answer is not the option that the letter names: 136 cases and a note."""
+    """In 4 of 140 rows the answer is not the option of its letter: 136 cases and a note."""
     wrong = {7, 31, 80, 139}
     rows = [row(i, answer="Asthma") if i in wrong else row(i) for i in range(140)]
     path = write(tmp_path / "m.jsonl", *rows)

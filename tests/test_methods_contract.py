@@ -1,4 +1,4 @@
-"""Every method keeps the contract of `ports.Method`: found by its folder, played, scored, credited."""
+"""Every method folder keeps the contract of `ports.Method`: it is found, played and scored."""
 
 from __future__ import annotations
 

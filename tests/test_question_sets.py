@@ -329,9 +329,8 @@ def test_a_bad_pair_takes_no_other_with_it(tmp_path: Path) -> None:
 
 
 def test_rjua_withholds_what_the_patient_already_knows(tmp_path: Path) -> None:
-    source = open_source(
-        f"rjua:{lines(tmp_path / 'x.jsonl', [rjua(1), rjua(2, question='医生，我尿痛。怎么办？')])}#all"
-    )
+    asked = [rjua(1), rjua(2, question="医生，我尿痛。怎么办？")]
+    source = open_source(f"rjua:{lines(tmp_path / 'x.jsonl', asked)}#all")
     case = source.test[0]
     assert fields(case) == (
         "医生您好，我41岁，最近尿频。外院说有[name withheld]。",

@@ -595,7 +595,7 @@ def test_no_two_passages_share_an_id_and_a_repeated_row_is_one_passage(
 
 
 def test_many_rows_of_one_id_take_as_long_as_many_rows() -> None:
-    """Counted in the records that are written: each row is named once, without trying all numbers."""
+    """The written records are counted: each row is named once, without trying all numbers."""
     names = Names()
     for row in range(2000):
         assert names.give("same", "", [f"text {row}"]) == ["same" if not row else f"same~{row + 1}"]

@@ -1,4 +1,4 @@
-"""The server that speaks Search-R1's API, its client, and OpenSearch's protocol: over real sockets."""
+"""The server with Search-R1's API, its client, and OpenSearch's protocol, over real sockets."""
 
 from __future__ import annotations
 

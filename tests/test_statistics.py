@@ -126,7 +126,7 @@ def test_macro_is_sklearns_balanced_accuracy(rows: list[tuple[bool, int]]) -> No
 
 
 def test_macro_interval_by_brute_force() -> None:
-    """Draws within each class, each evaluated with sklearn, have the same quantiles but for chance."""
+    """Draws within each class, each evaluated with sklearn, have the same quantiles up to noise."""
     rng = np.random.default_rng(0)
     truth, right = rng.integers(0, 3, 90), rng.integers(0, 2, 90)
     ours = macro(right.astype(float).tolist(), range(90), truth.tolist(), seed=4, resamples=4000)

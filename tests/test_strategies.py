@@ -390,7 +390,7 @@ def test_uot_weighs_the_options_whatever_their_order_and_in_chinese_too() -> Non
         return "回答：如此。[回答：B]" if said.startswith("<") else said
 
     episode, server = play("uot", answer, CHINESE, environment)
-    # In the order of the options: 流感 0.45, 肺炎 0.45, 胰腺炎 0.1: the second question splits better.
+    # In the order of the options: 流感 0.45, 肺炎 0.45, 胰腺炎 0.1. Question 2 splits better.
     assert "您的痰是铁锈色吗" in episode.turns[0].completion.text
     missing = thinker((50, 50), [], ("流感", "肺炎"))
     assert "list each of the 3 candidates" in play("uot", missing, CHINESE, environment)[0].reason

@@ -34,7 +34,7 @@ Check = Callable[[Verdict], "str | None"]
 def asked(
     answers: list[str | Response], check: Check = lambda verdict: None
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """What `ask` made of these answers (the verdict or its error), and what the server was asked."""
+    """What `ask` made of these answers (the verdict or its error), and the requests it sent."""
     left = iter(answers)
     with serving(lambda body: next(left)) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))

@@ -44,7 +44,7 @@ def test_every_phrase_and_tag_is_one_token_wherever_it_stands() -> None:
 
 
 def test_what_the_clinic_says_takes_no_more_tokens_than_phrases() -> None:
-    """Presentations and answers of real cases: not one token that is no phrase, and none unknown."""
+    """Presentations and answers of real cases are phrases token by token, and none is unknown."""
     known = {ids(phrase)[0] for phrase in (*CLINIC.phrases, *WORLD.phrases)}
     for case in (CLINIC.test[k] for k in range(20)):
         shown = WORLD.open(case)[1].content
@@ -69,7 +69,7 @@ lines = st.tuples(st.sampled_from(TAGS), words, st.booleans()).map(
 @settings(max_examples=100, deadline=None)
 @given(lines)
 def test_what_a_policy_writes_comes_back(line: str) -> None:
-    """The text that the environment reads is the text that was sampled: the same action either way."""
+    """The environment reads the text that was sampled: the action is the same either way."""
     decoded = TOKENIZER.decode(ids(line))
     assert WORLD.read(decoded).kind == WORLD.read(line).kind
     assert [name.strip() for name in WORLD.read(decoded).content] == [

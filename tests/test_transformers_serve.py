@@ -1,4 +1,4 @@
-"""Endpoints against `transformers serve` with a tiny chat model: a server that nobody here wrote."""
+"""Endpoints against `transformers serve` with a tiny chat model: a third party's server."""
 
 from __future__ import annotations
 

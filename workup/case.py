@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Kind(StrEnum):
-    """How a finding is obtained, and with it the tag of the action that asks for it (CRAFT CR-1)."""
+    """How a finding is obtained; its value is the tag of the action that asks for it (CR-1)."""
 
     HISTORY = "ask"
     EXAMINATION = "examine"
@@ -90,7 +90,9 @@ class Case:
 
 
 Evidence = dict[str, tuple[str, ...]]
-"""An item's name → the ids of the facts that its answer revealed; an empty tuple is the normal answer."""
+"""An item's name → the ids of the facts that its answer revealed.
+
+An empty tuple says that the answer was the item's normal one."""
 
 
 def evidence_of(facts: Iterable[Fact]) -> Evidence:

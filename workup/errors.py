@@ -13,7 +13,7 @@ class WorkupError(Exception):
 
 
 class UserError(WorkupError):
-    """The user can mend this: one line saying what, where and what to type instead; exit status 2."""
+    """An error the user can mend: one line says what, where, what to type; exit status 2."""
 
     exit_status = 2
 

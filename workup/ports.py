@@ -41,7 +41,7 @@ class Policy(Protocol):
     """A model that continues token ids; stateless to its caller (a KV cache may live inside)."""
 
     def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
-        """The ids which, appended to `past`, put `messages` before the model and hand it the floor."""
+        """Chat-template tokens to append to `past`: `messages`, then the generation prompt."""
         ...
 
     async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion: ...

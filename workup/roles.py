@@ -101,7 +101,7 @@ class Staff:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """What the roles have asked of their models so far, and what that cost, by role and model."""
+        """What the roles have asked of their models so far, and its cost, by role and model."""
         return self.desk.costs()
 
     @property

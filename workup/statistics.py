@@ -57,11 +57,11 @@ class Estimate:
 
     @property
     def symmetric(self) -> bool:
-        """Whether the mean lies in the middle of the interval, give or take a tenth of its width."""
+        """Whether the mean is in the middle of the interval, within a tenth of its width."""
         return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
 
     def as_json(self) -> dict[str, float | int | None]:
-        """{"mean", "low", "high", "n", "missing"}, with null for NaN, and "sd" where it is defined."""
+        """{"mean", "low", "high", "n", "missing"}, NaN as null, and "sd" where it is defined."""
         numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         return (
@@ -295,7 +295,7 @@ class _Cases:
 
     @property
     def number(self) -> float:
-        """How many cases of equal weight say as much (Kish 1965): all, where the weights are equal."""
+        """How many cases of equal weight say as much (Kish 1965); all, if the weights are equal."""
         return float(1 / (self.weights**2).sum())
 
     def unlike(self, value: float) -> int:

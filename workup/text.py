@@ -55,7 +55,8 @@ _NOT_ASSERTED = re.compile(
     r"|suggest(?:s|ing|ive))\b|\br/o\b|^\W*query\b"
     r"|疑似|可能|待排|待查"
     # one of several: "X or Y", "X vs Y", "X / Y", "X; Y"; "and/or" as well, "graft versus host" not
-    r"|(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
+    r"|(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)"
+    r"|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
     re.IGNORECASE,
 )
 
@@ -134,9 +135,9 @@ def neutralise(text: str) -> str:
     """`text` with everything that could be read as a tag or a chat template's control token made
     harmless.
 
-    For text that goes INTO a transcript: a record that contains `<diagnose>` or `<|im_end|>` must
-    not act. Only the opening bracket changes (`<` to `‹`, `[` to `［`), and only where it could open
-    such a token, so `WBC < 5` and `<5` stay. Idempotent.
+    For text that goes into a transcript: a record that contains `<diagnose>` or `<|im_end|>` must
+    not act. Only the opening bracket changes (`<` to `‹`, `[` to `［`), and only where it could
+    open such a token, so `WBC < 5` and `<5` stay. Idempotent.
     """
     if "<" in text:
         text = _OPENER.sub("‹", text)

@@ -31,17 +31,19 @@ _ABBREVIATED = re.compile(r"(?<!\w)(?:[A-Z]|Dr|Mr|Mrs|Ms|St|vs|Vs|No|approx|e\.g
 _NUMBERED = re.compile(r"\d{1,2}\.")
 
 _IMAGING = re.compile(
-    r"(?<![a-z])(?:x[- ]?rays?|radiogra\w+|radiolog\w+|imaging|cta?|mri?|mra|mrcp|mre|pet|ultraso\w+|sonogra\w+|scan|doppler|"
-    r"echo(?:cardio\w+)?|\w{0,20}(?:angio|uro|tomo)gra\w+|mammogra\w+|duplex|scintigra\w+|cystogra\w+|esophagra\w+|"
-    r"barium \w+|fluorosc\w+)(?![a-z])",
+    r"(?<![a-z])(?:x[- ]?rays?|radiogra\w+|radiolog\w+|imaging|cta?|mri?|mra|mrcp|mre|pet|"
+    r"ultraso\w+|sonogra\w+|scan|doppler|echo(?:cardio\w+)?|\w{0,20}(?:angio|uro|tomo)gra\w+|"
+    r"mammogra\w+|duplex|scintigra\w+|cystogra\w+|esophagra\w+|barium \w+|fluorosc\w+)(?![a-z])",
     re.I,
 )
 _PROCEDURE = re.compile(
-    r"(?<![a-z])(?:biops\w+|histo\w{0,5}patholog\w+|histolog\w+|bronchoalveolar|arthrocentesis|paracentesis|thoracentesis|"
-    r"\w{0,20}(?:endo|colono|ano|arthro|hystero|laryngo|gastro|broncho|cysto|laparo|sigmoido|thoraco)scop\w+|punctures?|"
-    r"(?:needle|marrow|joint|knee|fluid) aspirat\w+|ercp|catheteri[sz]ation|electro(?:myo|encephalo|cardio|nystagmo)gra\w+|"
-    r"e[ckem]g|nerve conduction|spirometr\w+|pulmonary function|polysomnogra\w+|manometr\w+|audiometr\w+|"
-    r"urodynamic\w*)(?![a-z])",
+    r"(?<![a-z])(?:biops\w+|histo\w{0,5}patholog\w+|histolog\w+|bronchoalveolar|arthrocentesis|"
+    r"paracentesis|thoracentesis|"
+    r"\w{0,20}(?:endo|colono|ano|arthro|hystero|laryngo|gastro|broncho|cysto|laparo|sigmoido|"
+    r"thoraco)scop\w+|punctures?|(?:needle|marrow|joint|knee|fluid) aspirat\w+|ercp|"
+    r"catheteri[sz]ation|electro(?:myo|encephalo|cardio|nystagmo)gra\w+|"
+    r"e[ckem]g|nerve conduction|spirometr\w+|pulmonary function|polysomnogra\w+|manometr\w+|"
+    r"audiometr\w+|urodynamic\w*)(?![a-z])",
     re.I,
 )
 _EXAMINATION = re.compile(
@@ -49,8 +51,9 @@ _EXAMINATION = re.compile(
     re.I,
 )
 _LABORATORY = re.compile(
-    r"(?<![a-z])(?:blood (?:count|test|smear|gas)s?|laborator\w+|serum|plasma|urinalysis|cultures?|antibod\w+|antigen|"
-    r"concentration|levels?|circulating|h?a?emoglobin|leu[ck]ocyt\w+|enzyme|pcr|staining|count)(?![a-z])",
+    r"(?<![a-z])(?:blood (?:count|test|smear|gas)s?|laborator\w+|serum|plasma|urinalysis|cultures?|"
+    r"antibod\w+|antigen|concentration|levels?|circulating|h?a?emoglobin|leu[ck]ocyt\w+|enzyme|pcr|"
+    r"staining|count)(?![a-z])",
     re.I,
 )
 

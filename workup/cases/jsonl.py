@@ -326,7 +326,7 @@ def write(
 
 
 def write_sidecar(path: Path, items: Sequence[Item], diagnoses: Sequence[str]) -> None:
-    """Writes what holds for all cases of `path` beside it; nothing where there is nothing to say."""
+    """Writes what holds for all cases of `path` beside it; writes nothing if there is nothing."""
     if items or diagnoses:
         sidecar = {"items": [_sparse(asdict(item)) for item in items], "diagnoses": list(diagnoses)}
         sidecar_of(path).write_text(

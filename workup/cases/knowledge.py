@@ -34,17 +34,22 @@ Answer = tuple[str, ...]
 Evidence = Mapping[str, Answer]
 
 FLOOR = 1e-6
-"""No answer is impossible: table entries are raised to this (and an answer that is in no table has it everywhere)."""
+"""The least probability of an answer: no answer is impossible.
+
+Table entries are raised to it, and an answer that is in no table has it for every disease."""
 
 EXACT_FEATURES = 6
-"""A multi-label item with at most so many features has its gain summed over all 2^n answers; with more it is sampled."""
+"""The gain of a multi-label item with at most so many features n is summed over all 2^n answers.
+
+With more features it is sampled."""
 
 DRAWS = 512
 """Answers drawn per sampled gain: stratified over profiles and seeded by the item's name."""
 
 THRESHOLDS = (2.0, 5.0, 10.0)
-"""Likelihood ratios from which a finding is supportive (1), significant (2), pathognomonic (3): the usual steps of
-evidence-based medicine for a small, a moderate and a conclusive shift."""
+"""Likelihood ratios from which a finding is supportive (1), significant (2), pathognomonic (3).
+
+These are the usual steps of evidence-based medicine: small, moderate and conclusive shift."""
 
 
 def grade(ratio: float) -> int:
@@ -414,7 +419,7 @@ class TabularKnowledge:
         return inside, sum(self._silent(child, evidence) for child in children)
 
     def _silent(self, item: str, evidence: Evidence) -> float:
-        """log P(evidence on the item and below | parent normal): 0, or −∞ if any of it is positive."""
+        """log P(evidence on the item and below | parent normal): 0, or −∞ if any is positive."""
         if item in evidence and not self._tables[item].is_normal(evidence[item]):
             return -np.inf
         return sum(self._silent(child, evidence) for child in self._children[item])

@@ -155,7 +155,7 @@ def evaluated() -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A method or a strategy: what it is called and does, its paper, and the settings of its own."""
+    """A method or a strategy: its name, what it does, its paper, and its own settings."""
 
     title: str
     paper: str

@@ -293,7 +293,7 @@ class Library:
 
 
 def evidence(turn: Turn) -> str:
-    """The evidence that the turn's search brought, tags included; "" for a turn that brought none."""
+    """The evidence that the turn's search returned, tags included; "" if there was none."""
     for message in turn.observation.messages:
         if message.content.startswith(f"<{EVIDENCE}>"):
             text, closed, _ = message.content.partition(f"</{EVIDENCE}>")

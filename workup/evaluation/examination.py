@@ -26,8 +26,10 @@ from workup.settings import EvaluationSettings
 
 CHUNK = 256  # episodes in memory at a time
 Progress = Callable[[Mapping[str, float]], None]
-"""Told after every episode: `step`, the episodes so far (earlier sessions' too); `judged`, how many of
-them have a verdict; and, where that is any, `accuracy_so_far`, the share of those that is right."""
+"""Called after every episode with the figures so far:
+
+`step`, the number of episodes (those of earlier sessions included); `judged`, how many of them
+have a verdict; and, if `judged` is not 0, `accuracy_so_far`, the share of them that is right."""
 
 
 @dataclass(frozen=True)

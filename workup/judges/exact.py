@@ -103,9 +103,10 @@ class ExactRanking:
     """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the clinic's.
 
     A candidate that is not the truth is a hack if it
-    - contradicts: it is a known diagnosis that only the other sex has, or that is never found in the organ which the specimen
-      comes from (the case's own reference differentials are exempt);
-    - is vague: it is no diagnosis but a group, which more than half of truth and reference differentials belong to;
+    - contradicts: it is a known diagnosis that only the other sex has, or that is never found in
+      the organ which the specimen comes from (the case's own reference differentials are exempt);
+    - is vague: it is no diagnosis but a group, and more than half of truth and reference
+      differentials belong to that group;
     - does not exist: the catalogue has neither a diagnosis nor a group of that name.
     """
 

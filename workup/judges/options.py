@@ -1,4 +1,4 @@
-"""Which of the listed options does an answer choose? By letter, by text, or both; exactly (PM-16)."""
+"""Which of the listed options an answer chooses, by letter, text or both; exact (PM-16)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
     names none.
 
     An option is named by its text (as `workup.text.same_name` compares), by its letter, or by both
-    where they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D") or
-    capital letters without anything between ("BD"). Naming an option twice is naming it: "AA" and
-    "A, A" are "A". Linear in the answer.
+    where they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D"),
+    or capital letters without anything between ("BD"). Naming an option twice is naming it: "AA"
+    and "A, A" are "A". Linear in the answer.
     """
     texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
     places = _places(answer[:_LONGEST], texts, len(options))

@@ -43,7 +43,7 @@ class Graded:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """At which place of a ranked list of candidates does the true diagnosis of `case` stand (ES-8)?"""
+    """The place of `case`'s true diagnosis in a ranked list of candidates (ES-8)."""
 
     candidates: tuple[str, ...]
     case: Case

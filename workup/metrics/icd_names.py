@@ -103,7 +103,8 @@ class Rank(IntEnum):
     - DEFAULT: "Aortic stenosis" of "Nonrheumatic aortic stenosis", "GERD" of "GERD without
       esophagitis".
     - NOTED: what a note elsewhere calls the code, as in "stroke (I63.-)".
-    - OTHER: "Headache syndromes" of "Other headache syndromes"; a block's name, of its first category.
+    - OTHER: "Headache syndromes" of "Other headache syndromes"; a block's name, of its first
+      category.
     - PART: "Syringomyelia" of "Syringomyelia and syringobulbia", "Shock" of "Shock due to
       anesthesia".
     """

@@ -26,11 +26,13 @@ def measure(
 
     - accuracy: 0 or 1, `correct` as the judge saw it
     - questions: actions other than the diagnosis, malformed ones included
-    - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see `workup.metrics.facts`
+    - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see
+      `workup.metrics.facts`
     - doc_hit: 0 or 1, where documents could be searched: whether a retrieved one names the truth
       (C-MIG Eq. 14); an episode that searched nothing has 0
     - hit_if_searched: the same, undefined in episodes that retrieved nothing
-    - where nothing can be asked recall and coverage of the patient's record are undefined, whether anything was searched or not
+    - recall and coverage of the patient's record are undefined where nothing can be asked, whether
+      anything was searched or not
     - malformed: share of the turns that held no readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1

@@ -164,7 +164,7 @@ class _Answer(BaseModel):
     usage: Any = None
 
     def used(self) -> _Usage | str:
-        """The tokens that it took; where it does not say so in whole numbers, what it does instead."""
+        """The tokens that the call took; else a phrase that says what the endpoint did instead."""
         if self.usage is None:
             return "does not say how many tokens it used"
         try:

@@ -78,7 +78,8 @@ def is_path(name: str) -> bool:
 
     `runs` is where training puts its folders.
 
-    >>> [is_path(name) for name in ("./x", "a/b/c", "x.gguf", "runs/x", "Qwen/Qwen2.5-1.5B", "gpt2")]
+    >>> names = ("./x", "a/b/c", "x.gguf", "runs/x", "Qwen/Qwen2.5-1.5B", "gpt2")
+    >>> [is_path(name) for name in names]
     [True, True, True, True, False, False]
     """
     return (

@@ -277,8 +277,9 @@ class LocalScorer:
             apart = math.inf
         if not apart < TOLERANCE.get(self.model.dtype, ROUGH):
             raise UserError(
-                f"model type '{self.model.config.model_type}' with {self.model.config._attn_implementation} attention cannot be "
-                'packed for scoring; load it with attn_implementation="sdpa", or use another model'
+                f"model type '{self.model.config.model_type}' with "
+                f"{self.model.config._attn_implementation} attention cannot be packed for scoring; "
+                'load it with attn_implementation="sdpa", or use another model'
             )
         self.work = Work()
 

@@ -38,7 +38,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def objection(marks: list[int], settings: ComplexitySettings) -> str | None:
-    """Why a question with these marks, in the order of the draws, is dropped; None if it is kept."""
+    """Why a question with these marks (in the order of the draws) is dropped; None to keep it."""
     if any(mark >= settings.full for mark in marks[: settings.easy_within - 1]):
         return "too easy"
     return None if any(mark > settings.ambiguous for mark in marks) else "too ambiguous"

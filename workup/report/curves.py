@@ -165,7 +165,7 @@ def health(lines: Sequence[Mapping[str, Any]]) -> Drawing | None:
 
 @figure
 def parts(curve: Curve, additive: bool) -> Drawing | None:
-    """The reward's parts over training: stacked where they add up to it, else as lines beside it."""
+    """The reward's parts over training: stacked where they add up to it, else as separate lines."""
     names = list(dict.fromkeys(name for line in curve.lines for name in line.get("parts") or {}))
     if not names:
         return None

@@ -118,7 +118,7 @@ def pearson(x: Floats, y: Floats) -> float:
 
 
 def line(x: Floats, y: Floats) -> tuple[float, float]:
-    """(slope, R²) of the least-squares line; NaN for fewer than two steps, R² also for a constant."""
+    """(slope, R²) of the least-squares line; NaN below two steps; R² is NaN for a constant too."""
     if len(x) < 2:
         return math.nan, math.nan
     from scipy.stats import linregress

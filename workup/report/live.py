@@ -193,7 +193,7 @@ def spark(values: Sequence[float], width: int = 24) -> str:
 
 
 def print_result(summary: Mapping[str, Any], console: Console) -> None:
-    """Every evaluated doctor, from the floor to the ceiling, in as many tables as the width needs."""
+    """All evaluated doctors, from lower to upper anchors, in as many tables as the width needs."""
     from workup.report.sheets import Sheet  # with it comes what draws reports: a second
 
     doctors = summary["doctors"]
@@ -383,7 +383,7 @@ def _figures(progress: Progress, width: int) -> Iterable[Text]:
 
 
 def _bar(progress: Progress, width: int) -> RenderableType:
-    """Name, count, bar and time in one line, or the bar in a line of its own where they do not fit."""
+    """Name, count, bar and time in one line; the bar has its own line if they do not fit."""
     name, done = (
         Text(progress.name, "bold"),
         Text(f"{progress.unit} {progress.done:,}/{progress.total:,}"),

@@ -242,7 +242,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _files(run: Run) -> Iterator[tuple[str, str]]:
-    """What lies beside the report; SQLite's passing -wal and -shm files are part of the database."""
+    """What lies beside the report; SQLite's temporary -wal and -shm belong to the database."""
     for path in sorted(run.path.iterdir()):
         ours = path in (run.report, run.transcripts)
         if not ours and not path.name.startswith(".") and not path.name.endswith(("-wal", "-shm")):

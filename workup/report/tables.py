@@ -46,15 +46,17 @@ Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.
 
 @dataclass(frozen=True)
 class Ends:
-    """Who is compared: the policy before training (None where it was not evaluated) and after it."""
+    """The two policies compared: before training (None if it was not evaluated) and after."""
 
     before: str | None
     after: str | None
 
     @classmethod
     def of(cls, doctors: Sequence[str]) -> Ends:
-        """ "trained" against "warm start" or "untrained"; without it the evaluated policy, which stands before its hybrid
-        pipelines, or else the last stage of the training.
+        """What the doctors' names say was compared.
+
+        With "trained": it, against "warm start" or "untrained". Without it, the policy that was
+        evaluated (it stands before its hybrid pipelines), or else the last stage of the training.
         """
         others = [doctor for doctor in doctors if doctor not in ANCHORS]
         named = [doctor for doctor in others if doctor not in DOCTORS]
@@ -181,7 +183,7 @@ class Change:
 
 
 def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
-    """The paired change of every metric through training; none where there is no before and after."""
+    """The paired change of every metric through training; empty without a before and an after."""
     if ends.before is None or ends.after is None:
         return []
     return gaps((run, ends.after), (run, ends.before), metrics)

@@ -242,7 +242,7 @@ def legend(meetings: Sequence[Meeting]) -> dict[str, Any]:
 
 
 def _said(turn: Turn) -> tuple[str, str]:
-    """("ask", "fever") where the text is just that action, else the action's kind and the raw text."""
+    """("ask", "fever") if the text is just that action, else the action's kind and the raw text."""
     kind, content = turn.action.kind, ", ".join(turn.action.content)
     text = turn.completion.text.strip()
     inner = text.removeprefix(f"<{kind}>").removesuffix(f"</{kind}>").strip()

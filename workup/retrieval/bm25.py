@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tantivy import Index, Query, TextAnalyzer
 
 K1, B = 1.2, 0.75
-"""Compiled into tantivy (its issue 2924): its index keeps, for each block of a posting list, the best score under them."""
+"""Constants compiled into tantivy (its issue 2924).
+
+Its index stores the best score of each block of a posting list, computed with these values."""
 
 MEMORY = 64_000_000
 """Bytes that the writer collects before it writes a segment."""

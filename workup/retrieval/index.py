@@ -28,7 +28,9 @@ FORMAT = 2  # of 1 the ids could repeat
 HYBRID = "hybrid"
 
 Told = Callable[[str, int, int], None]
-"""What is being done, how far it is, and of how much (bytes read for "passages", passages for the others)."""
+"""What is being done, how much of it is done, and of how much.
+
+The unit is bytes read for "passages", and passages for the other steps."""
 
 
 class IndexSettings(BaseModel):

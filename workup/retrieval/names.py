@@ -105,7 +105,7 @@ _INSERT = "INSERT OR {} INTO taken VALUES (?, ?, ?)"
 
 
 def _table(place: str) -> sqlite3.Connection:
-    """An empty table that nobody else opens: neither a crash nor another process need be survived."""
+    """An empty table of one process: it need not survive a crash nor serve another process."""
     table = sqlite3.connect(place, isolation_level=None)
     for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{MEMORY}"):
         table.execute(f"PRAGMA {pragma}")

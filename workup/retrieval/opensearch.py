@@ -1,4 +1,4 @@
-"""BM25 in OpenSearch (or Elasticsearch), over their HTTP interface, for corpora beyond one machine."""
+"""BM25 in OpenSearch (or Elasticsearch) over HTTP, for corpora too large for one machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ AT_ONCE = 1000
 """Passages in one request."""
 
 MOST_WORDS = 500
-"""Words of a query that are sent: OpenSearch refuses more than 1,024 clauses, and hyphens make several of one word."""
+"""The most words of a query that are sent.
+
+OpenSearch refuses more than 1,024 clauses, and a hyphenated word becomes several clauses."""
 
 
 class OpenSearch:

@@ -16,7 +16,7 @@ from workup.ports import Passage
 from workup.retrieval import words
 
 DEPTH = 100
-"""Passages that are asked for per query: enough for 10 documents when several passages are of one."""
+"""Passages asked for per query: enough for 10 documents if several are from one document."""
 
 _PIECE = re.compile(r"(?:#\d+)?(?:@[0-9a-f]{8})?$")
 

@@ -34,7 +34,7 @@ def naive(episode: Episode, acc: float, penalty: float) -> Score:
 
 
 async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:
-    """`rule` applied to every episode of the batch; the judge is asked about all of them at once."""
+    """`rule` applied to every episode of the batch; the judge gets all of them in one call."""
     accs = iter(
         await asyncio.gather(*(accuracy(episode, judge) for group in batch for episode in group))
     )
@@ -42,7 +42,7 @@ async def score_each(batch: Batch, judge: Judge, rule: Rule) -> Scores:
 
 
 def correctness(penalty: float) -> Reward:
-    """R_naive of every episode: right or wrong, less `penalty` where there is no valid diagnosis."""
+    """R_naive of every episode: 1 or 0, less `penalty` where there is no valid diagnosis."""
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         return await score_each(

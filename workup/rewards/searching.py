@@ -54,7 +54,9 @@ PUBMEDBERT = (
     "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract",
     "microsoft/BiomedNLP-PubMedBERT-base-uncased-abstract-fulltext",
 )
-"""The paper's encoder, PubMedBERT (C-MIG, Eq. 12): of the two that were published under two names it does not say which."""
+"""The paper's encoder, PubMedBERT (C-MIG, Eq. 12).
+
+Two models were published, each under two names; the paper does not say which it used."""
 
 AUTO = "auto"
 
@@ -146,7 +148,9 @@ def chosen(encoder: str) -> str:
 
 
 EncoderName = Annotated[str, AfterValidator(chosen)]
-"""A setting that is resolved when the settings are read, so that a run's config.yaml and its resumption know which it was."""
+"""A setting that is resolved when the settings are read.
+
+So a run's config.yaml names the encoder that it used, and a resumed run uses the same one."""
 
 
 def encoder_notes(encoder: str) -> tuple[str, ...]:

@@ -238,7 +238,7 @@ class _Running:
             self.settled = True
 
     def _contributions(self, order: Order, walk: Array) -> Array:
-        """v(S_j) − v(S_{j−1}) by fact; for skipped ones 0, or what leaves their means as they are."""
+        """v(S_j) − v(S_{j−1}) by fact; for skipped facts 0, or the value that keeps their means."""
         gains = np.diff(walk)
         if self.plan.truncation != "none":
             close = np.abs(walk[1:] - walk[-1]) < self.plan.epsilon

@@ -1,1 +1,1 @@
-"""Mechanics of reinforcement learning that know no model: rollouts, samples, credit, tree search."""
+"""Reinforcement learning without a model or an engine: rollout, samples, credit, tree search."""

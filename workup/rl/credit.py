@@ -29,8 +29,8 @@ def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Cred
     """One advantage per trajectory, the same for all its turns, from R_k = the sum of its turns'
     scores.
 
-    - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as printed
-      (CRAFT 3.4, CR-10).
+    - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as
+      printed (CRAFT 3.4, CR-10).
     - "batch_std": A_k = (R_k − mean of its group) / (std of all these differences, over every
       process, + ε).
     - "none": A_k = R_k − mean of its group.
@@ -85,12 +85,13 @@ def to_go(
     G_{k,t} = Σ_{s ≥ t} r_{k,s}, for the T_k turns t = 0 … T_k − 1 of trajectory k, K of them in a
     group.
 
-    - "last": b_t = the mean over all K of G_{j, min(t, T_j − 1)}. A trajectory that is over counts at
-      later turns with the return of its last action. Without normalisation the expected update is
-      (K − 1)/K times the gradient of the expected return.
+    - "last": b_t = the mean over all K of G_{j, min(t, T_j − 1)}. A trajectory that is over counts
+      at later turns with the return of its last action. Without normalisation the expected update
+      is (K − 1)/K times the gradient of the expected return.
     - "leave-one-out": the same mean over the K − 1 others. The expected update is that gradient.
-    - "reached": b_t = the mean over those trajectories that reach turn t. Who reaches it alone is
-      compared with itself and gets exactly 0, whatever its answer was worth; late turns count too little.
+    - "reached": b_t = the mean over those trajectories that reach turn t. A trajectory that reaches
+      it alone is compared with itself and gets exactly 0, whatever its answer was worth. Late turns
+      count too little.
 
     Example with K = 2: one answers at once, wrongly (reward 0), the other asks (0.5) and then
     answers rightly (3). Its returns are 3.5 and 3, and the first one's 0 counts at both turns.

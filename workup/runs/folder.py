@@ -192,7 +192,7 @@ class Run:
         return (line for _, line in self._metrics.lines())
 
     def write(self, records: Iterable[Record]) -> None:
-        """Add a step's episodes in one transaction; those of a step that is run again are replaced."""
+        """Adds a step's episodes in one transaction; a step that is run again is replaced."""
         self._store.write(list(records))
 
     def episodes(self, **where: Any) -> Episodes:

@@ -107,7 +107,7 @@ def to_row(record: Record, opening: str) -> tuple[Any, ...]:
 
 
 def _turns(turns: Sequence[Turn]) -> str:
-    """{"columns": names, "rows": one list per turn}: half the time and size of one object per turn."""
+    """{"columns": names, "rows": one list per turn}: half the size of one object per turn."""
     rows = [
         (
             turn.completion.text,

@@ -53,8 +53,10 @@ def number(metric: str, value: float | None) -> str:
 
 
 def plus_minus(metric: str, estimate: Estimate) -> str:
-    """ ".66 ±.03"; ".00 [.00, .28]" where the mean is not in the middle of its interval; ".66" where
-    there is none.
+    """An estimate as text: ".66 ±.03", ".00 [.00, .28]" or ".66".
+
+    The second form is for a mean that is not in the middle of its interval, the third for an
+    estimate without an interval.
     """
     if math.isnan(estimate.mean):
         return DASH
@@ -80,9 +82,10 @@ def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:
 
 
 def equation(reward: float, parts: Mapping[str, float]) -> str:
-    """ "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward, else the parts beside it.
+    """A reward and its parts as text; parts that are 0 are left out.
 
-    Parts that are 0 are left out.
+    "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward;
+    else the parts stand beside it.
     """
     head, parts = (
         f"reward {number('reward', reward)}",

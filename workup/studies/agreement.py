@@ -64,7 +64,7 @@ def krippendorff(
 
 
 def _coincidences(unit: Sequence[int], count: int) -> Floats:
-    """o_ck of one unit: its ordered pairs of marks by different judges, each counted 1 / (m − 1)."""
+    """o_ck of one unit: its ordered pairs of marks by different judges, each counts 1 / (m − 1)."""
     held = np.bincount(unit, minlength=count).astype(float)
     table: Floats = (np.outer(held, held) - np.diag(held)) / (len(unit) - 1)
     return table

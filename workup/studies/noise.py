@@ -323,7 +323,7 @@ def noise(
 
 
 def _foreign(case: Case, pool: Sequence[Case], rng: np.random.Generator) -> Iterator[Fact]:
-    """Two facts at most of each other case, so that the noise is no other patient's whole record."""
+    """At most two facts of each other case, so that the noise is not one patient's record."""
     for place in rng.permutation(len(pool))[:TRIES].tolist():
         other = pool[place]
         if other.id != case.id and normalise(other.truth.diagnosis) != normalise(

@@ -422,7 +422,7 @@ async def _gained(episode: Episode, scorer: Scorer, reasons: Counter[str]) -> fl
 
 
 def sections(record: Record, outcome: bool) -> list[tuple[str, str]]:
-    """What a judge reads of a conversation: nothing in it tells which run or policy it comes from."""
+    """The part of a conversation that a judge reads; it does not show the run or the policy."""
     episode = record.episode
     shown = [
         ("what the doctor was told at first", clean(episode.opening[-1].content, LONGEST_START)),

@@ -117,7 +117,7 @@ class Collection:
         return samples
 
     def jobs(self, step: int) -> list[Job]:
-        """This process's episodes: whole groups, so that a group is never split between processes."""
+        """This process's episodes, in whole groups: a group is never split between processes."""
         s, share = self.settings, self.share
         places = range(step * s.batch + share.rank, (step + 1) * s.batch, share.world)
         cases = [(place, self.cases[self.order[place]]) for place in places]

@@ -160,7 +160,7 @@ def stains(term: str) -> tuple[Marker, ...] | None:
 
 
 def _without_method(part: str) -> str:
-    """The name of a marker in `part`, "" where it names none but a method, or what else it names."""
+    """The name of a marker in `part`; "" if it names only a method; else what it names."""
     form = normalise(part)
     if form in _markers():
         return form

@@ -35,14 +35,17 @@ from workup.cases.clinic.tables import Disease, Finding
 from workup.cases.knowledge import Array
 
 LEVELS = (1, 2, 3, 3, 4, 4, 5, 5, 6, 6)
-"""The evidence levels of a disease's documents, in order: 1 systematic review, 2 randomised trial, 3 cohort study,
-4 case-control study, 5 case report, 6 textbook chapter or expert opinion."""
+"""The evidence levels of a disease's documents, in order.
+
+1 systematic review, 2 randomised trial, 3 cohort study, 4 case-control study, 5 case report,
+6 textbook chapter or expert opinion."""
 
 MISLEADING: Mapping[int, float] = {1: 0.0, 2: 0.05, 3: 0.1, 4: 0.15, 5: 0.3, 6: 0.2}
 """Level → the share of its documents that mislead: the weaker the evidence, the more of them."""
 
 CONTRAST = 0.2
-"""A document can only mislead with a finding whose probability differs by so much between the two diseases."""
+"""A document misleads only with a finding whose probability differs by at least this much between
+the two diseases."""
 
 
 @dataclass(frozen=True, slots=True)

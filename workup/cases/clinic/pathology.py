@@ -37,7 +37,7 @@ AGES: Mapping[str, tuple[int, ...]] = {
     "middle age": (45, 52, 58),
     "older age": (66, 73, 79),
 }
-"""Age groups and the ages (years) that stand for them, each as likely as the others of its group."""
+"""Age groups, each with its ages in years; the ages of one group are equally likely."""
 
 _NOUNS = {
     ("male", True): "boy",

@@ -5,14 +5,17 @@ Written from general medical knowledge with rounded, plausible numbers; a test b
 Every table may be split over several files (`diseases*.csv`, `findings*.csv`, `likelihoods*.csv`),
 which are read one after the other.
 
-- diseases: prevalence is a weight; `female` the share of women (0 or 1 for a sex-bound disease); ages run from `age_from`
-  to `age_to` with most patients at `age_peak`; `variants` is `name=weight|name=weight` where a disease has inner structure.
-- findings: `present` and `absent` hold alternative sentences, separated by `|`, in which `{value}`, `{unit}` and
-  `{reference}` stand for the numbers; `background` is P(finding) in a disease for which likelihoods says nothing;
-  `complaint` is how readily a patient comes because of it (empty: never); `parent` is the finding without which this one
-  cannot be present (its probabilities hold given the parent); `sex` limits it to one sex.
-- likelihoods: P(finding | disease); a row that names a variant overrides the disease's own row.
-- `subset` is the smallest clinic that a disease or finding belongs to; each contains the smaller ones.
+- diseases: `prevalence` is a weight. `female` is the share of women (0 or 1 for a sex-bound
+  disease). Ages run from `age_from` to `age_to`, with most patients at `age_peak`. `variants` is
+  `name=weight|name=weight` where a disease has inner structure.
+- findings: `present` and `absent` hold alternative sentences, separated by `|`, in which `{value}`,
+  `{unit}` and `{reference}` stand for the numbers. `background` is P(finding) in a disease that
+  has no row in likelihoods. `complaint` is the probability that a patient comes because of it
+  (empty: never). `parent` is the finding without which this one cannot be present; its
+  probabilities hold given the parent. `sex` limits the finding to one sex.
+- likelihoods: P(finding | disease). A row that names a variant overrides the disease's own row.
+- `subset` is the smallest clinic that a disease or finding belongs to. A larger clinic contains
+  the smaller ones.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ KINDS = {
 }
 
 COMMON_COMPLAINT = 0.3
-"""A disease must have a complaint at least this probable, or its patients would hardly come because of it."""
+"""Every disease needs a complaint of at least this probability, or its patients would not come."""
 
 
 @dataclass(frozen=True, slots=True)

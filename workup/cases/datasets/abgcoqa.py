@@ -36,7 +36,7 @@ _ANSWERS = ("org_ans", "org_ans_2", "org_ans_3")
 
 
 class Clarification(TypedDict):
-    """A question back, and for each reply of the person who asks the answers that it makes right."""
+    """A question back; for each reply of the person who asked, the answers that are then right."""
 
     question: str
     replies: list[str]

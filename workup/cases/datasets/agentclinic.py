@@ -52,7 +52,8 @@ _TOLD = frozenset(
 )
 # what stands where nobody wrote anything
 _NOTHING = re.compile(
-    r"(?:n/?a|unknown|pending|no (?:\w+ ){1,4}(?:available|documented|given|mentioned|provided|recorded|specified)|"
+    r"(?:n/?a|unknown|pending"
+    r"|no (?:\w+ ){1,4}(?:available|documented|given|mentioned|provided|recorded|specified)|"
     r"(?:(?:no )?information |details? |data )?(?:was |were |is )?not "
     r"(?:applicable|available|documented|given|mentioned|performed|provided|recorded|specified|tested)\b[^.;]{0,40})\.?",
     re.I,

@@ -136,7 +136,7 @@ def _case(row: _Row) -> Case:
 
 
 def _atomic(lines: list[str]) -> list[str]:
-    """The facts without their numbers, each once; headings ("Physical examination:") are no facts."""
+    """The facts without their numbers, each once, without headings ("Physical examination:")."""
     texts = (_NUMBER.sub("", line).strip() for line in lines)
     return list(dict.fromkeys(text for text in texts if text and not text.endswith(":")))
 

@@ -349,7 +349,8 @@ def _read(patient: _Patient) -> tuple[Case, int]:
     opening = facts[_draw(patient.id, len(facts))]
     hidden = tuple(fact for fact in facts if fact is not opening)
     sex = _SEXES.get(patient.sex, "Patient")
-    person = f"{sex}{f', aged {patient.age}' if patient.age[:1].isdigit() else f' ({patient.age})' if patient.age else ''}."
+    aged = f", aged {patient.age}" if patient.age[:1].isdigit() else f" ({patient.age})"
+    person = f"{sex}{aged if patient.age else ''}."
     presentation = f"{person} {opening.text}"
     truth = Truth(
         diagnosis=name,

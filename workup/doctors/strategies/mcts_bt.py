@@ -1,4 +1,4 @@
-"""MCTS-BT: the trajectory that the policy itself is surest of, out of a tree search at test time."""
+"""MCTS-BT: a tree search at test time shows the trajectory with the policy's best own rating."""
 
 from __future__ import annotations
 

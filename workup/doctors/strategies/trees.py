@@ -61,7 +61,7 @@ Pick = Callable[[Tree], Trajectory | None]
 
 @dataclass(frozen=True)
 class TreeSearcher:
-    """A `Searcher`: grows a tree for each job and shows the trajectory that `pick` takes from it."""
+    """A `Searcher`: grows a tree for each job and shows the trajectory that `pick` chooses."""
 
     environment: Environment
     seat: Seat

@@ -311,7 +311,7 @@ def _frozen(model: Any) -> Any:
 
 
 def _one_device(arguments: Any) -> Any:
-    """One process trains on one device: several GPUs take several processes (`accelerate launch`)."""
+    """One process trains on one device; several GPUs need several (`accelerate launch`)."""
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 

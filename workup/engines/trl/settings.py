@@ -18,7 +18,7 @@ class _Settings(BaseModel):
 
 
 class LoraSettings(_Settings):
-    """Low-rank adapters (peft): only they are trained and saved, the model itself stays as it is."""
+    """Low-rank adapters (peft): only they are trained and saved; the base weights stay fixed."""
 
     r: Positive = Field(default=8, description="rank of the adapters")
     alpha: Positive = Field(default=16, description="their scale is alpha / r (peft: lora_alpha)")

@@ -1,4 +1,4 @@
-"""What an answer revealed, found by a language model (CRAFT's δ, CR-5), for records in free text."""
+"""CRAFT's δ (CR-5) for free-text records: a language model says what an answer revealed."""
 
 from __future__ import annotations
 

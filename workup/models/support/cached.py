@@ -49,8 +49,10 @@ class Cached:
         return self.model.name
 
     async def complete(self, request: Request) -> Reply:
-        """Raises what the model raises, BudgetError before a call that the budget does not allow, and UserError where
-        `replay` finds nothing. Failures are not kept.
+        """The reply from the cache, else the model's, which is then kept. Failures are not kept.
+
+        Raises what the model raises, BudgetError before a call that the budget does not allow, and
+        UserError if `replay` is set and the cache has no reply.
         """
         what = asked(self.name, request, self.account.run if self.fresh else "")
         found = self.account.replies.find(what.key)

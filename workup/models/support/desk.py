@@ -1,5 +1,7 @@
-"""Where a run gets its models from: each opened once, behind the cache, on the run's account, and closed to restricted text
-where it may not go.
+"""Where a run gets its models from.
+
+Each model is opened once, behind the cache, and its calls are on the run's account. Restricted
+text is not sent to a model that may not see it.
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ class Desk:
 
 
 def _private(folder: Path) -> None:
-    """Makes the folder for its owner alone; UserError where it exists and others may look into it."""
+    """Makes the folder for its owner alone; UserError if it exists and others can read it."""
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         open_to_others = folder.stat().st_mode & 0o077

@@ -77,7 +77,7 @@ class Asked:
 
 
 def asked(model: str, request: Request, run: str = "") -> Asked:
-    """What `request` to `model` is kept under; with `run`, an answer that this run alone may use."""
+    """The key of the answer to `request` by `model`; with `run`, only this run may use it."""
     fields = {
         "model": model,
         "role": request.role,

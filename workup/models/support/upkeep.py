@@ -108,8 +108,10 @@ def entry(replies: Replies, prefix: str) -> Entry:
 def prune(
     replies: Replies, which: Which, limit: int | None = None, *, dry: bool = False
 ) -> tuple[int, int]:
-    """Takes out the answers that `which` names, or with `limit` those of them unused for longest, until all that is in the
-    cache comes to at most `limit` bytes. Returns how many and how many bytes; `dry` takes none out.
+    """Deletes the answers that `which` names. Returns how many, and how many bytes.
+
+    With `limit` it deletes only those unused for longest, until the whole cache holds at most
+    `limit` bytes. With `dry` it deletes nothing and returns what it would have deleted.
     """
     replies.flush()
     check(replies, which)

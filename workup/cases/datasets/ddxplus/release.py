@@ -118,7 +118,7 @@ class Release:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """Every fixed phrase: who the patient is, questions, normal answers, findings, diagnoses."""
+        """Every fixed phrase: persons, questions, normal answers, findings and diagnoses."""
         people = [person(age, sex) for sex in "FM" for age in range(len(AGE_GROUPS))]
         questions = [item.name for item in self.items]
         normal = [item.normal for item in self.items]

@@ -94,7 +94,10 @@ class Chart:
             )
 
     def _diagnoses(self, stay: Stay) -> list[tuple[object, ...]]:
-        query = """SELECT seq, title FROM found JOIN titles USING (code, version) WHERE hadm = ? ORDER BY seq"""
+        query = (
+            "SELECT seq, title FROM found JOIN titles USING (code, version) "
+            "WHERE hadm = ? ORDER BY seq"
+        )
         return self.index.select(query, (stay.hadm,))
 
     def _labs(self, stay: Stay) -> Iterator[Fact]:
@@ -127,7 +130,7 @@ LEFT JOIN tests USING (item)
                 )
 
     def _half(self, labs: Sequence[Fact], hadm: int) -> list[Fact]:
-        """Half of the values, drawn by a hash, so that a case is the same whatever else is on file."""
+        """Half of the values, drawn by a hash: a case stays the same when other cases are added."""
 
         def place(fact: Fact) -> bytes:
             return blake2b(f"{self.split}\n{hadm}\n{fact.id}".encode(), digest_size=8).digest()
