@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.lexical import Lexicon
+from workup.environments.base.recorded import TAGS, UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import DIAGNOSE, TAGS, UNKNOWN, UNREADABLE
-from workup.episode import Action, Observation
+from workup.episode import DIAGNOSE, Action, Observation
 from workup.text import blocks, tagged
 
 ITEMS = (

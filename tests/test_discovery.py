@@ -22,8 +22,8 @@ from test_records import result
 from workup import api
 from workup.case import Case, Fact, Truth
 from workup.environments.base.discovery import Discovery
+from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import UNKNOWN, UNREADABLE
 from workup.episode import Episode
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge

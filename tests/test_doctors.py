@@ -15,9 +15,9 @@ from workup.case import FixedSource
 from workup.cases import open_source
 from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
+from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import CONCLUDE
 from workup.episode import Action, Ending, Episode
 from workup.errors import UserError
 

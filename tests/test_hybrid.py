@@ -16,7 +16,7 @@ from workup.case import Case
 from workup.cases import jsonl, open_source
 from workup.doctors.hybrid import whole_record
 from workup.environments import open_environment
-from workup.environments.recorded import DIAGNOSE
+from workup.episode import DIAGNOSE
 from workup.runs import Record, Run
 
 CLINIC = open_source("clinic:xs")

@@ -183,7 +183,7 @@ def test_every_item_that_is_cited_has_a_section() -> None:
         ("workup.rl.credit", True),
         ("workup.methods.craft", True),
         ("workup.methods.craft.R", True),
-        ("workup.environments.recorded.RecordedConsultation.reply", True),
+        ("workup.environments.base.recorded.RecordedConsultation.reply", True),
         ("workup.methods.craft.Episode", False),  # imported there
         ("workup.rl.credit.zscores", False),
         ("workup.rl.credit.zscore.credit", False),

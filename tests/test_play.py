@@ -27,8 +27,8 @@ from waiting import HANG
 
 from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
+from workup.environments.base.recorded import UNKNOWN
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import UNKNOWN
 from workup.episode import Ending
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge

@@ -14,9 +14,9 @@ from serving import Server, serving
 
 from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases import open_source
+from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.base.records import SimulatedRecord
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import UNKNOWN, UNREADABLE
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import RolloutError
 from workup.models.endpoint import Endpoint, EndpointSettings

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.case import Case
+from workup.environments.base.recorded import UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import UNREADABLE
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import RolloutError
 from workup.methods import load

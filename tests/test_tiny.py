@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
+from workup.environments.base.recorded import TAGS
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import TAGS
 from workup.episode import Message
 from workup.models.local import LocalPolicy, load
 from workup.models.tiny import END, PAD, UNKNOWN, TinySettings, build, build_tokenizer

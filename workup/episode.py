@@ -12,6 +12,11 @@ from enum import StrEnum
 
 from workup.case import Case
 
+# Two kinds of actions are in every environment: the diagnosis, which ends the encounter, and what
+# could not be read.
+DIAGNOSE = "diagnose"
+MALFORMED = "malformed"
+
 
 class Ending(StrEnum):
     """How an episode ended; one boolean must not hide these."""
@@ -101,7 +106,7 @@ class Episode:
     def answer(self) -> tuple[str, ...]:
         """The diagnosis (or ranked list) given, empty if none was."""
         last = self.turns[-1].action if self.turns else None
-        return last.content if last is not None and last.kind == "diagnose" else ()
+        return last.content if last is not None and last.kind == DIAGNOSE else ()
 
     @property
     def discovered(self) -> frozenset[str]:
@@ -111,7 +116,7 @@ class Episode:
     @property
     def questions(self) -> int:
         """How many actions other than the diagnosis were taken."""
-        return sum(turn.action.kind != "diagnose" for turn in self.turns)
+        return sum(turn.action.kind != DIAGNOSE for turn in self.turns)
 
 
 Group = tuple[Episode, ...]

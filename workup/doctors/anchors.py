@@ -14,8 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from workup.case import Case, Evidence, Item, Knowledge, evidence_of
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Completion, Episode, Message, Turn
+from workup.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.ports import Act, Sampling
 from workup.rl.rollout import seed_key
 from workup.text import tagged

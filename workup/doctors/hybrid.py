@@ -12,8 +12,7 @@ from typing import Protocol
 
 from workup.case import Case
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.episode import DIAGNOSE, Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.ports import Doctor, Environment, Sampling
 
 WHOLE_RECORD = Action("ask", ("whole record",))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from workup.case import Source
 from workup.environments.base.discovery import Discovery
+from workup.environments.base.recorded import RecordedConsultation
 from workup.environments.base.records import SimulatedRecord
-from workup.environments.recorded import RecordedConsultation
 from workup.judges.entailment import EntailmentJudge
 from workup.ports import Environment, Model
 

@@ -19,9 +19,9 @@ from typing import Literal
 
 from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of
 from workup.cases.clinic.library import library
+from workup.environments.base.recorded import CONCLUDE
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import CONCLUDE, DIAGNOSE, MALFORMED
-from workup.episode import Action, Ending, Episode, Message, Observation, Turn
+from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Message, Observation, Turn
 from workup.errors import UserError
 from workup.ports import Environment, Model, Passage, Retriever
 from workup.retrieval import open_retriever, words

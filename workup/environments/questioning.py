@@ -22,8 +22,7 @@ from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import DIAGNOSE, MALFORMED
-from workup.episode import Action, Message, Observation, Turn
+from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.rl.rollout import seed_key

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from workup.case import Case, Fact
-from workup.episode import Episode, Turn
+from workup.episode import DIAGNOSE, Episode, Turn
 from workup.errors import UserError
 from workup.text import normalise
 
@@ -82,7 +82,7 @@ def repeats(episode: Episode) -> float | None:
     if their wording has the same normal form. Malformed turns are questions (they cost a turn) but
     repeat nothing.
     """
-    asked = [_topic(turn) for turn in episode.turns if turn.action.kind != "diagnose"]
+    asked = [_topic(turn) for turn in episode.turns if turn.action.kind != DIAGNOSE]
     topics = [topic for topic in asked if topic]
     return _share(len(topics) - len(set(topics)), len(asked))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workup.environments.library import evidence
-from workup.episode import Ending, Episode
+from workup.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.metrics import facts
 from workup.metrics.documents import doc_hit
 
@@ -38,7 +38,7 @@ def measure(
     - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
     """
     costs = costs or {}
-    malformed = sum(turn.action.kind == "malformed" for turn in episode.turns)
+    malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
     return {
         "accuracy": float(correct),
         "questions": float(episode.questions),
@@ -53,7 +53,7 @@ def measure(
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
             for turn in episode.turns
-            if turn.action.kind != "diagnose"
+            if turn.action.kind != DIAGNOSE
         ),
     }
 

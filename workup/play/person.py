@@ -15,8 +15,7 @@ from rich.text import Text
 from workup.case import Case, Item, Kind, Source
 from workup.environments.base.lexical import words
 from workup.environments.consultation import Consultation
-from workup.environments.recorded import DIAGNOSE, MALFORMED
-from workup.episode import Action, Completion, Message, Observation, Turn
+from workup.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
 from workup.ports import Act, Sampling
 from workup.text import neutralise, normalise, tagged
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from workup.case import Case, Evidence, Fact, Source
 from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor
-from workup.episode import Episode, Turn
+from workup.episode import DIAGNOSE, Episode, Turn
 from workup.methods import craft
 from workup.metrics.facts import scored
 from workup.play.person import printable
@@ -213,7 +213,7 @@ def _asked(record: Record, width: int) -> Iterator[Text]:
     weights = {fact.id: fact.weight for fact in record.episode.case.truth.facts}
     known: set[str] = set()
     for turn in record.episode.turns:
-        if turn.action.kind == "diagnose":
+        if turn.action.kind == DIAGNOSE:
             continue
         new = [weights[id] for id in turn.observation.evidence if id in weights and id not in known]
         known.update(turn.observation.evidence)
@@ -224,7 +224,7 @@ def _asked(record: Record, width: int) -> Iterator[Text]:
 
 
 def _name(turn: Turn) -> str:
-    if turn.action.kind == "diagnose":
+    if turn.action.kind == DIAGNOSE:
         return turn.action.content[0]
     return turn.observation.item or " ".join(turn.action.content) or "(nothing readable)"
 
@@ -269,7 +269,7 @@ class _Tutor:
         evidence = self._bayes.evidence(self.episode.case, past)
         table.add_row("the presentation", self._bars(evidence, ascii_only))
         for turn in self.episode.turns:
-            if turn.action.kind == "diagnose":
+            if turn.action.kind == DIAGNOSE:
                 break
             past.append(turn)
             question = Text(f"{len(past)} {printable(_name(turn))}\n") + Text(

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from workup.case import Fact
 from workup.environments.base.patients import answered_before
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Episode, Message, Turn
+from workup.episode import DIAGNOSE, Episode, Message, Turn
 from workup.judges.assessor import Assessor
 from workup.judges.questions import Entailed, Stated
 from workup.models.fence import RULES, clean, fenced

@@ -13,7 +13,7 @@ from workup.case import Case, Fact, Source
 from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning, conclusion, partial
-from workup.environments.recorded import DIAGNOSE
+from workup.episode import DIAGNOSE
 from workup.errors import UserError
 from workup.evaluation.loop import Evaluation, anchors, open_policy
 from workup.models.endpoint import ENDPOINT

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Ending, Episode
+from workup.episode import DIAGNOSE, Ending, Episode
 from workup.errors import RolloutError, UserError, unknown
 from workup.judges.assessor import Rubric, consult
 from workup.models.fence import clean

@@ -9,8 +9,7 @@ from typing import Protocol, cast
 from workup.case import Case
 from workup.doctors.strategies import Plain, Seat
 from workup.doctors.strategies.prompting import ANSWER, nudged
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Completion, Message, Turn
+from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.ports import Act, Doctor, Environment, Policy, Sampling
 from workup.rl.rollout import TokenDoctor, seed_key
 

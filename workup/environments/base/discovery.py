@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from workup.case import Case
 from workup.environments.base.around import Around
-from workup.environments.recorded import UNKNOWN, UNREADABLE
+from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.episode import Action, Observation, Turn
 from workup.judges.assessor import Assessor
 from workup.judges.questions import Entailed, Stated

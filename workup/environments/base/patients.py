@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case, Fact, Kind
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
-from workup.environments.recorded import DIAGNOSE, RecordedConsultation
-from workup.episode import Action, Message, Turn
+from workup.environments.base.recorded import RecordedConsultation
+from workup.episode import DIAGNOSE, Action, Message, Turn
 from workup.errors import RolloutError
 from workup.models.fence import clean, fenced, numbered
 from workup.models.structured import ask

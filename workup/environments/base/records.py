@@ -12,8 +12,8 @@ from workup.case import Case, Fact
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.around import Around
 from workup.environments.base.patients import SECTIONS, answered_before, listed, told
-from workup.environments.recorded import DIAGNOSE, UNREADABLE, RecordedConsultation
-from workup.episode import Action, Message, Observation, Turn
+from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
+from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered
 from workup.models.structured import ask
 from workup.ports import Model, Request

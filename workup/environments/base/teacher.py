@@ -19,8 +19,7 @@ from workup.case import Case, Item, Source
 from workup.environments.base.discovery import Discovery
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Completion, Message, Turn
+from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
 from workup.text import neutralise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from workup.case import Case
-from workup.episode import Episode
+from workup.episode import DIAGNOSE, MALFORMED, Episode
 from workup.errors import UserError
 from workup.metrics.extra import Measure, Values
 from workup.ports import Model
@@ -32,7 +32,7 @@ async def measure(episode: Episode, correct: bool) -> Values:
     if asks_back is None:
         return {"action": None, "action_ambiguous": None, "action_non_ambiguous": None}
     first = episode.turns[0].action.kind if episode.turns else ""
-    asked, answered = first not in ("", "diagnose", "malformed"), first == "diagnose" and correct
+    asked, answered = first not in ("", DIAGNOSE, MALFORMED), first == DIAGNOSE and correct
     right = float(asked if asks_back else answered)
     return {
         "action": right,

@@ -8,8 +8,7 @@ from workup.case import Case, Kind, Source
 from workup.cases.order import Order
 from workup.environments.base.lexical import chinese
 from workup.environments.questioning import gold
-from workup.environments.recorded import DIAGNOSE
-from workup.episode import Message
+from workup.episode import DIAGNOSE, Message
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
 from workup.ports import Demonstration, Environment, Imitate, Stage
 from workup.text import neutralise

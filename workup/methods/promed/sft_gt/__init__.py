@@ -11,7 +11,7 @@ from pydantic import Field
 from workup.case import Case, Source
 from workup.cases.order import Order
 from workup.environments.questioning import gold
-from workup.environments.recorded import DIAGNOSE
+from workup.episode import DIAGNOSE
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
 from workup.ports import Demonstration, Environment, Imitate, Stage
 

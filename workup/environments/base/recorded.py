@@ -14,13 +14,11 @@ from functools import lru_cache
 from workup.case import Case, Evidence, Fact, Item, Kind, evidence_of
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.lexical import HAN, Lexicon, chinese
-from workup.episode import Action, Message, Observation, Turn
+from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.text import blocks, neutralise, normalise, tagged
 
-DIAGNOSE = "diagnose"
-MALFORMED = "malformed"
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
 STOP = tuple(f"</{tag}>" for tag in TAGS)
 
