@@ -37,8 +37,7 @@ from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.tiny import TinySettings, build
 from workup.ports import Logprobs, Probe
 from workup.rewards.shapley import Plan
-from workup.runs import Record, Run
-from workup.runs.folder import Outcome
+from workup.runs import Outcome, Record, Run
 from workup.statistics import Estimate
 from workup.studies import cost, information, likelihood, noise, questions, simulators, trivia
 from workup.studies.agreement import krippendorff

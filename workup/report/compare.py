@@ -23,7 +23,7 @@ from workup.report.tables import CHANGED, HEADINGS, ON_REQUEST, Change, Ends
 from workup.report.transcripts import Player
 from workup.runs import Outcome, Run
 from workup.runs.files import write_whole
-from workup.runs.summary import describe, seed_of
+from workup.runs.summary import describe
 from workup.runs.words import ANCHORS, COLUMNS, DASH, plus_minus
 
 REGRESSION = "what success goes with (logistic regression)"
@@ -237,7 +237,7 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     landmarks the first run's anchors, and its policy before training.
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
-    found = tables.by_category({side.row: side.outcomes() for side in sides}, seed_of(first.run))
+    found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)
     start = Ends.of(first.run.doctors()).before
     before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
     marks = {

@@ -16,7 +16,6 @@ from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
 from workup.runs import Run
 from workup.runs.files import write_whole
-from workup.runs.summary import seed_of
 from workup.runs.words import ANCHORS, adds_up, duration, in_order
 from workup.statistics import RESAMPLES
 
@@ -181,7 +180,7 @@ def _parts_caption(curve: Curve, additive: bool) -> str:
 def _evaluations(
     run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    found = tables.by_category({name: run.outcomes(name) for name in ends.names}, seed_of(run))
+    found = tables.by_category({name: run.outcomes(name) for name in ends.names}, run.seed)
     rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
     looks = outcomes.looks(list(entries), ends.before, ends.after)
     return {

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.runs import Outcome
-from workup.runs.summary import value
+from workup.runs.estimates import value
 from workup.runs.words import DASH
 
 Floats = NDArray[np.float64]

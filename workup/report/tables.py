@@ -10,7 +10,8 @@ from typing import Any
 
 from workup.episode import Ending
 from workup.runs import Outcome, Run
-from workup.runs.summary import describe, difference, estimate, seed_of
+from workup.runs.estimates import difference, estimate
+from workup.runs.summary import describe
 from workup.runs.words import ANCHORS, DASH, DOCTORS, NOT_SHARES, cell, in_order, number, plus_minus
 from workup.statistics import Estimate, interval
 
@@ -193,7 +194,7 @@ def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str])
     """Ours − theirs for every metric over their common cases; metrics with fewer than two such
     cases are left out.
     """
-    seed = seed_of(ours[0])
+    seed = ours[0].seed
     sides = [run.outcomes(doctor) for run, doctor in (ours, theirs)]
     common = {outcome.case_id for outcome in sides[0]} & {outcome.case_id for outcome in sides[1]}
     mine, other = ([outcome for outcome in side if outcome.case_id in common] for side in sides)
@@ -238,12 +239,12 @@ def reward_parts(run: Run, ends: Ends) -> list[Part]:
     names = list(
         dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
     )
-    rows = [Part(name, [_mean(side, name, seed_of(run)) for side in sides]) for name in names]
+    rows = [Part(name, [_mean(side, name, run.seed) for side in sides]) for name in names]
     return [
         *rows,
         Part(
             "return",
-            [plus_minus("return", estimate(side, "return", seed_of(run))) for side in sides],
+            [plus_minus("return", estimate(side, "return", run.seed)) for side in sides],
         ),
     ]
 

@@ -206,7 +206,7 @@ def side(record: Record, label: str) -> Side:
         episode.questions,
         reward,
         list(_lines(record)),
-        missed_critical(record),
+        missed_critical(record.episode),
     )
 
 

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from omegaconf import OmegaConf
 from rich.table import Table
@@ -33,26 +33,11 @@ from rich.table import Table
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
-from workup.runs.record import Record
+from workup.runs.record import Outcome, Record
 from workup.runs.store import Store, conditions
 
 _END = "..."  # how YAML marks the end of a document
 NOTED = ("kind", "restricted", "account", "trained_before", "notes", "changed")
-
-
-class Outcome(NamedTuple):
-    """What tables need of an episode, without its transcript."""
-
-    case_id: str
-    diagnosis: str
-    category: str
-    sample: int
-    ending: str
-    correct: bool | None
-    questions: int
-    total: float | None
-    parts: Mapping[str, float]
-    measures: Mapping[str, float | None]
 
 
 class Episodes(Sequence[Record]):
@@ -135,6 +120,11 @@ class Run:
     @property
     def name(self) -> str:
         return self.path.resolve().name
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run and of its resampling."""
+        return int(self.config.get("seed") or 0)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -250,13 +240,13 @@ class Run:
 
         Raises UserError for someone who was not evaluated in this run.
         """
-        from workup.runs.summary import contrast
+        from workup.runs.estimates import contrast  # numpy, which few readers need
 
         evaluated = self.doctors()
         for name in (other, doctor):
             if name not in evaluated:
                 raise unknown("evaluated doctor", name, evaluated)
-        return contrast(self, doctor, other)
+        return contrast({name: self.outcomes(name) for name in (other, doctor)}, self.seed)
 
     def truncate_after(self, stage: str, step: int) -> None:
         """Forget the steps of `stage` after `step`, and whatever was logged after these: what a

@@ -12,8 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import workup
-
 _LIBRARIES = ("workup", "torch", "transformers", "trl", "peft", "numpy", "scipy")
 
 
@@ -59,7 +57,7 @@ def _commit() -> str | None:
     """The commit of the source checkout that this package runs from ("+" after it: with local
     changes), if it is one.
     """
-    root = Path(workup.__file__).parents[1]
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
     commit = _git(root, "rev-parse", "HEAD")

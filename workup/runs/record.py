@@ -13,11 +13,12 @@ import sqlite3
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from workup.case import Case, Fact, Kind, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import WorkupError
+from workup.runs import transcript
 
 encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
@@ -70,9 +71,23 @@ class Record:
 
     def show(self) -> None:
         """Print the transcript, with each finding's criticality and each turn's score."""
-        from workup.runs.transcript import show
+        place = f"{self.stage} step {self.step}" if self.stage else ""
+        transcript.show(self.episode, self.doctor, place, self.correct, self.score)
 
-        show(self)
+
+class Outcome(NamedTuple):
+    """What tables need of an episode, without its transcript."""
+
+    case_id: str
+    diagnosis: str
+    category: str
+    sample: int
+    ending: str
+    correct: bool | None
+    questions: int
+    total: float | None
+    parts: Mapping[str, float]
+    measures: Mapping[str, float | None]
 
 
 def to_row(record: Record, opening: str) -> tuple[Any, ...]:

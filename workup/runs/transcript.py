@@ -4,57 +4,50 @@ score.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from workup.case import Case, Fact
-from workup.episode import Turn
-from workup.runs.record import Record
+from workup.episode import Episode, Score, Turn
 
 # Okabe–Ito colours, which people with colour-blindness tell apart; None is "not scored".
 STYLES = {None: "default", 0: "grey50", 1: "#56b4e9", 2: "#e69f00", 3: "bold #d55e00"}
 NAMES = {None: "not scored", 0: "irrelevant", 1: "supportive", 2: "significant", 3: "pathognomonic"}
 
 
-def show(record: Record, console: Console | None = None) -> None:
-    """Print `record` to `console` (standard output by default)."""
-    console = console or Console(highlight=False)
-    console.print(_head(record), *map(Text, _openings(record)), sep="\n")
-    console.print(_table(record))
-    console.print(_missed(record))
+def show(
+    episode: Episode, doctor: str, place: str, correct: bool | None, score: Score | None
+) -> None:
+    """Print an episode of `doctor` to standard output, with its verdict and its scores.
+
+    `place` says where in a training it was played; "" is nowhere.
+    """
+    verdict = {True: "right", False: "wrong", None: "not judged"}[correct]
+    reward = f"return {score.total:+.2f}" if score else ""
+    line = " · ".join(filter(None, (episode.case.id, doctor, place, episode.ending.value, reward)))
+    answer = f"{', '.join(episode.answer) or 'none'} ({verdict})"
+    console = Console(highlight=False)
+    console.print(Text(line, style="bold"))
+    console.print(Text(f"answer: {answer} · truth: {episode.case.truth.diagnosis}", style="bold"))
+    for message in episode.opening:
+        if message.role != "system":
+            console.print(Text(message.content))
+    console.print(_table(episode, score.turns if score else ()))
+    console.print(_missed(episode))
     console.print(Text("criticality  ") + _legend())
 
 
-def _head(record: Record) -> Text:
-    verdict = {True: "right", False: "wrong", None: "not judged"}[record.correct]
-    answer = ", ".join(record.episode.answer) or "none"
-    place = f" · {record.stage} step {record.step}" if record.stage else ""
-    reward = f" · return {record.score.total:+.2f}" if record.score else ""
-    line = (
-        f"{record.episode.case.id} · {record.doctor}{place} · {record.episode.ending.value}{reward}"
-    )
-    return Text(
-        f"{line}\nanswer: {answer} ({verdict}) · truth: {record.episode.case.truth.diagnosis}",
-        style="bold",
-    )
-
-
-def _openings(record: Record) -> Iterable[str]:
-    return (message.content for message in record.episode.opening if message.role != "system")
-
-
-def _table(record: Record) -> Table:
+def _table(episode: Episode, scores: Sequence[float]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(justify="right", style="dim")
     table.add_column(ratio=2)
     table.add_column(ratio=3)
     table.add_column(justify="right")
-    facts = facts_by_id(record.episode.case)
-    scores = record.score.turns if record.score else ()
-    for number, turn in enumerate(record.episode.turns):
+    facts = facts_by_id(episode.case)
+    for number, turn in enumerate(episode.turns):
         score = f"{scores[number]:+.2f}" if number < len(scores) else ""
         table.add_row(str(number + 1), Text(turn.completion.text), _reply(turn, facts), score)
     return table
@@ -67,8 +60,8 @@ def _reply(turn: Turn, facts: dict[str, Fact]) -> Text:
     return Text(text, style=STYLES[heaviest] if weights else "dim")
 
 
-def _missed(record: Record) -> Text:
-    missed = missed_critical(record)
+def _missed(episode: Episode) -> Text:
+    missed = missed_critical(episode)
     if not missed:
         return Text("no critical finding was missed", style="dim")
     lines = [
@@ -89,12 +82,12 @@ def facts_by_id(case: Case) -> dict[str, Fact]:
     return {fact.id: fact for fact in (*case.given, *case.truth.facts)}
 
 
-def missed_critical(record: Record) -> list[Fact]:
+def missed_critical(episode: Episode) -> list[Fact]:
     """The findings of weight 2 or 3 that the episode did not discover, the heaviest first."""
-    found = record.episode.discovered
+    found = episode.discovered
     missed = [
         fact
-        for fact in record.episode.case.truth.facts
+        for fact in episode.case.truth.facts
         if (fact.weight or 0) >= 2 and fact.id not in found
     ]
     return sorted(missed, key=lambda fact: -(fact.weight or 0))

@@ -15,8 +15,8 @@ from workup.evaluation import loop as evaluation
 from workup.models.endpoint import ENDPOINT
 from workup.policies.unseen import open_unseen
 from workup.report.live import Live
-from workup.runs import Run
-from workup.runs.folder import Outcome, is_run
+from workup.runs import Outcome, Run
+from workup.runs.folder import is_run
 from workup.settings import PolicySettings, furnished, merge
 
 # ProMed's encounter: ten questions and the answer.

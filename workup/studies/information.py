@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from workup.errors import UserError
 from workup.report.live import Live
-from workup.runs.folder import Outcome
-from workup.runs.summary import difference, estimate
+from workup.runs import Outcome
+from workup.runs.estimates import difference, estimate
 from workup.statistics import Estimate
 from workup.studies import plots
 from workup.studies.arms import Arm, Played, labels, on_the_same_cases, play, settings_of

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from workup.errors import UserError
 from workup.report.live import Live
 from workup.roles import EXACT
-from workup.runs.summary import difference, estimate
+from workup.runs.estimates import difference, estimate
 from workup.settings import PolicySettings
 from workup.statistics import Estimate
 from workup.studies import plots

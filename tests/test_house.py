@@ -1,0 +1,60 @@
+"""How the package is built: which file imports which."""
+
+from collections.abc import Mapping, Set
+from graphlib import CycleError, TopologicalSorter
+
+import grimp
+import pytest
+
+Imports = Mapping[str, Set[str]]
+
+ROOMS = 33  # at the top of the package, modules and folders together
+
+
+@pytest.fixture(scope="module")
+def files() -> Imports:
+    """Each file of the package and those that it imports anywhere: in functions, for types."""
+    graph = grimp.build_graph("workup", cache_dir=None)
+    return {file: graph.find_modules_directly_imported_by(file) for file in graph.modules}
+
+
+@pytest.fixture(scope="module")
+def rooms(files: Imports) -> Imports:
+    """The same for the modules and folders at the top of the package."""
+    found: dict[str, set[str]] = {}
+    for file, imported in files.items():
+        others = {room(each) for each in imported} - {room(file)}
+        found.setdefault(room(file), set()).update(others)
+    return found
+
+
+def room(file: str) -> str:
+    """Example: "workup.runs.folder" stands in "workup.runs"."""
+    return ".".join(file.split(".")[:2])
+
+
+def circle(imports: Imports) -> list[str]:
+    """A circle of imports, the first file once more at its end; empty without one."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_circle_is_seen() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert sorted(set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}))) == ["b", "c"]
+
+
+def test_no_files_import_each_other_in_a_circle(files: Imports) -> None:
+    assert "workup.runs.record" in files["workup.runs.store"]
+    assert circle(files) == []
+
+
+def test_no_rooms_import_each_other_in_a_circle(rooms: Imports) -> None:
+    assert circle(rooms) == []
+
+
+def test_the_house_has_few_rooms(rooms: Imports) -> None:
+    assert len(rooms.keys() - {"workup"}) <= ROOMS

@@ -1,0 +1,116 @@
+"""What episodes come to: a metric's mean over them, with its 95 % interval by case."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from workup.episode import Ending
+from workup.runs.record import Outcome
+from workup.runs.words import NOT_SHARES, plus_minus
+from workup.statistics import SHARE, Bounds, Estimate, interval, macro, paired
+
+HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
+# means over classes of each class's mean → (what is averaged, whose classes)
+MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action", "category")}
+
+
+def value(outcome: Outcome, metric: str) -> float | None:
+    """One episode's value of a metric; None where it is undefined or was not measured, and for a
+    failed episode.
+
+    "accuracy" is the verdict, "return" the score, and every other metric a measure.
+    """
+    if outcome.ending == Ending.FAILED:
+        return None
+    metric, _ = MACROS.get(metric, (metric, ""))
+    if metric == "accuracy":
+        return None if outcome.correct is None else float(outcome.correct)
+    if metric == "return":
+        return outcome.total
+    return outcome.measures.get(metric, float(outcome.questions) if metric == "questions" else None)
+
+
+def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
+    """A metric over episodes, with its interval by case."""
+    values, cases = _columns(outcomes, metric)
+    if metric in MACROS:
+        return macro(values, cases, _classes(outcomes, metric), bounds=SHARE, seed=seed)
+    return interval(values, cases, bounds=_bounds(metric), seed=seed)
+
+
+def difference(
+    ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0
+) -> Estimate:
+    """Ours − theirs over the cases that both saw, with its interval by case."""
+    (values, cases), (others, other_cases) = (_columns(side, metric) for side in (ours, theirs))
+    classes: dict[Hashable, Hashable] | None = None
+    if metric in MACROS:
+        classes = dict(zip(cases, _classes(ours, metric), strict=True))
+    bounds = _bounds(metric)
+    return paired(values, cases, others, other_cases, classes=classes, bounds=bounds, seed=seed)
+
+
+def _bounds(metric: str) -> Bounds | None:
+    return None if metric in NOT_SHARES else SHARE
+
+
+def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+    return [getattr(outcome, MACROS[metric][1]) for outcome in outcomes]
+
+
+def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
+    return [value(outcome, metric) for outcome in outcomes], [
+        outcome.case_id for outcome in outcomes
+    ]
+
+
+def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
+    """The headline metrics, then whatever else was measured, then the return if episodes were
+    scored.
+    """
+    told = {
+        *HEADLINE,
+        *(ending.name.lower() for ending in Ending),
+    }  # endings are counted in their own entry
+    extra = dict.fromkeys(
+        name for outcome in outcomes for name in outcome.measures if name not in told
+    )
+    macros = [name for name, (metric, _) in MACROS.items() if metric in extra]
+    scored = any(outcome.total is not None for outcome in outcomes)
+    return [*HEADLINE, *extra, *macros, *(["return"] if scored else [])]
+
+
+def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11);
+    nothing for a single one.
+    """
+    samples = sorted({outcome.sample for outcome in outcomes})
+    if len(samples) < 2:
+        return {}
+    each = [
+        mean(v for o in outcomes if o.sample == k and (v := value(o, "accuracy")) is not None)
+        for k in samples
+    ]
+    return {"repeats_accuracy": {"each": each, "mean": mean(each), "sd": stdev(each)}}
+
+
+def contrast(outcomes: Mapping[str, Sequence[Outcome]], seed: int) -> Table:
+    """Two doctors side by side, with the paired differences of the second from the first.
+
+    A table for a terminal or a notebook.
+    """
+    (other, theirs), (doctor, ours) = outcomes.items()
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("", other, doctor, "difference"):
+        table.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
+    for metric in metrics_of(ours):
+        estimates = [estimate(side, metric, seed) for side in (theirs, ours)]
+        estimates.append(difference(ours, theirs, metric, seed))
+        table.add_row(metric, *(plus_minus(metric, each) for each in estimates))
+    return table
