@@ -1,6 +1,6 @@
-"""A case: what the doctor may see, and the truth it must not.
+"""A case: what the doctor may see, and the truth that it must not see.
 
-Standard library only. Everything is frozen: a case read twice is the same case.
+Only the standard library is imported. Everything is frozen: a case that is read twice is equal.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Kind(StrEnum):
 class Fact:
     """One atomic finding of one patient, stated without interpretation (CRAFT φ).
 
-    `id` is unique within the case; `item` names what one asks for to learn it (several facts may
-    share an item: "where is the pain?"); `text` is the finding as a sentence; `weight` is its
+    `id` is unique within the case. `item` names what one asks for to learn the fact; several facts
+    may share an item ("where is the pain?"). `text` is the finding as a sentence. `weight` is its
     criticality ψ ∈ {0, 1, 2, 3} (0 irrelevant, 1 supportive, 2 significant, 3 pathognomonic), or
-    None where nobody has scored it.
+    None if nobody has scored it.
     """
 
     id: str
@@ -42,9 +42,9 @@ class Fact:
 class Item:
     """Something a doctor can ask for: a question, an examination, a test.
 
-    `name` is its canonical name and `question` its natural wording; `normal` is the answer when the
-    record holds nothing for it; `parent` is the item that must be positive before this one means
-    anything ("where is the pain?").
+    `name` is its canonical name, `question` its natural wording. `normal` is the answer if the
+    record holds nothing for it. `parent` is the item that must be positive for this one to have a
+    meaning: "where is the pain?" has a parent that asks for pain.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Hidden from the policy: environments, rewards and judges may read it, prompts may not.
+    """The part of a case that prompts must never hold; environments, rewards and judges read it.
 
-    What one method alone needs goes into a typed object in `extra`, not into a new field.
+    What only one method needs goes into a typed object in `extra`, not into a new field.
     """
 
     diagnosis: str
@@ -76,8 +76,8 @@ class Truth:
 class Case:
     """One patient. Only `presentation`, `question`, `options` and `given` may reach a prompt.
 
-    `given` are the facts that the presentation already states; they are not in `truth.facts`, so
-    that nobody is paid for finding them. `category` is the disease family, for tables only.
+    `given` are the facts that the presentation states already. They are not in `truth.facts`: no
+    reward is paid for finding them. `category` is the disease family; only tables use it.
     """
 
     id: str
@@ -96,7 +96,7 @@ An empty tuple says that the answer was the item's normal one."""
 
 
 def evidence_of(facts: Iterable[Fact]) -> Evidence:
-    """Findings that are present, as evidence."""
+    """The facts as evidence: each item with the ids of its facts."""
     evidence: Evidence = {}
     for fact in facts:
         evidence[fact.item] = (*evidence.get(fact.item, ()), fact.id)
@@ -104,9 +104,7 @@ def evidence_of(facts: Iterable[Fact]) -> Evidence:
 
 
 class Knowledge(Protocol):
-    """A generative model of the cases, where one exists: the oracle that anchors and criticality
-    are computed from.
-    """
+    """A generative model of the cases; anchors and criticality are computed from it."""
 
     @property
     def diagnoses(self) -> Sequence[str]:
@@ -118,8 +116,9 @@ class Knowledge(Protocol):
         ...
 
     def gains(self, evidence: Evidence, items: Sequence[str]) -> Sequence[float]:
-        """Expected information gain about the diagnosis in nats (≥ 0) of asking each of `items`
-        next.
+        """The expected information gain about the diagnosis of asking each of `items` next.
+
+        In nats, ≥ 0.
         """
         ...
 
@@ -127,8 +126,8 @@ class Knowledge(Protocol):
 class Source(Protocol):
     """Where cases come from: `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
 
-    Both sequences are lazy: a case is made or parsed when it is indexed, so a million cost no more
-    memory than a hundred.
+    Both sequences are lazy: a case is made or parsed when it is indexed. So a million cases need no
+    more memory than a hundred.
     """
 
     @property
@@ -144,18 +143,19 @@ class Source(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """Everything that can be asked; empty where cases are free text."""
+        """Everything that can be asked for; empty for free-text cases."""
         ...
 
     @property
     def diagnoses(self) -> Sequence[str]:
-        """Every diagnosis name that can be the truth; empty where the answers are open."""
+        """Every diagnosis name that can be the truth; empty if the answers are open."""
         ...
 
     @property
     def phrases(self) -> Sequence[str]:
-        """Every fixed phrase that prompts and answers are made of, for the tiny policy's
-        vocabulary; empty for free text.
+        """Every fixed phrase of prompts and answers, for the tiny policy's vocabulary.
+
+        Empty for free text.
         """
         ...
 
@@ -169,25 +169,26 @@ class Source(Protocol):
 
     @property
     def restricted(self) -> bool:
-        """Whether a data-use agreement forbids passing the text on: only trusted endpoints may see
-        it.
+        """Whether a data-use agreement forbids passing the text on.
+
+        Then only trusted endpoints may see it.
         """
         ...
 
     @property
     def undivided(self) -> bool:
-        """Whether the cases came as one set, so that train and test are our division of it.
+        """Whether the cases came as one set, so that Workup made the division into train and test.
 
-        Whoever has not been trained on it may be evaluated on all of it. Not so where the set has
-        a test part of its own, where cases are made to order, or where the training side is what
-        `knowledge` was estimated from.
+        A policy that was not trained on the set may then be evaluated on all of it. False if the
+        set has a test part of its own, if cases are generated on demand, or if `knowledge` was
+        estimated from the training side.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSource:
-    """A source whose parts are already at hand."""
+    """A source whose parts are given."""
 
     name: str
     train: Sequence[Case]
@@ -207,7 +208,7 @@ def with_cases(
     test: Sequence[Case],
     *notes: str,
 ) -> FixedSource:
-    """`source` with other cases, and further `notes` about them."""
+    """`source` with other cases, and with further `notes` about them."""
     return FixedSource(
         source.name,
         train,

@@ -1,7 +1,6 @@
 """What happened: turns make an episode, episodes of one case a group, groups a batch.
 
-Everything is frozen and a transcript only ever grows. Token ids are kept exactly as they were
-sampled.
+Everything is frozen, and a transcript only grows. Token ids stay exactly as they were sampled.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MALFORMED = "malformed"
 
 
 class Ending(StrEnum):
-    """How an episode ended; one boolean must not hide these."""
+    """How an episode ended."""
 
     DIAGNOSED = "diagnosed"
     OUT_OF_TURNS = "out of turns"
@@ -37,11 +36,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the doctor said: the text, and for a token policy exactly the ids it sampled with their
-    log-probabilities.
+    """What the doctor said: the text, and from a token policy its ids and log-probabilities too.
 
-    `tokens` and `logprobs` have the same length; both are empty for doctors that are no token
-    policies (endpoints, people, anchors). `truncated` tells that the token limit cut it off.
+    The ids are exactly those that were sampled. `tokens` and `logprobs` have the same length; both
+    are empty for other doctors (endpoints, people, anchors). `truncated` says that the token limit
+    cut the text off.
     """
 
     text: str
@@ -52,10 +51,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What the doctor did: the ONE parse of its text, read by the environment and by rewards alike.
+    """What the doctor did: the only parse of its text; environment and rewards read the same one.
 
-    `kind` is a tag of the environment's grammar ("ask", "diagnose", …) or "malformed"; `content`
-    its items in order; `errors` counts violations of the grammar.
+    `kind` is a tag of the environment's grammar ("ask", "diagnose", …) or "malformed". `content`
+    holds the tag's items in order. `errors` counts violations of the grammar.
     """
 
     kind: str
@@ -65,11 +64,10 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The environment's reply: what the doctor reads, which facts (by id) it revealed, and whether
-    the episode is over.
+    """The environment's reply: `messages` for the doctor, and the ids of the facts revealed.
 
-    `item` is the canonical name of what was asked for, or "" where the environment knows no such
-    item.
+    `done` says that the episode is over. `item` is the canonical name of what was asked for; "" if
+    the environment knows no such item.
     """
 
     messages: tuple[Message, ...] = ()
@@ -80,10 +78,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange.
+    """One action and the reply to it.
 
-    `prompt_tokens` are the ids appended since the last completion (the environment's, never trained
-    on).
+    `prompt_tokens` are the ids appended since the last completion. They are the environment's, and
+    are never trained on.
     """
 
     prompt_tokens: tuple[int, ...]
@@ -94,7 +92,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One encounter with one case, start to end. `reason` says why a FAILED episode failed."""
+    """One encounter with one case, from start to end. `reason` says why a FAILED episode failed."""
 
     case: Case
     opening: tuple[Message, ...]
@@ -104,18 +102,18 @@ class Episode:
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """The diagnosis (or ranked list) given, empty if none was."""
+        """The diagnosis (or ranked list) that was given; empty if there was none."""
         last = self.turns[-1].action if self.turns else None
         return last.content if last is not None and last.kind == DIAGNOSE else ()
 
     @property
     def discovered(self) -> frozenset[str]:
-        """Ids of the facts revealed during the encounter: CRAFT's δ(τ, F) by identity (CR-5)."""
+        """The ids of the facts revealed so far: CRAFT's δ(τ, F) by identity (CR-5)."""
         return frozenset(fact for turn in self.turns for fact in turn.observation.evidence)
 
     @property
     def questions(self) -> int:
-        """How many actions other than the diagnosis were taken."""
+        """The number of actions other than the diagnosis."""
         return sum(turn.action.kind != DIAGNOSE for turn in self.turns)
 
 
@@ -127,7 +125,7 @@ Batch = tuple[Group, ...]
 class Score:
     """One number per turn; their sum is the episode's return.
 
-    `parts` names every component for reader and report.
+    `parts` names the components, for the live view and the report.
     """
 
     turns: tuple[float, ...]
@@ -135,7 +133,7 @@ class Score:
 
     @classmethod
     def at_end(cls, episode: Episode, value: float, **parts: float) -> Score:
-        """A trajectory-level reward: everything on the last turn."""
+        """A reward for the whole trajectory: all of it is on the last turn."""
         return cls((0.0,) * (len(episode.turns) - 1) + (value,), parts)
 
     @property
@@ -148,11 +146,14 @@ Scores = Sequence[Sequence[Score]]  # aligned with Batch: scores[group][episode]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The waist: everything above is ours, everything below is the engine's.
+    """One episode as tokens: all that an engine gets.
 
-    All five tuples have one entry per token of the whole transcript. `mask` is True for tokens the
-    policy produced; `advantages` and `logprobs` (of the sampling policy, natural log) are 0
-    elsewhere; `turn_ids` counts turns from 0.
+    All five tuples have one entry per token of the whole transcript. `mask` is True for the tokens
+    that the policy sampled. `advantages` and `logprobs` (natural, of the sampling policy) are 0 at
+    the other tokens. `turn_ids` counts turns from 0.
+
+    Example with two turns: the prompt has 2 tokens, the first completion 1, the reply 1, the second
+    completion 2. Then `mask` is F F T F T T and `turn_ids` is 0 0 0 1 1 1.
     """
 
     tokens: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Errors that a user can act on, and the nearest-name hint they carry."""
+"""The errors that a user can act on, and the hint with the nearest existing name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class WorkupError(Exception):
-    """Something went wrong on our side or on the machine's; exit status 1."""
+    """Something went wrong in Workup or on the machine; exit status 1."""
 
     exit_status = 1
 
@@ -21,9 +21,9 @@ class UserError(WorkupError):
 class CaseError(UserError):
     """A row of a case file, or the file itself, is malformed.
 
-    Names the `file`, the `line` (from 1), the `field` and the `problem`. `got` is the value that
-    the file holds there; it stands in the message and never in `problem`. `others` are further
-    problems of the same row.
+    `file`, `line` (from 1) and `field` say where; `problem` says what is wrong. `got` is the value
+    in the file: the message shows it, `problem` does not contain it. `others` are further problems
+    of the same row.
     """
 
     def __init__(
@@ -47,24 +47,20 @@ class CaseError(UserError):
 
 
 def printable(text: str) -> str:
-    """`text` with halves of characters (lone surrogates) written as escapes: no file or terminal
-    takes them.
-    """
+    """`text` with lone surrogates as escapes: files and terminals refuse the surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RolloutError(WorkupError):
-    """One episode could not be finished (a judge, patient or endpoint gave up); the reason is the
-    message.
-    """
+    """One episode could not be finished: a judge, a patient or an endpoint gave up."""
 
 
 class BudgetError(UserError):
-    """The money or the calls that the user allowed are spent; everything done so far is kept."""
+    """The money or the calls that the user allowed are spent; all work done so far is kept."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> UserError:
-    """The error for a name that does not exist, with the nearest one that does.
+    """The error for a name that does not exist, with the nearest name that does.
 
     `more` is a trailing hint such as "`workup methods` lists all".
     """

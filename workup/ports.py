@@ -1,4 +1,4 @@
-"""What we ask of others: one verb each."""
+"""The protocols that join the parts: whatever fits one can take its place."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from workup.errors import UserError, WorkupError
 class Sampling:
     """How to draw one completion.
 
-    `stop` strings end it (and stay part of it); `key` makes the draw reproducible whatever else
-    shares the batch: the same key, prompt and weights give the same tokens. `temperature` 0 is
-    greedy.
+    `stop` strings end it and stay part of it. `temperature` 0 is greedy. `key` makes the draw
+    reproducible: the same key, prompt and weights give the same tokens in every batch.
     """
 
     stop: tuple[str, ...] = ()
@@ -49,8 +48,9 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a doctor did in one turn, with the prompt ids it read (none for doctors that are no
-    token policies).
+    """One action of a doctor: the prompt ids that it read, and its completion.
+
+    A doctor that is no token policy has no prompt ids.
     """
 
     prompt_tokens: tuple[int, ...]
@@ -58,10 +58,9 @@ class Act:
 
 
 class Doctor(Protocol):
-    """Whoever sits in the doctor's chair: a token policy, an endpoint, an anchor, a person at the
-    keyboard.
+    """Whoever plays the doctor: a token policy, an endpoint, an anchor, a person at the keyboard.
 
-    `opening` and the past turns' observations are all it may see, besides `case.given`, which the
+    It may use only `opening`, the observations of the past turns, and `case.given`, which the
     opening states anyway.
     """
 
@@ -135,12 +134,12 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model in a supporting role is asked; equal requests to the same model may share one
-    answer.
+    """What a model in a supporting role is asked.
 
-    `role` ("judge", "patient", …) is for the ledger; `version` names the prompt that made the
-    messages, so that an edited prompt is a new request. `schema` is a JSON Schema as JSON text, or
-    "" for free text. `sample` tells apart several draws of the same request.
+    `role` ("judge", "patient", …) is for the ledger. `version` names the prompt from which the
+    messages were made, so that an edited prompt is a new request. `schema` is a JSON Schema as JSON
+    text, or "" for free text. `sample` distinguishes several draws of the same request. Equal
+    requests to the same model may share one answer.
     """
 
     role: str
@@ -154,9 +153,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it answered, and what that took: tokens read and written, and whether it came from a
-    cache at no cost.
-    """
+    """A model's answer, and its cost: tokens read and written; no cost if `cached` is True."""
 
     text: str
     prompt_tokens: int = 0
@@ -166,15 +163,16 @@ class Reply:
 
 
 class Model(Protocol):
-    """A model in a supporting role: judge, patient, examiner.
+    """A model in a supporting role: judge, patient, checker.
 
-    Raises RolloutError when it gives up after its retries; never answers in another's place.
+    Raises RolloutError when it gives up after its retries; it never returns a default answer.
     """
 
     @property
     def name(self) -> str:
-        """What tells it from every other model: part of each cache key and of each record's
-        provenance; holds no secret.
+        """The model's unique name, part of every cache key and of every record's provenance.
+
+        It holds no secret.
         """
         ...
 
@@ -189,14 +187,13 @@ Context = tuple[Piece, ...]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How probable is `answer` after each of `contexts`? Contexts that begin alike are computed
-    together.
+    """How probable is `answer` after each of `contexts`?
 
-    `opening` ends with a user message, which the pieces of a context go on with; then it is the
-    model's turn, which begins with `lead` (given, not scored: "<diagnose>") and goes on with
-    `answer` (scored). Every piece is tokenised by itself, so that equal pieces are equal tokens.
-    Without an opening a context is the whole transcript, up to the model's turn. `case` is the
-    case's id, for messages.
+    `opening` ends with a user message; the pieces of a context continue that message. Then comes
+    the model's turn: first `lead`, which is given ("<diagnose>"), then `answer`, which is scored.
+    Without an opening, a context is the whole transcript up to the model's turn. Every piece is
+    tokenised by itself, so that equal pieces are equal tokens, and contexts with the same beginning
+    share its computation. `case` is the case's id, for messages.
     """
 
     case: str
@@ -208,8 +205,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """log P(answer | context) in nats for each context of a probe, and how many tokens the answer
-    has.
+    """log P(answer | context) in nats for each context of a probe.
+
+    `tokens` is the number of the answer's tokens.
     """
 
     totals: tuple[float, ...]
@@ -217,21 +215,20 @@ class Logprobs:
 
     @property
     def means(self) -> tuple[float, ...]:
-        """Per token of the answer."""
+        """The totals divided by the number of the answer's tokens."""
         return tuple(total / self.tokens for total in self.totals)
 
 
 class Scorer(Protocol):
-    """Log-probabilities of answers: under a frozen reference, or under the live policy where a
-    paper says so.
+    """Log-probabilities of answers, under a frozen reference or under the live policy.
 
-    Raises RolloutError for what does not fit the model's context, WorkupError for a value that is
-    not finite.
+    Raises RolloutError for a probe that does not fit the model's context, WorkupError for a value
+    that is not finite.
     """
 
     @property
     def seconds(self) -> float:
-        """What its forward passes have taken so far."""
+        """How long its forward passes have taken so far."""
         ...
 
     async def score(self, probe: Probe) -> Logprobs: ...
@@ -244,7 +241,7 @@ class Scorer(Protocol):
 class Judge(Protocol):
     """Decides whether a diagnosis names the truth.
 
-    Raises RolloutError when it cannot decide; never guesses 0.
+    Raises RolloutError when it cannot decide; it never returns False instead.
     """
 
     async def same(self, answer: str, case: Case) -> bool: ...
@@ -252,8 +249,9 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document, as a search found it; scores of one search fall with the rank and
-    compare with no other's.
+    """A piece of a document that a search found.
+
+    Scores fall with the rank; those of two searches cannot be compared.
     """
 
     id: str
@@ -263,7 +261,7 @@ class Passage:
 
 
 class Retriever(Protocol):
-    """A library that can be searched: at most `k` passages, best first, none when nothing matches.
+    """A library that can be searched: at most `k` passages, best first; none if nothing matches.
 
     Any text is a query. Raises RolloutError when the library cannot be reached after retries.
     """
@@ -281,16 +279,16 @@ Gather = Callable[[Sequence[float]], Sequence[float]]
 
 
 def alone(values: Sequence[float]) -> Sequence[float]:
-    """The gather of a single process: nobody else has values."""
+    """The `gather` of a run with one process: returns the values."""
     return values
 
 
 @dataclass(frozen=True)
 class Instruments:
-    """What a reward or an environment may reach for.
+    """What a reward or an environment may use.
 
-    `gather` concatenates a list of numbers over all processes of a distributed run, in rank order:
-    statistics over "the batch" must go through it.
+    `gather` is an all-gather: it concatenates a list of numbers over all processes, in rank order.
+    Statistics over the batch must use it.
     """
 
     judge: Judge
@@ -299,13 +297,13 @@ class Instruments:
     models: Mapping[str, Model] = field(default_factory=dict)
 
     def scorer(self, name: str) -> Scorer:
-        """REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""
+        """The scorer REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""
         if name not in self.scorers:
             raise WorkupError(f"this stage has no scorer '{name}': name it in Reinforce.scorers")
         return self.scorers[name]
 
     def model(self, role: str) -> Model:
-        """DOCTOR or a supporting role. Raises UserError when nobody plays it."""
+        """The model that plays DOCTOR or a supporting role. Raises UserError when there is none."""
         if role not in self.models:
             raise UserError(f"the reward asks a language model as '{role}', and this run has none")
         return self.models[role]
@@ -321,10 +319,10 @@ Credit = Callable[[Batch, Scores, Gather], Sequence[Sequence[Sequence[float]]]]
 class Demonstration:
     """A transcript to imitate, as text: the opening, then (completion, observation) pairs.
 
-    Each of `probes` is (how many exchanges come before it, how the completion there begins, how it
-    goes on): it branches off the transcript, sees the same past, nothing after sees it, and only
-    how it goes on is imitated. `imitate` False keeps the exchanges as context and trains on the
-    probes alone.
+    Each of `probes` is (number of exchanges before it, beginning of the completion, its rest). It
+    branches off the transcript there: it sees the same past, and nothing after it sees it. Only the
+    rest is imitated. With `imitate` False the exchanges are context, and only probes are trained
+    on.
     """
 
     opening: tuple[Message, ...]
@@ -335,13 +333,13 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Imitate:
-    """A supervised stage:
+    """A supervised stage (sft) on demonstrations.
 
     `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
 
-    With a `size` the stage's data are that many demonstrations, one per training case at most (0:
-    each), and every policy learns them (settings `tuning`). Without one it is a warm start:
-    settings `sft` say how long it takes, and by default only policies that know nothing go through
+    With a `size` the data are that many demonstrations, at most one per training case (0: one for
+    each); every policy goes through the stage (settings `tuning`). Without a `size` it is a warm
+    start: settings `sft` say how long it takes, and by default only the tiny policy goes through
     it.
     """
 
@@ -356,7 +354,7 @@ Value = Callable[[Episode], Awaitable[Score]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One episode that a search played, its R, and whether its answer is right."""
+    """One episode that a search played, its score R, and whether its answer is right."""
 
     episode: Episode
     score: Score
@@ -365,11 +363,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search of one case came to: its scored episodes in the order they were played, the
-    greedy one first.
+    """The result of searching one case: its scored episodes in the order played, greedy first.
 
-    `depth` counts the actions on the way to the deepest node of its tree (0: it grew none), `calls`
-    how often the doctor was asked to act; `failures` are the reasons of episodes that failed.
+    `depth` is the number of actions of the tree's deepest node (0 without a tree). `calls` is how
+    often the doctor acted. `failures` are the reasons of episodes that failed.
     """
 
     scored: tuple[tuple[Episode, Score], ...]
@@ -384,8 +381,8 @@ Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Foun
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is kept of a case's trials: those to follow, and those to prefer them to, the k-th to
-    the k-th.
+    """The trials of a case that are kept. For DPO the k-th of `chosen` is preferred to the k-th of
+    `rejected`.
     """
 
     chosen: tuple[Trial, ...] = ()
@@ -394,13 +391,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Explore:
-    """A stage that changes nothing:
+    """A search stage; it changes no weights.
 
-    `search` plays training cases with the policy as it is, `choose` says what is kept.
-
-    At most `cases` training cases are searched, each once; 0 is all of them. The reward is asked
-    about one episode at a time and in no order, so that it must not rest on statistics of a batch.
-    Later stages name this one to read what was kept.
+    `search` plays training cases with the policy as it is; `choose` says which episodes are kept.
+    Later stages name this one to read them. At most `cases` training cases are searched, each once;
+    0 means all. The reward is asked about one episode at a time, in no fixed order, so it must not
+    use statistics of a batch.
     """
 
     name: str
@@ -413,8 +409,9 @@ class Explore:
 
 @dataclass(frozen=True)
 class Rehearse:
-    """A supervised stage on the episodes that the Explore stage `of` chose: the sampled ids
-    themselves (settings `tuning`).
+    """A supervised stage (sft) on the episodes that the Explore stage `of` chose.
+
+    It trains on the sampled token ids themselves (settings `tuning`).
     """
 
     name: str
@@ -423,9 +420,7 @@ class Rehearse:
 
 @dataclass(frozen=True)
 class Prefer:
-    """Direct preference optimisation on the pairs that the Explore stage `of` kept (settings
-    `dpo`).
-    """
+    """Direct preference optimisation on the pairs of the Explore stage `of` (settings `dpo`)."""
 
     name: str
     of: str
@@ -433,11 +428,10 @@ class Prefer:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """A reinforcement stage: how an episode is scored, how scores become advantages, and which
-    `scorers` the reward asks.
+    """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
 
-    `fits` raises UserError for a case that the reward cannot score. A run asks it about its first
-    training cases before it writes anything.
+    `scorers` names the scorers that the reward asks. `fits` raises UserError for a case that the
+    reward cannot score; a run calls it with its first training cases before it writes anything.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""How good is an open-ended answer, from 1 to 5 (MR-11)? By a language model; exactly by
-`ExactAnswer`.
+"""How good is an open-ended answer, from 1 to 5 (MR-11)? A language model decides.
+
+`ExactAnswer` is its exact counterpart.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RUBRIC = Rubric(
 class AnswerJudge:
     """A language model as `Assessor[Answered, Mark]`.
 
-    A blank answer is a 1, and nobody is asked.
+    A blank answer is a 1; the model is not asked.
     """
 
     rubric = RUBRIC

@@ -1,6 +1,6 @@
 """What every judge is: one question in, one verdict out, or RolloutError.
 
-By a language model, exactly, or by several at once.
+A language model, an exact rule or a panel of several can be a judge.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ CLOSING = (
 
 
 class Verdict(Protocol):
-    """What a judge found."""
+    """What a judge decided."""
 
     @property
     def value(self) -> float:
-        """As one number, for means over judges."""
+        """The verdict as one number, for means over judges."""
         ...
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """As one word for each thing that was decided, for tables of agreement."""
+        """One word for each thing that was decided, for tables of agreement."""
         ...
 
 
 class Assessor(Protocol[Q_contra, V_co]):
-    """One kind of judgement.
+    """A judge of one kind of question.
 
-    Raises RolloutError when it cannot decide; never answers with a default.
+    Raises RolloutError when it cannot decide; it never returns a default.
     """
 
     async def judge(self, question: Q_contra, /) -> V_co: ...
@@ -55,11 +55,9 @@ class Assessor(Protocol[Q_contra, V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A prompt of ours: what is to be decided and how to answer.
+    """A prompt of Workup's: what is to be decided and how to answer.
 
-    An edited text needs a new `version`.
-
-    `role` is under whose name its calls are booked.
+    An edited text needs a new `version`. The ledger books the calls under `role`.
     """
 
     version: str
@@ -98,14 +96,14 @@ class Opinions(Generic[V]):
     verdicts: Mapping[str, V]
 
     def mean(self, of: Callable[[V], float] = lambda verdict: verdict.value) -> float:
-        """The mean over the judges of a verdict's value, or of what `of` makes of it."""
+        """The mean over the judges of a verdict's value, or of `of(verdict)`."""
         return fsum(map(of, self.verdicts.values())) / len(self.verdicts)
 
 
 class Panel(Generic[Q, V]):
     """Several independent judges, asked at once (ES-14).
 
-    If one of them fails, so does the panel: a mean over fewer is another figure.
+    If one of them fails, the panel fails: a mean over fewer judges would be another figure.
     """
 
     def __init__(self, judges: Mapping[str, Assessor[Q, V]]) -> None:

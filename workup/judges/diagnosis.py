@@ -1,5 +1,6 @@
-"""Is this the diagnosis? Same, partly or wrong (MR-3), by a language model; exactly by
-`ExactJudge`.
+"""Is this the diagnosis: same, partly or wrong (MR-3)? A language model decides.
+
+`ExactJudge` is its exact counterpart.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RUBRIC = Rubric(
 class DiagnosisJudge:
     """A language model as `Judge` (port) and as `Assessor[Named, Graded]`.
 
-    A blank answer is wrong, and nobody is asked.
+    A blank answer is wrong; the model is not asked.
     """
 
     rubric = RUBRIC
@@ -70,7 +71,7 @@ class DiagnosisJudge:
 
 
 class DiagnosisPanel(Panel[Named, Graded]):
-    """Several judges of a diagnosis, as one `Judge` (port) too."""
+    """Several judges of a diagnosis as one, which is a `Judge` (port) too."""
 
     async def same(self, answer: str, case: Case) -> bool:
         """Whether more than half of the judges say that it is the same.
@@ -83,9 +84,7 @@ class DiagnosisPanel(Panel[Named, Graded]):
 
 
 def reference(case: Case) -> list[tuple[str, str]]:
-    """The sections that state the truth: its name, and its other names and codes where there are
-    some.
-    """
+    """The prompt's sections that state the truth: its name, then other names and codes if any."""
     others = [name for name in (*case.truth.aliases, *case.truth.codes) if name.strip()]
     named = [("established diagnosis", clean(case.truth.diagnosis, LONGEST_ANSWER))]
     return (

@@ -1,5 +1,6 @@
-"""Which of many facts does a text entail (PM-3, CR-5)? By a language model; exactly by
-`ExactEntailment`.
+"""Which of many facts does a text entail (PM-3, CR-5)? A language model decides.
+
+`ExactEntailment` is its exact counterpart.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ RUBRIC = Rubric(
 
 
 class EntailmentJudge:
-    """A language model as `Assessor[Stated, Entailed]`: at most CHUNK facts in one call, several
-    calls at once for more.
+    """A language model as `Assessor[Stated, Entailed]`.
 
-    Of no facts, and about a blank text, nobody is asked: it entails nothing.
+    One call holds at most CHUNK facts; more facts take several calls at once. Without facts, and
+    for a blank text, the model is not asked: nothing is entailed.
     """
 
     rubric = RUBRIC

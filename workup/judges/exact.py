@@ -1,8 +1,7 @@
-"""The judges that need no model: names, codes and the clinic's own tables decide.
+"""The judges that need no model: they decide by names, codes and the clinic's own tables.
 
-Each is the counterpart of a model's judge.
-
-They know what the tables know and nothing else: a right answer in other words is wrong to them.
+Each is the counterpart of a model's judge. It knows what the tables know and nothing else: a right
+answer in other words is wrong to it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from workup.judges.questions import (
 from workup.text import normalise, same_name
 
 DIFFERENCE = 0.5
-"""P(positive) must differ by so much between two candidates for a marker to tell them apart."""
+"""A marker tells two candidates apart if their P(positive) differ by at least this much."""
 
 _LIST = re.compile(r"[,;/|\n，；、。]")
 _WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs\.?|versus)\b|[或和与及]")
@@ -46,19 +45,19 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
 
 class ExactJudge:
-    """A `Judge` (port) and an `Assessor[Named, Graded]`: the answer is the diagnosis, an alias or a
-    code of it (C-MIG CM-9).
+    """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
 
-    Names are compared in `workup.text.normalise` form. Codes are compared whole, without their
-    dots: J45.2 is J452, not J45.
+    Right is the diagnosis, an alias or a code of it. Names are compared in `workup.text.normalise`
+    form. Codes are compared whole, without their dots: J45.2 is J452, not J45.
     """
 
     async def same(self, answer: str, case: Case) -> bool:
         return _same(answer, case)
 
     async def judge(self, question: Named) -> Graded:
-        """Partly right is one of several names, and a code that is wider or narrower than the true
-        one.
+        """The grade of an answer.
+
+        Partly right is one of several names, or a code that is wider or narrower than the true one.
         """
         return Graded(_grade(question.answer, question.case))
 
@@ -83,14 +82,15 @@ def _grade(answer: str, case: Case) -> Grade:
 
 
 def _related(code: str, case: Case) -> bool:
-    """Whether `code` is a group around one of the true codes, or a part of it."""
+    """Whether `code` is a group that contains a true code, or a part of a true code."""
     true = filter(None, map(compact, case.truth.codes))
     return bool(code) and any(code.startswith(each) or each.startswith(code) for each in true)
 
 
 class ExactAnswer:
-    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong;
-    it knows no 2 and no 4.
+    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong.
+
+    It gives neither 2 nor 4.
     """
 
     async def judge(self, question: Answered) -> Mark:
@@ -142,7 +142,10 @@ class ExactRanking:
         )
 
     def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
-        """More than half of at least two: with the truth alone "matches most" would say nothing."""
+        """Whether a group contains more than half of at least two diagnoses.
+
+        With the truth alone, "contains most of them" would say nothing.
+        """
         references = [
             self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)
         ]
@@ -156,9 +159,9 @@ class ExactExaminations:
     """An `Assessor[Ordered, Appraised]` by the pathology wing's markers.
 
     A marker differentiates if the share of positive tumours differs by DIFFERENCE or more between
-    two of the candidates. What names no more than a method is too broad; what the rest of the
-    clinic does is another department's; what nobody knows is fabricated. Candidates that the clinic
-    does not know are not looked at.
+    two of the candidates. A name of a method alone is too broad. A test of the rest of the clinic
+    is another department's. An unknown name is fabricated. Candidates that the clinic does not know
+    are ignored.
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
@@ -182,12 +185,11 @@ def _worth(examination: str, candidates: list[Entry]) -> Worth:
 
 
 class ExactEntailment:
-    """An `Assessor[Stated, Entailed]`: a sentence or a line of the text is one of the wordings of
-    the finding.
+    """An `Assessor[Stated, Entailed]`: a sentence of the text is one of the finding's wordings.
 
-    A heading and a colon may stand before the sentence. Two wordings of one finding with the same
-    numbers are one finding, even where one tells more than the other; any other paraphrase is not
-    recognised.
+    A line counts as a sentence, and a heading with a colon may stand before it. Two wordings of one
+    finding with the same numbers are equal, even if one says more than the other. Any other
+    paraphrase is not recognised.
     """
 
     async def judge(self, question: Stated) -> Entailed:

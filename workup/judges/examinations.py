@@ -1,5 +1,6 @@
-"""Do the ordered examinations tell the candidates apart (ES-7)? By a language model; exactly by
-`ExactExaminations`.
+"""Do the ordered examinations tell the candidates apart (ES-7)? A language model decides.
+
+`ExactExaminations` is its exact counterpart.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ RUBRIC = Rubric(
 class ExaminationJudge:
     """A language model as `Assessor[Ordered, Appraised]`.
 
-    Where nothing was ordered nobody is asked: it is harmless.
+    An empty list is harmless; the model is not asked.
     """
 
     rubric = RUBRIC

@@ -28,13 +28,13 @@ Key = tuple[
 
 
 def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
-    """The texts of the chosen options in the order of `options`; empty if any part of the answer
-    names none.
+    """The texts of the chosen options, in the order of `options`.
 
-    An option is named by its text (as `workup.text.same_name` compares), by its letter, or by both
-    where they agree: "C", "(c)", "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D"),
-    or capital letters without anything between ("BD"). Naming an option twice is naming it: "AA"
-    and "A, A" are "A". Linear in the answer.
+    Empty if any part of the answer names no option. An option is named by its text (as
+    `workup.text.same_name` compares), by its letter, or by both where they agree: "C", "(c)", "C.
+    Ceftriaxone". A set is a list of such names ("A, C", "B和D"), or capital letters without
+    anything between ("BD"). Naming an option twice is naming it: "AA" and "A, A" are "A". Linear
+    in the answer.
     """
     texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
     places = _places(answer[:_LONGEST], texts, len(options))
@@ -67,9 +67,7 @@ def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
 
 
 def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
-    """The place of the one option that `name` names; None where letter and text name different
-    ones.
-    """
+    """The place of the option that `name` names; None if letter and text name different ones."""
     by_text = texts.get(_key(name))
     lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
     if lettered is None:
@@ -83,8 +81,9 @@ def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
 
 
 def right(case: Case) -> tuple[str, ...]:
-    """The options that are right together, in the order of the options; empty where the truth is
-    none of them.
+    """The options that are right together, in the order of the options.
+
+    Empty if the truth is none of them.
     """
     if not case.options:
         return ()
@@ -97,9 +96,7 @@ def right(case: Case) -> tuple[str, ...]:
 class OptionJudge:
     """A `Judge` of questions with options: right is exactly the true set.
 
-    What has no options goes to `judge`.
-
-    So does a case whose truth is none of its options.
+    `judge` decides a case without options, and a case whose truth is none of its options.
     """
 
     def __init__(self, judge: Judge) -> None:

@@ -1,4 +1,4 @@
-"""What judges are asked and what they answer: the five judgements as values."""
+"""The five judgements as values: what a judge is asked, and what it answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workup.case import Case, Fact
 
 
 class Grade(Enum):
-    """How far an answer names the truth; the value is MR-3's R_answer."""
+    """How well an answer names the truth; the value is MR-3's R_answer."""
 
     WRONG = 0
     PARTLY = 1
@@ -27,7 +27,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A grade, and the judge's reason where it gave one. Its value is R_answer / 2."""
+    """A grade, and the judge's reason if it gave one. The value is R_answer / 2."""
 
     grade: Grade
     reason: str = field(default="", compare=False)
@@ -50,7 +50,7 @@ class Ranked:
 
 
 class Standing(StrEnum):
-    """One candidate of a ranked list beside the truth; the last three are hacks."""
+    """How one candidate of a ranked list compares with the truth; the last three are hacks."""
 
     SAME = "same"
     OTHER = "other"
@@ -65,11 +65,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Every candidate's standing, in the order of the list (only as far as the judge read it), and
-    the judge's reason.
+    """The standing of every candidate, in the list's order, and the judge's reason.
 
-    `total` is the length of the whole list. The value is 1 for a hit, else 0: DiffAcc is its mean
-    (ES-14).
+    `standings` ends where the judge stopped reading; `total` is the length of the whole list. The
+    value is 1 for a hit, else 0: DiffAcc is its mean (ES-14).
     """
 
     standings: tuple[Standing, ...]
@@ -78,15 +77,16 @@ class Placed:
 
     @property
     def hacks(self) -> tuple[tuple[int, Standing], ...]:
-        """(place from 1, why) of each candidate that cheats."""
+        """(place from 1, reason) of each candidate that is a hack."""
         return tuple(
             (place, standing) for place, standing in enumerate(self.standings, 1) if standing.hack
         )
 
     @property
     def position(self) -> int:
-        """The first place (from 1) that holds the truth, 0 where none does, −1 where any candidate
-        cheats.
+        """The first place (from 1) that holds the truth, 0 if none does.
+
+        −1 if any candidate is a hack.
         """
         if self.hacks:
             return -1
@@ -113,8 +113,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong; the
-    value is the mark.
+    """A mark from 1 to 5, which is also the value.
+
+    5 fully right, 4 right but for something minor, 3 half right, 2 mostly wrong, 1 wrong.
     """
 
     mark: int
@@ -122,7 +123,7 @@ class Mark:
 
     @property
     def grade(self) -> Grade:
-        """5 is the same as the reference, 3 and 4 are partly right, 1 and 2 wrong."""
+        """5 is the same as the reference, 3 and 4 are partly right, 1 and 2 are wrong."""
         return Grade.SAME if self.mark == 5 else Grade.PARTLY if self.mark >= 3 else Grade.WRONG
 
     @property
@@ -143,7 +144,7 @@ class Ordered:
 
 
 class Worth(StrEnum):
-    """One examination beside a list of candidates; the last three are invalid."""
+    """What one examination is worth for a list of candidates; the last three are invalid."""
 
     DIFFERENTIATES = "differentiates"
     HARMLESS = "harmless"
@@ -158,7 +159,7 @@ class Worth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Appraised:
-    """Every examination's worth, in order (only as far as the judge read the list).
+    """The worth of every examination, in order, as far as the judge read the list.
 
     The value is the sign of R_e (ES-7).
     """
@@ -188,7 +189,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Entailed:
-    """Whether each fact is entailed, in order. The value is the share that is; 0 of no facts."""
+    """Whether each fact is entailed, in order. The value is the share that is; 0 without facts."""
 
     entailed: tuple[bool, ...]
 

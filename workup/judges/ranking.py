@@ -1,5 +1,6 @@
-"""Where does a ranked list hold the truth, and does it cheat (ES-8)? By a language model; exactly
-by `ExactRanking`.
+"""Where does a ranked list hold the truth, and is any candidate a hack (ES-8)?
+
+A language model decides; `ExactRanking` is its exact counterpart.
 """
 
 from __future__ import annotations
@@ -59,10 +60,8 @@ RUBRIC = Rubric(
 class RankingJudge:
     """A language model as `Assessor[Ranked, Placed]`.
 
-    Of an empty list nobody is asked: it holds nothing.
-
-    The model must report as many candidates as it was given, each once; an answer that does not is
-    asked again.
+    An empty list holds nothing; the model is not asked. The model must report as many candidates as
+    it got, each once; an answer that does not is asked for again.
     """
 
     rubric = RUBRIC

@@ -1,6 +1,4 @@
-"""Every diagnosis judged once: the same answer to the same case is the same verdict, asked for a
-single time.
-"""
+"""Every diagnosis is judged once: the same answer to the same case has one verdict."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from workup.ports import Judge
 
 
 class Verdicts:
-    """A `Judge` that remembers, so that reward and measures share one verdict, and concurrent equal
-    requests one call.
+    """A `Judge` that remembers, so that reward and measures share one verdict.
+
+    Equal requests that run at the same time are one call.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -26,12 +25,11 @@ class Verdicts:
         key = case.id, answer
         if key not in self._asked:
             self._asked[key] = asyncio.ensure_future(self._judge.same(answer, case))
-        # Shielded: whoever gives up waiting must not take the verdict away from the others.
+        # Shielded: a caller that is cancelled must not cancel the verdict of the other callers.
         return await asyncio.shield(self._asked[key])
 
     async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
-        """The episode with its verdict; None, and the episode FAILED with the reason, where there
-        can be none.
+        """The episode with its verdict; without one, the episode FAILED with the reason, and None.
 
         An episode that ended without a diagnosis is wrong by definition; no judge is asked.
         """

@@ -1,4 +1,4 @@
-"""How much evidence moves a scorer towards the gold answer: C-MIG's two views of it, and IGPO's.
+"""How much evidence moves a scorer towards the gold answer: C-MIG's two views, and IGPO's gain.
 
 LogitP(a | I) = (1/L) Σ_l log π(a_l | I, a_<l), the mean log-probability of the gold answer's tokens
 (CM-4), and ΔIG = LogitP(a | I_extra) − LogitP(a | I_base) (CM-5), both in nats. π is the
@@ -19,8 +19,10 @@ from workup.ports import Gather, Piece, Probe, Scorer
 
 @dataclass(frozen=True, slots=True)
 class LogitP:
-    """LogitP(a | I) in nats (≤ 0) for one episode's evidence: the question alone, with D_1 … D_N,
-    with the refinement.
+    """LogitP(a | I) in nats (≤ 0) for one episode's evidence I.
+
+    I is the question alone, the question with each of D_1 … D_N, and the question with the
+    refinement.
     """
 
     question: float
@@ -29,7 +31,7 @@ class LogitP:
 
     @property
     def rounds(self) -> tuple[float, ...]:
-        """With D_0 = ∅, D_1, …, D_N."""
+        """LogitP with D_0 = ∅, D_1, …, D_N."""
         return (self.question, *self.documents)
 
     @property
@@ -41,12 +43,11 @@ class LogitP:
 async def logit_p(
     scorer: Scorer, probe: Probe, documents: Sequence[Piece], refinement: Piece | None = None
 ) -> LogitP:
-    """Asks for everything at once.
+    """LogitP for all evidence of an episode, in one call.
 
-    `documents[k]` is D_{k+1}, all that one search brought, as the prompt shows it.
-
-    Each D_k stands alone behind the probe's opening (the question q), not behind D_1 … D_{k−1}; the
-    probe's own contexts do not count.
+    `documents[k]` is D_{k+1}: the result of one search, as the prompt shows it. Each D_k stands
+    alone after the probe's opening (the question q), not after D_1 … D_{k−1}. The probe's own
+    contexts are not used.
     """
     shown: tuple[Piece, ...] = (*documents, *(() if refinement is None else (refinement,)))
     question, *means = (
@@ -58,8 +59,9 @@ async def logit_p(
 
 
 def differences(rounds: Sequence[float]) -> tuple[float, ...]:
-    """Δ(D_k) = LogitP(a | q, D_k) − LogitP(a | q, D_{k−1}) for k = 1 … N, from LogitP at D_0 … D_N
-    (CM-6).
+    """Δ(D_k) = LogitP(a | q, D_k) − LogitP(a | q, D_{k−1}) for k = 1 … N (CM-6).
+
+    `rounds` is LogitP at D_0 … D_N.
     """
     return tuple(after - before for before, after in pairwise(rounds))
 
@@ -72,16 +74,14 @@ def document_rewards(
     order: Literal[1, 2] = 2,
     half_positive: bool = True,
 ) -> tuple[float, ...]:
-    """C-MIG-D by round (CM-6, CM-11):
+    """C-MIG-D by round (CM-6, CM-11): R_k = (w_d/N) max(tanh(α_d δ_k), 0).
 
-    R_k = (w_d/N) max(tanh(α_d δ_k), 0) with δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, R_1 = 0.
+    δ_k = Δ(D_k) − Δ(D_{k−1}) for k ≥ 2, and R_1 = 0. All R_k are 0 if Δ(D_1) ≤ 0 or N < 2. Their
+    sum is the sequence's R_doc; R_k by itself is the turn's. `rounds` is LogitP at D_0 … D_N.
 
-    All are 0 if Δ(D_1) ≤ 0 or N < 2. Their sum is the sequence's R_doc; each by itself is the
-    turn's. `rounds` is LogitP at D_0 … D_N.
-
-    As printed it pays a second difference: steady progress earns nothing, and to harm and then
-    recover is paid. `order` 1 takes Δ(D_k) for δ_k, which pays progress but recovery still; without
-    `half_positive` losses count as well, so that recovery earns back no more than was lost.
+    As printed it rewards a second difference: steady progress earns nothing, but harm followed by
+    recovery does. `order` 1 takes Δ(D_k) for δ_k; it rewards progress, and still the recovery.
+    Without `half_positive` losses count too, so that recovery earns back no more than was lost.
     """
     Δ = differences(rounds)
     N = len(Δ)
@@ -95,12 +95,12 @@ def document_rewards(
 def refinement_rewards(
     gains: Sequence[float | None], gather: Gather, *, w_r: float = 0.1
 ) -> tuple[float, ...]:
-    """C-MIG-R (CM-7): w_r for each episode whose Δ(s) is at least the median of the positive ones
-    of the WHOLE batch, else 0.
+    """C-MIG-R (CM-7): w_r for each episode whose Δ(s) is at least the batch's positive median.
 
-    `gains` are this process's episodes, None for those without a refinement; correct ones belong
-    here too. Calls `gather` exactly once, whatever there is, so that any split of the batch over
-    processes gives the same rewards.
+    That is the median of the positive Δ(s) of the whole batch; other episodes get 0. `gains` are
+    this process's episodes, None for those without a refinement; correct ones belong here too.
+    Calls `gather` exactly once, so that every split of the batch over processes gives the same
+    rewards.
     """
     positive = [gain for gain in gather([gain for gain in gains if gain is not None]) if gain > 0]
     if not positive:
@@ -110,7 +110,8 @@ def refinement_rewards(
 
 
 def probability_gains(rounds: Sequence[float]) -> tuple[float, ...]:
-    """IGPO's gain of turn k: exp(LogitP_k) − exp(LogitP_{k−1}), within (−1, 1), under the live
-    policy (CM-14).
+    """IGPO's gain of turn k: exp(LogitP_k) − exp(LogitP_{k−1}), within (−1, 1) (CM-14).
+
+    LogitP is measured under the live policy.
     """
     return differences([exp(value) for value in rounds])

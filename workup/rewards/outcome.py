@@ -1,4 +1,4 @@
-"""Was the diagnosis right, and the plainest reward made of it (CRAFT's R_naive)."""
+"""Whether the diagnosis was right, and the plain reward made of that (CRAFT's R_naive)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Rule = Callable[[Episode, float], Score]  # episode, acc ∈ {0, 1} → score
 
 
 def malformed(episode: Episode) -> bool:
-    """Whether the trajectory fails to produce a valid diagnosis: out of turns or out of tokens.
+    """Whether the trajectory ended without a valid diagnosis: out of turns or out of tokens.
 
-    A diagnosis in a completion that the token limit cut off was not executed and is none.
+    A diagnosis in a completion that the token limit cut off was not executed and does not count.
     """
     return episode.ending is not Ending.DIAGNOSED
 
 
 async def accuracy(episode: Episode, judge: Judge) -> float:
-    """acc(d̂, d*) ∈ {0, 1}; 0 without asking the judge where the trajectory is malformed.
+    """acc(d̂, d*) ∈ {0, 1}; 0, without a call of the judge, if the trajectory is malformed.
 
     Raises RolloutError when the judge cannot decide.
     """

@@ -1,8 +1,7 @@
-"""What each question of an encounter gained (ProMed): the facts newly understood, each with its
-weight.
+"""The gain of each question of an encounter (ProMed): the facts newly understood, weighted.
 
-With φ~, the softmax of the facts' Shapley values under a language model, that is the Shapley
-information gain SIG (PM-6); with 1/|F| the plain information gain (PM-3).
+With φ~, the softmax of the facts' Shapley values under a language model, it is the Shapley
+information gain SIG (PM-6). With 1/|F| it is the plain information gain (PM-3).
 """
 
 from __future__ import annotations
@@ -39,13 +38,12 @@ _RECORD = Consultation(())
 
 @dataclass(frozen=True)
 class Weighing:
-    """How the facts F of a case are weighed, as the policy of the questioning environment would see
-    them.
+    """How the facts F of a case are weighed; prompts are those of the questioning environment.
 
-    `facts` "hidden" are those that the presentation does not state, which stands before them: v(S)
-    = log P(A* | Q_p, S). "all" is the paper's F, with v(S) = log P(A* | Q, S) after the bare
-    question. Orders are drawn by `seed` and the case's id, so that a frozen scorer is asked the
-    same again.
+    With `facts` "hidden", F are the facts that the presentation does not state, and the
+    presentation stands before them: v(S) = log P(A* | Q_p, S). With "all", F is the paper's: all
+    facts, after the bare question, v(S) = log P(A* | Q, S). Orders are drawn by `seed` and the
+    case's id, so that a frozen scorer gets the same requests again.
     """
 
     max_turns: int
@@ -55,11 +53,11 @@ class Weighing:
     seed: int = 0
 
     def known(self, case: Case) -> Case:
-        """The case whose presentation stands before S, and whose hidden facts are F."""
+        """The case with the presentation that stands before S, and with F as its hidden facts."""
         return partial(case, 0.0) if self.facts == "all" else case
 
     def of(self, case: Case) -> tuple[Fact, ...]:
-        """F, each as the patient tells it: with the names of the answer withheld."""
+        """F, each fact as the patient tells it: the names of the answer are withheld."""
         facts = self.known(case).truth.facts
         return tuple(
             Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight)
@@ -73,7 +71,7 @@ class Weighing:
         return Probe(case.id, answer, opening, lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer) -> dict[str, float]:
-        """φ~ by id; they sum to 1.
+        """φ~ by id; the weights sum to 1.
 
         Raises UserError for a case that does not fit the scorer's context.
         """
@@ -96,8 +94,9 @@ class Weighing:
         return dict(zip([fact.id for fact in facts], uniform(len(facts)), strict=True))
 
     def giveaways(self, case: Case) -> int:
-        """How many facts contain the answer even as the patient tells them: their φ says nothing
-        about evidence.
+        """How many facts contain the answer even as the patient tells them.
+
+        Their φ says nothing about evidence.
         """
         return len(giveaways(self.of(case), case.truth.diagnosis))
 
@@ -108,10 +107,10 @@ async def question_gains(
     understanding: Understanding,
     scorer: Scorer | None,
 ) -> list[tuple[float, ...]]:
-    """SIG(q_t) of every turn of every episode, 0 for turns that are no questions; the plain gain IG
-    without a scorer.
+    """SIG(q_t) of every turn of every episode, 0 for turns that are not questions.
 
-    Facts are weighed once per case, whatever the number of its episodes.
+    Without a scorer it is the plain gain IG. Facts are weighed once per case, whatever the number
+    of its episodes.
     """
     cases = {episode.case.id: episode.case for episode in episodes}
     if scorer is None:

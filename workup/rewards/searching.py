@@ -1,9 +1,8 @@
-"""The rewards of search–refine–diagnose episodes (C-MIG CM-6 to CM-11, CM-14) from which its
-methods are put together.
+"""The rewards of search–refine–diagnose episodes (C-MIG CM-6 to CM-11, CM-14), in parts.
 
-R_total = R_format + R_diag + R_doc + R_process. What differs between the methods is R_diag (exact,
-by embedding, by ICD tree) and who supervises the way there: nobody, a hit of the answer's name, a
-gain of information.
+R_total = R_format + R_diag + R_doc + R_process. Methods differ in two parts. R_diag compares the
+answer exactly, by embedding or by ICD tree. The process is rewarded by nothing, by a hit of the
+answer's name, or by an information gain.
 """
 
 from __future__ import annotations
@@ -63,9 +62,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What is paid for the way to the diagnosis: to single turns (R_doc, gains), and R_process for
-    the whole.
-    """
+    """The process reward of one episode: `turns` for single turns (R_doc, gains), and R_process."""
 
     turns: tuple[float, ...]
     process: float = 0.0
@@ -78,15 +75,12 @@ Supervise = Callable[[Sequence[Episode], Instruments], Awaitable[Sequence[Superv
 
 
 def answered(episode: Episode) -> str:
-    """The diagnosis that was given; "" where none was, or where the token limit cut it off."""
+    """The diagnosis that was given; "" if there was none or the token limit cut it off."""
     return episode.answer[0] if episode.ending is Ending.DIAGNOSED else ""
 
 
 def exact(answer: str, case: Case) -> bool:
-    """CM-9: whether the normal forms of answer and gold diagnosis are the same.
-
-    An alias is another name.
-    """
+    """Whether answer and gold diagnosis have the same normal form (CM-9); aliases do not count."""
     return same_name(answer, case.truth.diagnosis)
 
 
@@ -96,13 +90,11 @@ async def exact_match(answer: str, case: Case) -> float:
 
 
 def icd_tree(release: str = "cm", names: str = "") -> Likeness:
-    """R_diag of AutoRefine-ICDTree:
+    """R_diag of AutoRefine-ICDTree: KG = max(0, 1 − 0.2·d) (CM-16).
 
-    KG = max(0, 1 − 0.2·d) (CM-16); 1 where the names match, 0 for what has no code.
-
-    `names` is a file of further names (`workup.metrics.name_files.synonyms`). The first answer
-    takes seconds, since the release is loaded then. Raises UserError where its package is missing
-    or the file cannot be read.
+    It is 1 if the names match, and 0 for a name without a code. `names` is a file of further names
+    (`workup.metrics.name_files.synonyms`). The first call loads the release, which takes seconds.
+    Raises UserError if its package is missing or the file cannot be read.
     """
 
     async def likeness(answer: str, case: Case) -> float:
@@ -113,19 +105,20 @@ def icd_tree(release: str = "cm", names: str = "") -> Likeness:
 
 @cache
 def _graph(release: str, names: str) -> KnowledgeGraph:
-    """Knows the names of release and file alone: a reward must not depend on which other cases
-    share the batch.
+    """The graph with the names of release and file alone.
+
+    A reward must not depend on which other cases are in the batch.
     """
     icd = tree(release)
     return KnowledgeGraph(Coder(icd, more=synonyms(names, icd, known_names(icd))))
 
 
 def embedding(encoder: str, threshold: float) -> Likeness:
-    """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis where it is
-    ≥ `threshold`, else 0.
+    """R_diag of AutoRefine-Embedding (Eq. 12): the cosine of answer and gold diagnosis.
 
-    `encoder` is a sentence-transformers model, or "trigrams" for want of one: see `trigrams`;
-    "auto" chooses. Raises UserError for a model that does not exist.
+    It is 0 below `threshold`. `encoder` is a sentence-transformers model; or "trigrams", which
+    needs no model (see `trigrams`); or "auto", which chooses. Raises UserError for a model that
+    does not exist.
     """
     name = chosen(encoder)
     measured = Embedding(trigrams if name == TRIGRAMS else Encoder(name).documents, threshold)
@@ -137,9 +130,9 @@ def embedding(encoder: str, threshold: float) -> Likeness:
 
 
 def chosen(encoder: str) -> str:
-    """`encoder`, and for "auto" the paper's where its weights are on this machine, else trigrams.
+    """`encoder`; for "auto" the paper's, if its weights are on this machine, else trigrams.
 
-    Asks no server.
+    It asks no server.
     """
     if encoder != AUTO:
         return encoder
@@ -154,7 +147,7 @@ So a run's config.yaml names the encoder that it used, and a resumed run uses th
 
 
 def encoder_notes(encoder: str) -> tuple[str, ...]:
-    """What a run says of an encoder that is not the paper's."""
+    """The note of a run whose encoder is not the paper's."""
     if encoder in PUBMEDBERT:
         return ()
     stands_in = "counts of three neighbouring letters" if encoder == TRIGRAMS else encoder
@@ -167,9 +160,7 @@ def encoder_notes(encoder: str) -> tuple[str, ...]:
 
 
 def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
-    """How often which three neighbouring letters stand in each text's normal form: [len(texts),
-    4096], each of length 1.
-    """
+    """Unit vectors [len(texts), 4096]: the counts of three-letter sequences in normal forms."""
     counts = np.zeros((len(texts), 4096))
     for row, text in zip(counts, texts, strict=True):
         form = f"  {normalise(text)} "
@@ -184,13 +175,14 @@ def trigrams(texts: Sequence[str]) -> NDArray[np.float64]:
 async def unsupervised(
     episodes: Sequence[Episode], instruments: Instruments
 ) -> Sequence[Supervision]:
-    """Search-R1: the outcome alone."""
+    """Search-R1: no process reward, only the outcome."""
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
 def hard(shape: Shape, view: View, weight: float) -> Supervise:
-    """`weight`·1[a ⊆ I] (Eq. 13), I any turn's refinement (AutoRefine), query (HardSearch) or
-    document (HardDoc).
+    """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
+
+    I is any turn's refinement (AutoRefine), query (HardSearch) or document (HardDoc).
     """
 
     def seen(episode: Episode) -> bool:
@@ -218,11 +210,10 @@ def hard(shape: Shape, view: View, weight: float) -> Supervise:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """C-MIG's two views, with the paper's letters: see `workup.rewards.information_gain`.
+    """C-MIG's two views, in the paper's letters: see `workup.rewards.information_gain`.
 
-    A weight of 0 asks for nothing.
-
-    `joined` says which refinements make s_refine: all of them, one after the other, or the last.
+    A view with weight 0 asks the scorer nothing. `joined` says which refinements make s_refine: all
+    of them, one after the other, or the last one.
     """
 
     w_d: float = 1.0
@@ -234,11 +225,10 @@ class Gains:
 
 
 def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
-    """C-MIG:
+    """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
-    R_doc by turn (CM-6) and R_refine (CM-7), measured by `scorer` ("reference" or "policy").
-
-    The median of CM-7 runs over every episode of the batch that has a refinement.
+    `scorer` ("reference" or "policy") measures both. The median of CM-7 runs over every episode of
+    the batch that has a refinement.
     """
 
     async def supervise(
@@ -260,7 +250,7 @@ def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
 
 
 def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
-    """R_doc's summands, each on the turn whose search brought the round's documents."""
+    """The summands of R_doc, each on the turn whose search returned the round's documents."""
     g = gains
     rewards = iter(
         document_rewards(
@@ -285,10 +275,10 @@ def _probe(episode: Episode, contexts: tuple[Context, ...] = ((),), *, bare: boo
 
 
 def turn_gains(weight: float, scorer: str) -> Supervise:
-    """IGPO: to each turn but the last, how much it raised the probability of the gold diagnosis
-    behind the whole transcript.
+    """IGPO: each turn but the last gets the rise of the gold diagnosis's probability.
 
-    Measured by `scorer` ("reference" or "policy").
+    The probability is that after the whole transcript so far, measured by `scorer` ("reference" or
+    "policy").
     """
 
     async def supervise(
@@ -305,9 +295,7 @@ def turn_gains(weight: float, scorer: str) -> Supervise:
 
 
 def _prefixes(episode: Episode) -> Probe:
-    """The transcript up to each of its turns: the very tokens where a token policy played, else the
-    text.
-    """
+    """The transcript up to each of its turns, as sampled token ids if it has them, else as text."""
     sampled = all(turn.prompt_tokens and turn.completion.tokens for turn in episode.turns)
     contexts: list[Context] = [(episode.turns[0].prompt_tokens,) if sampled else ()]
     for turn, after in pairwise(episode.turns):
@@ -327,7 +315,7 @@ def _prefixes(episode: Episode) -> Probe:
 def search_reward(
     shape: Shape, likeness: Likeness, supervise: Supervise, *, w_f: float, composition: Composition
 ) -> Reward:
-    """R_total (CM-10): what is paid to single turns stands on them, all else on the last."""
+    """R_total (CM-10): rewards of single turns are on these turns, all else is on the last."""
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         paid = iter(await supervise([episode for group in batch for episode in group], instruments))
@@ -348,19 +336,17 @@ def search_reward(
 
 
 async def _worth(episode: Episode, likeness: Likeness) -> float:
-    """R_diag; 0 without asking where no diagnosis was given."""
+    """R_diag; 0, without a call, if no diagnosis was given."""
     return await likeness(answered(episode), episode.case) if answered(episode) else 0.0
 
 
 def compose(
     episode: Episode, R_diag: float, paid: Supervision, R_format: float, composition: Composition
 ) -> Score:
-    """CM-10.
+    """R_total from its parts (CM-10).
 
-    Nonlinear (App. B.1): R_format + R_diag + R_doc, and R_process only where the diagnosis is not
-    exactly right.
-
-    Linear (Eq. 8): the sum of all four.
+    Nonlinear (App. B.1): R_format + R_diag + R_doc, and R_process only if the diagnosis is not
+    exactly right. Linear (Eq. 8): the sum of all four.
     """
     bypassed = composition == "nonlinear" and exact(answered(episode), episode.case)
     R_process = 0.0 if bypassed else paid.process
@@ -375,10 +361,10 @@ def compose(
 
 
 def turn_credit(gamma: float) -> Credit:
-    """The advantage of turn t is Σ_{k≥t} γ^{k−t} z_k, z the turns' rewards standardised over all
-    turns of the group (IGPO).
+    """A_t = Σ_{k≥t} γ^{k−t} z_k (IGPO); z are the turns' rewards, standardised over the group.
 
-    With γ = 0 a turn answers for its own reward alone, and only the last one for the diagnosis.
+    The standardisation runs over all turns of all episodes of the group. With γ = 0 a turn's
+    advantage is its own reward alone, and only the last turn's depends on the diagnosis.
     """
     standardise = turn_zscore()
 

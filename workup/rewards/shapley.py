@@ -1,11 +1,11 @@
-"""How much each fact helps a model towards the answer (ProMed's Shapley information gain), and what
-a question gained.
+"""The Shapley value of each fact for a model's answer (ProMed), and the gain of each question.
 
-A game gives a coalition of facts its worth v(S) in nats; for a language model v(S) = log P_θ(A* |
-Q, S) (PM-4). The Shapley value φ of a fact is its mean marginal contribution over all orders in
-which the facts can join. A coalition is a tuple of the facts' places in the order of joining, since
-a language model may mind it. Asking for many coalitions in one call lets a scorer compute what they
-share once: the beginnings of one order are one path of a trie.
+A game gives each coalition S of facts its worth v(S) in nats. For a language model v(S) =
+log P_θ(A* | Q, S) (PM-4). The Shapley value φ of a fact is its mean marginal contribution over all
+orders in which the facts can join. A coalition is a tuple of the facts' places in the order of
+joining, because a language model may read the same facts differently in another order. Many
+coalitions are asked for in one call. A scorer can then compute shared prefixes once: the coalitions
+of one order are one path of a trie.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ MOST_FACTS = 10  # by enumeration: 1,024 coalitions
 class Plan:
     """How φ is estimated (PM-4).
 
-    At most `permutations` orders are drawn, `at_once` of them asked for together; with `antithetic`
-    each second one is the one before it backwards. After each draw (an order, or such a pair) but
-    the first, sampling stops if the mean over facts of the absolute change of φ is below `epsilon`
-    nats; whatever was asked for already still counts. Small games need no drawing: with n! ≤
-    `permutations` every order is taken once.
+    At most `permutations` orders are drawn, `at_once` of them asked for together. With `antithetic`
+    each second order is the one before it backwards; the two are one draw. After each draw but the
+    first, sampling stops if the mean over facts of the absolute change of φ is below `epsilon`
+    nats. Orders that were asked for already still count. Small games are not sampled: if n! ≤
+    `permutations`, every order is taken once.
 
-    `truncation` skips the facts behind the first S_j, j = 1 … n, with |v(S_j) − v(F)| < `epsilon`;
-    ∅ is not tested. "literal" leaves their running means as they are, "zero" counts a contribution
-    of 0. Both are biased, and save nothing where an order is scored in one forward pass: "none" by
-    default.
+    `truncation` skips the facts after the first S_j, j = 1 … n, with |v(S_j) − v(F)| < `epsilon`; ∅
+    is not tested. "literal" leaves the running means of the skipped facts unchanged; "zero" counts
+    a contribution of 0. Both are biased, and save nothing if an order is scored in one forward
+    pass. So "none" is the default.
 
-    "literal" is the loop of Algorithm 1 as printed (with `antithetic` off): orders are drawn one by
-    one, the same one may come again, also where there are few, and sampling stops after the k-th, k
-    ≥ 2, if Σ_f of the absolute change of φ, divided by k − 1, is below `epsilon`. At k = 1 the
+    "literal" with `antithetic` off is the loop of Algorithm 1 as printed. Orders are drawn one by
+    one, and the same one may come again, in small games too. Sampling stops after the k-th order,
+    k ≥ 2, if Σ_f of the absolute change of φ, divided by k − 1, is below `epsilon`. At k = 1 the
     printed test divides by 0.
     """
 
@@ -75,8 +75,8 @@ class Plan:
 class Shapley:
     """φ of each fact in nats, and its standard error (0 if exact, ∞ from a single draw).
 
-    `permutations` is how many orders were taken, `settled` whether the stop test passed before the
-    plan's limit. Without truncation the values sum to v(F) − v(∅), averaged over the orders.
+    `permutations` is the number of orders taken. `settled` says whether the stop test passed before
+    the plan's limit. Without truncation the values sum to v(F) − v(∅), averaged over the orders.
     """
 
     values: tuple[float, ...]
@@ -91,12 +91,12 @@ class Shapley:
 def answer_game(
     scorer: Scorer, probe: Probe, pieces: Sequence[str], order: Literal["permutation", "canonical"]
 ) -> Game:
-    """v(S) = log P_θ(A* | Q, S): the total log-probability of the probe's answer after its opening
-    and the `pieces` of S.
+    """v(S) = log P_θ(A* | Q, S): the total log-probability of the probe's answer.
 
-    "permutation" shows the facts as they join, so that the beginnings of one order share their
-    tokens; each fact is then measured as the last one said (PM-5). "canonical" always shows them in
-    the record's order: equal sets are equal prompts, and scored once.
+    The context is the probe's opening and the `pieces` of S. With `order` "permutation" the facts
+    stand in the order of joining, so that the coalitions of one order share a prefix; each fact is
+    then measured as the last one said (PM-5). With "canonical" they stand in the record's order, so
+    that equal sets are equal prompts and are scored once.
     """
 
     async def worth(coalitions: Sequence[Order]) -> Sequence[float]:
@@ -112,16 +112,14 @@ def answer_game(
 
 
 def pieces(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """Each fact as a line of the prompt, with nothing in it that could be read as a tag or a
-    control token.
-    """
+    """Each fact as a line of the prompt, neutralised: no text in it can act as a tag or token."""
     return tuple(f"\n{neutralise(fact.text)}" for fact in facts)
 
 
 def giveaways(facts: Sequence[Fact], answer: str) -> list[Fact]:
-    """The facts that contain `answer` as whole words: their φ says nothing about evidence.
+    """The facts that contain `answer` as whole words; their φ says nothing about evidence.
 
-    To be warned of and counted.
+    A run warns of them and counts them.
     """
     wanted = normalise(answer)
     if chinese(wanted):  # written without spaces between words
@@ -133,7 +131,7 @@ def giveaways(facts: Sequence[Fact], answer: str) -> list[Fact]:
 
 
 async def exact(game: Game, n: int) -> Shapley:
-    """By enumeration of all sets: φ_f = Σ_{S ⊆ F∖f} |S|! (n−|S|−1)! / n! · (v(S ∪ f) − v(S)).
+    """φ by enumeration: φ_f = Σ_{S ⊆ F∖f} |S|! (n−|S|−1)! / n! · (v(S ∪ f) − v(S)).
 
     Coalitions are given in ascending order. Raises ValueError for more than MOST_FACTS facts.
     """
@@ -170,7 +168,7 @@ async def add_one_in(game: Game, n: int) -> tuple[float, ...]:
 
 
 async def estimate(game: Game, n: int, plan: Plan, seed: Sequence[int]) -> Shapley:
-    """φ over random orders; the same seed gives the same orders."""
+    """φ by Monte Carlo over random orders; the same seed gives the same orders."""
     if n == 0:
         return Shapley((), ())
     everything = plan.truncation != "literal" and factorial(n) <= plan.permutations
@@ -196,7 +194,7 @@ def _all_orders(n: int) -> Iterator[tuple[Order, ...]]:
 
 
 def _draws(n: int, plan: Plan, seed: Sequence[int]) -> Iterator[tuple[Order, ...]]:
-    """Random orders; each with its mirror image if the plan says so and there is room for both."""
+    """Random orders, each with its mirror image if the plan says so and the limit allows both."""
     rng = np.random.default_rng(seed)
     left = plan.permutations
     while left:
@@ -214,7 +212,7 @@ async def _walks(game: Game, orders: Sequence[Order]) -> list[Array]:
 
 
 class _Running:
-    """Running means of contributions over draws."""
+    """Running means of the contributions over draws."""
 
     def __init__(self, n: int, plan: Plan) -> None:
         self.plan, self.count, self.settled = plan, 0, False
@@ -252,8 +250,9 @@ class _Running:
 
     @property
     def errors(self) -> Array:
-        """Of the means, from the scatter of the draws: the orders of an antithetic pair are not
-        independent.
+        """Standard errors of the means over draws.
+
+        A pair of antithetic orders is one draw, because its two orders are not independent.
         """
         if len(self.draws) < 2:
             return np.full_like(self.means, inf)
@@ -267,7 +266,7 @@ class _Running:
 def softmax(values: Sequence[float]) -> tuple[float, ...]:
     """φ~ = softmax(φ) (PM-6): positive, sums to 1.
 
-    A harmful fact (φ < 0) keeps a positive weight too.
+    A harmful fact (φ < 0) has a positive weight too.
     """
     if not values:
         return ()
@@ -281,11 +280,11 @@ def uniform(n: int) -> tuple[float, ...]:
 
 
 def gains(understood: Sequence[Collection[str]], weights: Mapping[str, float]) -> tuple[float, ...]:
-    """SIG(q_t) = Σ_i φ~_i [1(f_i ⊆ U_t) − 1(f_i ⊆ U_{t−1})] for t = 1 … T (PM-6), from U_0 … U_T as
-    ids of facts.
+    """SIG(q_t) = Σ_i φ~_i [1(f_i ⊆ U_t) − 1(f_i ⊆ U_{t−1})] for t = 1 … T (PM-6).
 
-    `weights` are φ~ by id; ids without one count nothing. A fact that is lost again counts
-    negative; one that was understood before counts nothing.
+    `understood` is U_0 … U_T as ids of facts, and `weights` are φ~ by id; an id without a weight
+    counts nothing. A fact that is lost again counts negative. A fact that was understood before
+    counts nothing.
     """
     held = [{fact for fact in known if fact in weights} for known in understood]
     return tuple(
@@ -296,9 +295,9 @@ def gains(understood: Sequence[Collection[str]], weights: Mapping[str, float]) -
 
 
 def revealed(episode: Episode) -> list[frozenset[str]]:
-    """U_0 … U_T by identity: after each turn, the ids of the facts it and those before it revealed.
+    """U_0 … U_T by identity: after each turn, the ids of all facts revealed so far.
 
-    Nothing is ever lost.
+    A revealed fact is never lost.
     """
     known: list[frozenset[str]] = [frozenset()]
     for turn in episode.turns:
@@ -310,17 +309,19 @@ def revealed(episode: Episode) -> list[frozenset[str]]:
 
 
 def hits(scores: Sequence[float], relevant: Collection[int], k: int) -> float | None:
-    """How many of the k facts with the highest scores are relevant, of min(k, |relevant|): what the
-    paper calls recall.
+    """How many of the k facts with the highest scores are relevant, divided by min(k, |relevant|).
 
-    `relevant` are places in `scores`. Ties are broken at random: this is the expectation. None
-    without relevant facts.
+    The paper calls it recall. `relevant` are places in `scores`. Ties are broken at random; the
+    result is the expectation. None if no fact is relevant.
     """
     return _among_top(scores, relevant, k) / min(k, len(relevant)) if relevant else None
 
 
 def precision(scores: Sequence[float], relevant: Collection[int], k: int) -> float:
-    """The same, of k."""
+    """How many of the k facts with the highest scores are relevant, divided by k.
+
+    Ties are as in `hits`; 0 if no fact is relevant.
+    """
     return _among_top(scores, relevant, k) / k
 
 

@@ -1,8 +1,8 @@
-"""Which facts has the doctor understood after each turn (ProMed's U_t, PM-3)?
+"""Which facts the doctor has understood after each turn (ProMed's U_t, PM-3).
 
-By identity of what the patient told, where that is known; or from the doctor's own words: after
-every turn the model writes down what it understands of the patient, and a fact checker says which
-facts that entails.
+There are two ways. By identity: a fact counts from the turn on in which the patient told it. Or
+from the doctor's own words: after every turn the model writes what it understands of the patient,
+and a fact checker says which facts that text entails.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _CLOSING = "The material ends here. Write what you know about the patient, and n
 
 
 async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozenset[str]]:
-    """By identity: what the presentation states, and from each turn on what the patient's answers
-    told. Nothing is ever lost.
+    """U by identity: the facts of the presentation, and those that the patient's answers told.
+
+    A fact is never lost.
     """
     given = frozenset(fact.id for fact in episode.case.given)
     return [given | known for known in revealed(episode)]
@@ -47,21 +48,22 @@ async def identified(episode: Episode, facts: Sequence[Fact]) -> Sequence[frozen
 
 @dataclass
 class Written:
-    """From the doctor's own words (PM-3).
+    """U from the doctor's own words (PM-3).
 
-    U_0 is a call on the opening alone, so that nothing is paid for what it tells.
+    U_0 comes from a summary of the opening alone, so that no reward is paid for its content.
 
-    A turn can only add what it told: a summary that is written better the second time is no merit
-    of the question. So a fact counts as understood after turn t if the summary written then states
-    it, and if the first summary stated it or the one after a turn that told it. What is left out of
-    a later summary is lost, and understood again when it is back. A turn whose answer told no fact,
-    or that asks again in the same words, changes nothing and costs no call.
+    A turn can only add what it told. A later summary that is merely written better is no merit of
+    the question. So a fact counts as understood after turn t under two conditions: the summary
+    after turn t states it; and the first summary stated it, or the summary after a turn that told
+    it did. A fact that a later summary leaves out is lost, and is understood again when it is back.
+    A turn whose answer told no fact, or that repeats an earlier question, changes nothing and costs
+    no call.
 
-    Example: the first summary states nothing, three answers tell nothing, A and C, and the
-    summaries after the last two state A and B. Understood are ∅, {A} and {A}: nobody told B, and C
-    was not written down.
+    Example: the first summary states nothing. Three answers tell nothing, A, and C. The summaries
+    after the last two state A and B. U is then ∅, {A} and {A}: nobody told B, and C was not written
+    down.
 
-    Equal questions to doctor and checker are asked once in the life of this object; make a new one
+    Equal questions to doctor and checker are asked once in the life of this object. Make a new one
     whenever the doctor's weights have changed.
     """
 
@@ -70,7 +72,7 @@ class Written:
     asked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
 
     async def __call__(self, episode: Episode, facts: Sequence[Fact]) -> Sequence[frozenset[str]]:
-        """Raises RolloutError when doctor or checker give up."""
+        """U_0 … U_T of an episode. Raises RolloutError when doctor or checker give up."""
         if not facts:
             return [frozenset()] * (len(episode.turns) + 1)
         news = [
@@ -110,7 +112,7 @@ class Written:
 
 
 def _told(past: Sequence[Turn], turn: Turn) -> bool:
-    """Whether the patient was asked something new in this turn, and told a fact."""
+    """Whether the patient was asked something new in this turn and told a fact."""
     asked = turn.action.kind != DIAGNOSE and bool(turn.action.content)
     return (
         asked
@@ -120,8 +122,9 @@ def _told(past: Sequence[Turn], turn: Turn) -> bool:
 
 
 def _messages(episode: Episode, past: Sequence[Turn]) -> tuple[Message, ...]:
-    """Of the doctor's turns only the parsed questions are shown: what it wrote in the patient's
-    place was never said.
+    """The prompt for a summary, with only the parsed questions of the doctor's turns.
+
+    What the doctor wrote in the patient's place was never said, so it is left out.
     """
     sections = [("what was known at first", clean(episode.opening[-1].content, LONGEST_START))]
     lines = [line for turn in past if turn.action.content for line in _exchange(turn)]

@@ -1,9 +1,8 @@
 """From scores to advantages: pure arithmetic, one number per turn (signature `ports.Credit`).
 
-All standard deviations are of the sample (n − 1), as in TRL and verl. Where all values are equal
-the advantages are exactly 0, also with ε = 0: no rounding residue, divided by ε, may become a
-signal. A group of one episode gets 0. The order of a group's episodes changes nothing, not even the
-last bit.
+All standard deviations are of the sample (n − 1), as in TRL and verl. If all values are equal, the
+advantages are exactly 0, even with ε = 0: a rounding residue divided by ε would be a false signal.
+A group of one episode gets 0. The order of a group's episodes changes no bit of the result.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ EPSILON = 1e-6
 
 
 def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Credit:
-    """One advantage per trajectory, the same for all its turns, from R_k = the sum of its turns'
-    scores.
+    """One advantage per trajectory, for all its turns, from R_k = the sum of its turns' scores.
 
     - "group_std": A_k = (R_k − mean) / (std + ε) over the K trajectories of the case: GRPO as
       printed (CRAFT 3.4, CR-10).
@@ -35,7 +33,7 @@ def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Cred
       process, + ε).
     - "none": A_k = R_k − mean of its group.
 
-    Only "batch_std" calls `gather`, exactly once, whatever the batch holds.
+    Only "batch_std" calls `gather`, exactly once, for an empty batch too.
     """
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
@@ -50,21 +48,19 @@ def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Cred
 
 
 def turn_zscore(epsilon: float = EPSILON) -> Credit:
-    """A_{k,t} = (r_{k,t} − mean) / (std + ε), mean and std over all turns of all trajectories of
-    the group alike.
-    """
+    """A_{k,t} = (r_{k,t} − mean) / (std + ε), over all turns of all trajectories of the group."""
     return _pooled(lambda episode: [1] * len(episode.turns), lambda episode: 0, epsilon)
 
 
 def token_zscore(
     epsilon: float = EPSILON, *, count: Literal["actions", "all"] = "actions"
 ) -> Credit:
-    """As `turn_zscore`, but each turn counts as often as it has tokens (ProMed Eq. 13, which has no
-    ε).
+    """As `turn_zscore`, but a turn counts as often as it has tokens (ProMed Eq. 13).
 
-    Each token inherits its action's reward, and mean and std run over all action tokens of the
-    group; turns of doctors that are no token policies count nothing. With "all" the tokens of the
-    environment count as well, prompt included, with the reward 0 that Eq. 12 gives them.
+    Eq. 13 has no ε. Each token has its action's reward. Mean and std run over all action tokens of
+    the group. Turns without token ids (of a doctor that is no token policy) count nothing. With
+    `count="all"` the environment's tokens, prompt included, count as well, with the reward 0 that
+    Eq. 12 gives them.
     """
 
     def others(episode: Episode) -> int:
@@ -78,12 +74,10 @@ def token_zscore(
 def to_go(
     normalise: Normalise = "batch_std", epsilon: float = EPSILON, baseline: Baseline = "last"
 ) -> Credit:
-    """Rewards to come, less what the group's trajectories get at the same point:
-
-    A_{k,t} = G_{k,t} − b_{k,t}.
+    """A_{k,t} = G_{k,t} − b_{k,t}: the rewards to come, less a baseline over the group at turn t.
 
     G_{k,t} = Σ_{s ≥ t} r_{k,s}, for the T_k turns t = 0 … T_k − 1 of trajectory k, K of them in a
-    group.
+    group. The baseline b is one of three:
 
     - "last": b_t = the mean over all K of G_{j, min(t, T_j − 1)}. A trajectory that is over counts
       at later turns with the return of its last action. Without normalisation the expected update
@@ -93,13 +87,14 @@ def to_go(
       it alone is compared with itself and gets exactly 0, whatever its answer was worth. Late turns
       count too little.
 
-    Example with K = 2: one answers at once, wrongly (reward 0), the other asks (0.5) and then
-    answers rightly (3). Its returns are 3.5 and 3, and the first one's 0 counts at both turns.
-    "last" gives it 1.75 and 1.5. "reached" gives it 1.75 and 0: nothing is learned from its answer.
+    Example with K = 2: the first trajectory answers at once, wrongly (reward 0). The second asks
+    (0.5) and then answers rightly (3): its returns are 3.5 and 3. With "last" the first one's 0
+    counts at both turns, and the second gets 1.75 and 1.5. With "reached" the second gets 1.75 and
+    0: nothing is learned from its right answer.
 
     "group_std" divides by the group's standard deviation around 0, √(Σ A² / (n − 1)) over its n
-    turns, "batch_std" by that of everyone's turns, "none" by nothing. Only "batch_std" calls
-    `gather`, exactly once, whatever the batch holds.
+    turns; "batch_std" by that of all turns of all processes; "none" by nothing. Only "batch_std"
+    calls `gather`, exactly once, for an empty batch too.
     """
     less = {"last": _less_mean, "leave-one-out": _less_others, "reached": _less_reached}[baseline]
 
@@ -142,8 +137,9 @@ Counts = Callable[[Episode], Sequence[int]]
 
 
 def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) -> Credit:
-    """Standardises the turns' scores within each group, each counted as often as `counts` says,
-    beside `others` zeros.
+    """Standardises the turns' scores in each group; turn k counts `counts(episode)[k]` times.
+
+    Each episode adds `others(episode)` values of 0.
     """
 
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
@@ -176,23 +172,23 @@ def _scaled(
 
 
 def _centred(values: Array) -> Array:
-    """Differences from the mean over the first axis; exactly 0 where all are equal."""
+    """Differences from the mean over the first axis; exactly 0 if all are equal."""
     if not len(values):
         return values
     return np.where(np.ptp(values, axis=0) > 0, values - _mean(values), 0.0)
 
 
 def _mean(values: Array) -> Array:
-    """Over the first axis; sorted first, so that rounding does not depend on the order."""
+    """The mean over the first axis, of sorted values, so that rounding does not depend on order."""
     return np.asarray(np.sort(values, axis=0).mean(axis=0))
 
 
 def _spread(differences: Array) -> float:
-    """Sample standard deviation of values whose mean has been taken off; 0 for fewer than two."""
+    """The sample standard deviation of values whose mean is already 0; 0 for fewer than two."""
     n = len(differences)
     return float(np.sqrt(np.sort(differences**2).sum() / (n - 1))) if n > 1 else 0.0
 
 
 def _over(differences: Array, divisor: float) -> Array:
-    """Without ε a divisor of 0 means that there is no difference to divide."""
+    """`differences` / `divisor`; 0 if the divisor is 0, since then all differences are 0."""
     return differences / divisor if divisor else np.zeros_like(differences)

@@ -1,6 +1,4 @@
-"""How a stage looks for episodes worth learning from, and which of them it keeps (ProMed PM-8; its
-baselines).
-"""
+"""How a search stage finds episodes worth learning from, and which it keeps (ProMed, PM-8)."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def tree(settings: Search) -> Explorer:
 
 
 def samples(count: int, enough: float = inf) -> Explorer:
-    """Plays a case `count` times: greedily first, and no more where that episode's R is at least
-    `enough`.
-    """
+    """Plays a case `count` times, first greedily; once only if the greedy R is ≥ `enough`."""
 
     async def explore(
         case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling
@@ -60,7 +56,7 @@ def samples(count: int, enough: float = inf) -> Explorer:
 
 
 async def _valued(episode: Episode, value: Value) -> tuple[Episode, Score | None]:
-    """The episode with its R; FAILED with the reason where it has none."""
+    """The episode with its R; if it has none, the episode FAILED with the reason, and None."""
     if episode.ending is Ending.FAILED:
         return episode, None
     try:
@@ -72,16 +68,15 @@ async def _valued(episode: Episode, value: Value) -> tuple[Episode, Score | None
 
 
 def best(trials: Sequence[Trial]) -> Choice:
-    """The answer-correct episode of highest R, the earliest of equals; nothing where no answer is
-    correct.
-    """
+    """The right episode of highest R, of equal ones the earliest; nothing if no answer is right."""
     right = [trial for trial in trials if trial.correct]
     return Choice((max(right, key=_total),)) if right else Choice()
 
 
 def best_and_worst(trials: Sequence[Trial]) -> Choice:
-    """The best correct episode and the wrong one of lowest R, the earliest of equals; nothing where
-    either is missing.
+    """The right episode of highest R and the wrong one of lowest R; nothing if either is missing.
+
+    Of equal episodes the earliest is taken.
     """
     kept, wrong = best(trials), [trial for trial in trials if not trial.correct]
     return replace(kept, rejected=(min(wrong, key=_total),)) if kept.chosen and wrong else Choice()

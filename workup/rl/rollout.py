@@ -1,7 +1,7 @@
-"""The one episode loop: a doctor, a case and an environment make an episode.
+"""The one rollout loop: a doctor plays a case in an environment, and the result is an episode.
 
-Asynchronous and without state: whatever waits (a local model, an endpoint, a judge) sees all
-concurrent episodes at once and may batch them.
+The loop is asynchronous and keeps no state. A local model, an endpoint or a judge gets the requests
+of all concurrent episodes at once and can batch them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ATTEMPTS = 4  # draws before a repeated question is let through, with Play.avoid
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` bounds one completion.
+    """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` limits one completion.
 
-    `avoid_repeats` draws again (at most ATTEMPTS times) when an action asks for what was asked
-    before: for evaluation only, since it is no longer the policy's own distribution.
+    With `avoid_repeats`, an action that asks for something a second time is sampled again, at most
+    ATTEMPTS times. Use it only for evaluation: the result is no longer a sample of the policy.
     """
 
     temperature: float = 1.0
@@ -45,15 +45,14 @@ class Job:
 
 
 def seed_key(*parts: object) -> int:
-    """A 64-bit number that depends on all parts and on nothing else (not on the process or
-    platform).
-    """
+    """A 64-bit number that depends on `parts` alone, in every process and on every platform."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
 
 def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> None:
-    """Raises WorkupError when more than the share `allowed` of `total` episodes failed, with the
-    commonest reason.
+    """Raises WorkupError, with the commonest reason, if too many of `total` episodes failed.
+
+    Too many is more than the share `allowed`.
     """
     if len(failed) <= allowed * total:
         return
@@ -65,9 +64,7 @@ def check_failures(failed: Sequence[Episode], total: int, allowed: float) -> Non
 
 
 class TokenDoctor:
-    """A token policy in the doctor's chair: transcripts only grow, and ids are passed on exactly as
-    sampled.
-    """
+    """A token policy as a doctor; its transcript only grows, and ids stay as they were sampled."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -85,18 +82,18 @@ class TokenDoctor:
 
 
 async def itself(episode: Episode) -> Any:
-    """What `play_all` returns when nothing else is asked for."""
+    """The default `then` of `play_all`: returns the episode."""
     return episode
 
 
 async def rollout(
     job: Job, environment: Environment, doctor: Doctor, play: Play, past: Sequence[Turn] = ()
 ) -> Episode:
-    """Plays one episode to its end, from its beginning or on from the turns `past`, the last of
-    which ended nothing.
+    """Plays one episode to its end, from the beginning or from the turns `past`.
 
-    A RolloutError from the doctor or the environment (an endpoint or a patient that gave up) makes
-    the episode FAILED with its reason; any other exception is a defect and propagates.
+    The last turn of `past` must not have ended the episode. A RolloutError of the doctor or the
+    environment (an endpoint that gave up) makes the episode FAILED, with its reason. Any other
+    exception is a defect and propagates.
     """
     opening = environment.open(job.case)
     turns = list(past)
@@ -114,10 +111,9 @@ async def rollout(
 
 
 def ended(case: Case, opening: tuple[Message, ...], past: Sequence[Turn], last: Turn) -> Episode:
-    """The episode that `last` ended: by its diagnosis, or because it hit the token limit.
+    """The episode that the turn `last` ended, by its diagnosis or by the token limit.
 
-    A completion that had no room for any text is no turn; raises RolloutError where no turn is
-    left.
+    A completion without room for any text is not a turn. Raises RolloutError if no turn is left.
     """
     if not last.completion.truncated:
         return Episode(case, opening, (*past, last), Ending.DIAGNOSED)
@@ -135,9 +131,9 @@ async def take_turn(
     opening: tuple[Message, ...],
     past: Sequence[Turn],
 ) -> Turn:
-    """The turn that follows `past`; its observation is `done` where it ends the episode.
+    """The turn after `past`; `done` of its observation is True if it ends the episode.
 
-    Raises what the others raise.
+    Raises what the doctor and the environment raise.
     """
     asked = (
         {turn.observation.item for turn in past if turn.observation.item}
@@ -171,11 +167,10 @@ async def play_all(
     concurrency: int = 256,
     then: Callable[[Episode], Awaitable[T]] = itself,
 ) -> list[T]:
-    """Plays `jobs`, at most `concurrency` at a time, and hands each episode to `then` as soon as it
-    is over.
+    """Plays `jobs`, at most `concurrency` at a time; calls `then` on each episode when it is over.
 
-    What `then` returns comes back in the order of the jobs. It may wait (for a judge) without
-    holding up the next episode.
+    Returns what `then` returned, in the order of the jobs. `then` may wait (for a judge): the next
+    episode starts meanwhile.
     """
     limit = asyncio.Semaphore(concurrency)
 

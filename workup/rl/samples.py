@@ -1,10 +1,13 @@
-"""Episodes and demonstrations as token records: what an engine trains on.
+"""Episodes and demonstrations as tokens: the training data of an engine.
 
-No backend is imported here.
+No model library is imported here.
 
-An episode becomes a `Sample`. A demonstration becomes a `Tree`: one trunk of tokens, and branches
-that leave it, see the trunk up to where they leave and themselves, and are seen by nothing else.
-`pack` lays a tree out as one sequence, so that a shared past is computed once.
+An episode becomes a `Sample`. A demonstration becomes a `Tree`: a trunk of tokens, and branches
+that leave the trunk. A branch sees itself and the trunk up to where it leaves. No other token sees
+the branch. `pack` lays a tree out as one sequence, so that the shared past is computed once.
+
+Example: trunk a b c, and a branch x y that leaves after b. The packed tokens are a b c x y, with
+positions 0 1 2 2 3 and parents −1 0 1 1 3. The token x sees a, b and x; it does not see c.
 """
 
 from __future__ import annotations
@@ -25,9 +28,13 @@ Bools = npt.NDArray[np.bool_]
 
 
 def sample(episode: Episode, advantages: Sequence[float]) -> Sample:
-    """The episode's whole transcript with `advantages[k]` on every policy token of turn k.
+    """The episode's whole transcript as tokens; turn k's policy tokens have `advantages[k]`.
 
-    Raises WorkupError when a turn has no token ids: only what a token policy sampled can be trained
+    The loss mask is True for the tokens that the policy sampled and False for the prompt's.
+    Example: prompt P P, completion C C C, advantage 0.5: mask F F T T T, advantages 0 0 0.5 0.5
+    0.5.
+
+    Raises WorkupError when a turn has no token ids: only a token policy's episode can be trained
     on.
     """
     tokens: list[int] = []
@@ -48,13 +55,14 @@ def sample(episode: Episode, advantages: Sequence[float]) -> Sample:
 
 
 def spoken(episode: Episode) -> Sample:
-    """The episode's whole transcript without advantages; raises as `sample` does."""
+    """The episode's whole transcript with advantages of 0; raises as `sample` does."""
     return sample(episode, (0.0,) * len(episode.turns))
 
 
 def imitated(episode: Episode) -> Sample:
-    """The same with questions and answer labelled alone: what could not be read as an action is
-    context (PM-9).
+    """The episode's whole transcript for sft; only turns with a readable action are labelled.
+
+    A turn that could not be read as an action stays in the context and is not imitated (PM-9).
     """
     whole = spoken(episode)
     said = [bool(turn.action.content) for turn in episode.turns]
@@ -75,8 +83,9 @@ def _check(episode: Episode, turn: int, prompted: bool, tokens: int, logprobs: i
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1); the first `given` of them
-    are not to be predicted.
+    """Tokens that leave the trunk after its first `at` tokens (at ≥ 1).
+
+    The first `given` of them are context: they are not labelled.
     """
 
     at: int
@@ -86,7 +95,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A trunk and its branches. `labelled` marks the trunk's tokens to be predicted."""
+    """A trunk and its branches. `labelled` marks the trunk tokens that are to be predicted."""
 
     trunk: tuple[int, ...]
     labelled: tuple[bool, ...]
@@ -99,9 +108,9 @@ class Packed:
 
     Every array has shape (T,).
 
-    `parents` is the index of the token that each token follows, −1 for the very first: the model's
-    output there predicts it. `segments` is 0 on the trunk and 1, 2, … on the branches; `reach` the
-    index of the last trunk token that a branch's tokens may see, −1 on the trunk itself.
+    `parents` holds the index of the token before each token, −1 for the first; the model's output
+    at that index predicts the token. `segments` is 0 on the trunk and 1, 2, … on the branches.
+    `reach` is the index of the last trunk token that a branch token may see, −1 on the trunk.
     """
 
     tokens: Ints
@@ -113,15 +122,15 @@ class Packed:
 
     @property
     def branched(self) -> bool:
-        """Whether a plain causal mask would be wrong."""
+        """Whether the tree has branches, so that a plain causal mask would be wrong."""
         return bool(self.segments[-1])
 
 
 def pack(tree: Tree) -> Packed:
-    """Lays `tree` out; position ids continue from where a branch leaves.
+    """Lays `tree` out as one sequence.
 
-    Raises ValueError when a branch leaves before the first or after the last token of the trunk, or
-    is empty.
+    A branch's position ids continue those of the trunk before it. Raises ValueError if a branch is
+    empty, or if it leaves before the first or after the last token of the trunk.
     """
     n = len(tree.trunk)
     if any(not 1 <= branch.at <= n or not branch.tokens for branch in tree.branches):
@@ -149,10 +158,10 @@ def pack(tree: Tree) -> Packed:
 
 
 def visible(index: Any, segments: Any, reach: Any) -> Any:
-    """Who sees whom in packed sequences: (…, T, T) booleans from integer arrays (or tensors) of
-    shape (…, T).
+    """Which tokens of packed sequences see which: booleans (…, T, T) from integers (…, T).
 
-    A token sees those of its own segment up to itself, and the trunk up to where its branch leaves.
+    Arrays and tensors both work. A token sees its own segment up to itself, and the trunk up to
+    where its branch leaves.
     """
     own = (segments[..., :, None] == segments[..., None, :]) & (
         index[..., None, :] <= index[..., :, None]
@@ -175,9 +184,7 @@ class Writer(Protocol):
 
 
 def tree(demonstration: Demonstration, writer: Writer) -> Tree:
-    """The demonstration in `writer`'s tokens: completions are labelled, what the environment says
-    is not.
-    """
+    """The demonstration as token ids; completions are labelled, observations are not."""
     tokens = list(writer.render(demonstration.opening))
     labelled = [False] * len(tokens)
     ends = [len(tokens)]  # ends[k]: how many tokens come before the k-th completion
@@ -197,7 +204,7 @@ def tree(demonstration: Demonstration, writer: Writer) -> Tree:
 
 
 def rows(items: Sequence[Demonstration | Sample], writer: Writer) -> list[Packed]:
-    """Demonstrations and samples, whose tokens stay what they are, as an engine learns them."""
+    """Demonstrations and samples, each packed; a sample keeps the tokens that were sampled."""
     trees = [
         Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, writer)
         for item in items

@@ -1,15 +1,16 @@
-"""Monte Carlo tree search over encounters (ProMed's Algorithm 2): which questions lead to a
-trajectory of high reward R?
+"""Monte Carlo tree search over encounters (ProMed's Algorithm 2).
 
-A node is an action and what came back. Selection goes down by UCT, expansion draws the next actions
-from the doctor, and each new one is played to the end: that episode's R is back-propagated. All
-that a search waits for at one time, it asks for at one time, and trees grow side by side, so that a
-local model or an endpoint sees many requests at once.
+It looks for trajectories of high reward R. A node is an action and its observation. Selection walks
+down the tree by UCT. Expansion samples the next actions from the doctor. Each new action is
+simulated: the episode is played to its end, and its R is back-propagated. Independent requests are
+sent together, and several trees grow at the same time, so a local model or an endpoint can batch
+them.
 
-Where Algorithm 2 leaves off or could not search (PM-8): an iteration expands and simulates up to
-`width` children, since one at a time no tree of 5 iterations ever gets below its first level
-(`expand=1` is that literal search); the greedy trajectory comes first; a subtree that holds nothing
-new is not selected again.
+Three differences from Algorithm 2 (PM-8):
+- One iteration expands and simulates up to `width` children. Algorithm 2 takes one at a time; with
+  5 iterations such a tree never gets below its first level. `expand=1` is the literal search.
+- The greedy trajectory is simulated first.
+- A subtree in which nothing new is left is not selected again.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ EPSILON = (
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How far one search goes; the defaults are ProMed's (H.1).
+    """The limits of one search; the defaults are ProMed's (H.1).
 
-    `exploration` is UCT's c; `width` how many actions are drawn at a node, `expand` how many of
-    them in one iteration (all, by default); nodes with `depth` actions are not expanded further
-    (how long an episode may be, the environment says). The search is over after the greedy
-    trajectory where that one's R is at least `enough`.
+    `exploration` is c of UCT. `width` is how many actions are sampled at a node, `expand` how many
+    of them in one iteration (None: all). Nodes with `depth` actions are not expanded; the
+    environment limits the episode's own length. The search stops after the greedy trajectory if its
+    R is at least `enough`.
     """
 
     exploration: float = 2.2
@@ -51,10 +52,11 @@ class Search:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One action at the end of its past, with N and W; the root has no turn.
+    """One action after its past, with N (`visits`) and W (`total`); the root has no turn.
 
-    `times` counts how often the action was drawn, `drawn` how many actions were drawn after it;
-    `failure` says why it could not be simulated. A `closed` node has nothing new below it.
+    `times` is how often the action was sampled, `drawn` how many actions were sampled after it.
+    `failure` is the reason why it could not be simulated. Below a `closed` node nothing new is
+    left.
     """
 
     turn: Turn | None = None
@@ -69,11 +71,11 @@ class Node:
 
     @property
     def mean(self) -> float:
-        """R̄; 0 before the first visit."""
+        """R̄ = W / N; 0 before the first visit."""
         return self.total / self.visits if self.visits else 0.0
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, parents first."""
+        """This node and all nodes below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -81,7 +83,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One simulated episode with its R, and the node whose simulation it was."""
+    """One simulated episode with its R, and the node from which it was simulated."""
 
     episode: Episode
     score: Score
@@ -90,11 +92,9 @@ class Trajectory:
 
 @dataclass(slots=True, eq=False)
 class Tree:
-    """What a search has seen: every completed trajectory in the order of the simulations, the
-    greedy one first.
+    """The tree of one case: its trajectories in the order of the simulations, the greedy one first.
 
-    `failures` are the reasons of branches that failed; `calls` counts how often the doctor was
-    asked to act.
+    `failures` are the reasons of branches that failed. `calls` is how often the doctor acted.
     """
 
     job: Job
@@ -106,14 +106,15 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Actions on the way to the deepest node: 1 is best-of-n, no search."""
+        """The number of actions of the deepest node; 1 means best-of-n, without search."""
         return max(len(node.place) for node in self.root.walk())
 
     def best(
         self, fit: Callable[[Trajectory], bool] = lambda trajectory: True
     ) -> Trajectory | None:
-        """The trajectory of highest R among those that are `fit` (answer-correct, for Algorithm 2),
-        the earliest of equals.
+        """The trajectory of highest R among those that are `fit`; of equal ones the earliest.
+
+        Algorithm 2 calls those fit whose answer is right.
         """
         return max(
             filter(fit, self.trajectories),
@@ -122,7 +123,7 @@ class Tree:
         )
 
     def show(self) -> str:
-        """One line per node, indented: N, R̄ and the action."""
+        """The tree as text: one line per node, indented, with N, R̄ and the action."""
         return "\n".join(
             (
                 f"{'  ' * len(node.place)}{node.visits} {node.mean:+.3f} "
@@ -140,10 +141,9 @@ def uct(parent: Node, child: Node, exploration: float) -> float:
 
 @dataclass(frozen=True)
 class TreeSearch:
-    """Grows trees for a doctor in an environment, whose trajectories `value` measures; `play` says
-    how actions are sampled.
+    """Grows trees of a doctor's actions in an environment; `value` gives R, `play` the sampling.
 
-    A tree depends on its job, the doctor and these settings alone, whatever grows beside it.
+    A tree depends only on its job, the doctor and these settings, not on trees that grow beside it.
     """
 
     environment: Environment
@@ -155,7 +155,7 @@ class TreeSearch:
     async def grow(self, job: Job) -> Tree:
         """The tree of one case.
 
-        A RolloutError ends its branch; the tree may end up without any trajectory.
+        A RolloutError ends only its branch. So a tree may have no trajectory at all.
         """
         tree, doctor = Tree(job, self.environment.open(job.case)), _Counting(self.doctor)
         growth = _Growth(replace(self, doctor=doctor), tree)
@@ -171,8 +171,8 @@ class TreeSearch:
     async def grow_all(self, jobs: Sequence[Job], concurrency: int = 64) -> list[Tree]:
         """The trees of `jobs` in their order, at most `concurrency` growing at a time.
 
-        A tree has up to `width` episodes in flight: a local policy should keep that many
-        transcripts for each tree (`max_batch`), or it computes their prompts again in every turn.
+        A tree has up to `width` episodes in flight. A local policy should hold that many
+        transcripts per tree (`max_batch`); otherwise it computes their prompts again in every turn.
         """
         limit = asyncio.Semaphore(concurrency)
 
@@ -196,13 +196,13 @@ class _Counting:
 
 @dataclass(frozen=True)
 class _Growth:
-    """One tree in the making. A path is the nodes from the root down."""
+    """One tree while it grows. A `path` is the list of nodes from the root down."""
 
     by: TreeSearch
     tree: Tree
 
     async def greedy(self) -> None:
-        """Temperature 0 from the start: the first child of the root."""
+        """Simulates the greedy trajectory (temperature 0), the first one of every tree."""
         root, play = self.tree.root, replace(self.by.play, temperature=0.0)
         episode = await rollout(self.tree.job, self.by.environment, self.by.doctor, play)
         root.drawn = 1
@@ -214,7 +214,7 @@ class _Growth:
         self._record([root, child], *await self._valued(episode))
 
     async def iterate(self) -> None:
-        """One expansion that found something new, and the simulations of all that it found."""
+        """One expansion that finds new actions, then the simulation of each of them."""
         new: list[Node] = []
         path = [self.tree.root]
         while not self.tree.root.closed and not new:
@@ -225,8 +225,9 @@ class _Growth:
             self._record([*path, child], *outcome)
 
     def _select(self) -> list[Node]:
-        """Down by UCT to the first node that is not fully expanded; there is one below every node
-        that is not closed.
+        """The path by UCT to the first node that is not fully expanded.
+
+        Every node that is not closed has such a node below it.
         """
         path = [self.tree.root]
         while (node := path[-1]).drawn >= self.by.search.width:
@@ -235,7 +236,7 @@ class _Growth:
         return path
 
     async def _expand(self, path: Sequence[Node]) -> list[Node]:
-        """Draws the next actions after `path`, equal ones merged; the children that are new."""
+        """Samples the next actions after `path` and merges equal ones; returns the new children."""
         search, node = self.by.search, path[-1]
         count = min(search.expand or search.width, search.width - node.drawn)
         turns = await asyncio.gather(*(self._draw(path, node.drawn + k) for k in range(count)))
@@ -261,7 +262,7 @@ class _Growth:
         return child
 
     async def _draw(self, path: Sequence[Node], number: int) -> Turn | str:
-        """The `number`-th action after `path`, or why there is none."""
+        """The `number`-th sampled action after `path`, or the reason why there is none."""
         job = self._job("draw", path[-1], number)
         by, tree = self.by, self.tree
         try:
@@ -272,7 +273,7 @@ class _Growth:
             return _reason(error)
 
     async def _simulate(self, path: Sequence[Node]) -> tuple[Episode, Score | None, str]:
-        """Plays on from the end of `path`, if it is not an end itself."""
+        """Plays the episode from the end of `path` to its end, if it has not ended there."""
         *past, last = _turns(path)
         case, opening, by = self.tree.job.case, self.tree.opening, self.by
         if not last.observation.done:
@@ -286,7 +287,7 @@ class _Growth:
         return await self._valued(episode)
 
     async def _valued(self, episode: Episode) -> tuple[Episode, Score | None, str]:
-        """The episode with its R, or with the reason why it has none."""
+        """The episode and its R, or the episode, None and the reason why it has no R."""
         if episode.ending is Ending.FAILED:
             return episode, None, episode.reason
         try:
@@ -300,7 +301,7 @@ class _Growth:
     def _record(
         self, path: Sequence[Node], episode: Episode, score: Score | None, failure: str
     ) -> None:
-        """Back-propagation (Eqs. 20–22), or the branch's failure."""
+        """Back-propagates R (Eqs. 20–22), or marks the branch as failed."""
         node = path[-1]
         if score is None:
             node.failure, node.closed = failure, True
@@ -332,8 +333,10 @@ def _turns(path: Sequence[Node]) -> list[Turn]:
 
 
 def _identity(turn: Turn | None) -> tuple[str, ...]:
-    """What makes two draws the same action: what was asked for or answered, whatever was thought
-    before; else the text.
+    """The key by which two sampled turns are the same action.
+
+    It is the action's kind and content, without the thought before it; for a turn without content
+    it is the text.
     """
     if turn is None:
         return ()
