@@ -1,8 +1,7 @@
-"""Anchors: doctors that know the generative model of the cases, between whom every learning curve
-is read.
+"""Anchors: doctors that know the generative model of the cases, as bounds for learning curves.
 
-All of them diagnose by the exact posterior's most probable diagnosis; they differ in what they ask.
-They see what any doctor sees, `case.given` and the ids that answers revealed, except
+All of them name the most probable diagnosis of the exact posterior; they differ in what they ask.
+They see what any doctor sees (`case.given`, and the ids that answers revealed), except
 `FullInformationDoctor`, which reads the record.
 """
 
@@ -28,11 +27,9 @@ def _given(case: Case) -> Evidence:
 
 
 class BayesDiagnoser:
-    """Asks nothing: names what is most probable given what has been seen.
+    """Asks nothing and names the most probable diagnosis given what was seen.
 
-    A `Doctor` and a `Diagnoser` (CR-11).
-
-    `known` is what the opening tells of a case.
+    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case.
     """
 
     def __init__(
@@ -54,10 +51,9 @@ class BayesDiagnoser:
         return self.most_probable(self.evidence(episode.case, episode.turns))
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
-        """What `past` and the presentation revealed, as `Knowledge` takes it: item → ids, `()` for
-        a normal answer.
+        """What `past` and the presentation revealed: item → ids, `()` for a normal answer.
 
-        An item that was answered with its parent's normal answer tells that the parent is normal.
+        An item that was answered with its parent's normal answer says that the parent is normal.
         """
         seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
         known = dict(self.known(case))
@@ -85,8 +81,9 @@ class BayesDiagnoser:
 
 
 class FullInformationDoctor(BayesDiagnoser):
-    """The ceiling: diagnoses at once from the whole record, every item of it, which it READS FROM
-    `case.truth`.
+    """The upper bound: diagnoses at once from the whole record.
+
+    It reads the record from `case.truth`, which no other doctor may.
     """
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
@@ -97,7 +94,7 @@ class FullInformationDoctor(BayesDiagnoser):
 class RandomDoctor(BayesDiagnoser):
     """Asks distinct random items, `max_turns` − 1 of them or all there are, then diagnoses.
 
-    The draws depend on `seed`, the case, the sampling key and the turn alone.
+    The draws depend only on `seed`, the case, the sampling key and the turn.
     """
 
     def __init__(
@@ -125,9 +122,7 @@ class RandomDoctor(BayesDiagnoser):
 
 
 class GreedyDoctor(BayesDiagnoser):
-    """Asks the item with the largest expected information gain, `max_turns` − 1 times, then
-    diagnoses.
-    """
+    """Asks the item of largest expected information gain, `max_turns` − 1 times, then diagnoses."""
 
     def __init__(
         self,

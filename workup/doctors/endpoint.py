@@ -1,4 +1,4 @@
-"""Any chat model in the doctor's chair: an endpoint, or local weights that nobody trains."""
+"""Any chat model as a doctor: an endpoint, or local weights that are not trained."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ VERSION = "1"
 class ModelDoctor:
     """A `Doctor` that reads the encounter as chat messages.
 
-    What it says ends at the first stop string, which stays part of it.
-
-    The stop strings are looked for here and not sent: endpoints take four at most, and leave them
-    out of the text.
+    Its text ends with the first stop string. The text is cut here and the stop strings are not
+    sent: endpoints take at most four, and leave them out of the text.
     """
 
     def __init__(self, model: Model) -> None:
@@ -49,7 +47,7 @@ class ModelDoctor:
 
 
 def up_to(text: str, stop: Sequence[str]) -> str:
-    """`text` up to and with the stop string that ends first; all of it where there is none."""
+    """`text` up to the end of the stop string that ends first; all of it if there is none."""
     ends = [at + len(mark) for mark in stop if (at := text.find(mark)) >= 0]
     return text[: min(ends)] if ends else text
 

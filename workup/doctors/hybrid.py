@@ -1,7 +1,7 @@
-"""One gathers, another concludes: hybrid pipelines and oracle context (CRAFT 4.1, CR-11).
+"""One doctor gathers, another concludes: hybrid pipelines and oracle context (CRAFT 4.1, CR-11).
 
-Whoever concludes is shown the encounter in its own environment's words, and is read by the same
-environment's grammar.
+The one who concludes reads the encounter in its environment's words, and its answer is parsed by
+the same environment's grammar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WHOLE_RECORD = Action("ask", ("whole record",))
 
 
 class Diagnoser(Protocol):
-    """Names a diagnosis from what an episode's transcript shows, or "" if it names none."""
+    """Names a diagnosis from an episode's transcript, or "" if it names none."""
 
     async def diagnose(self, episode: Episode) -> str: ...
 
@@ -28,7 +28,7 @@ class Diagnoser(Protocol):
 class TranscriptDiagnoser:
     """Shows the transcript as messages, asks `doctor` to conclude, and takes its one answer.
 
-    `environment` is the one that the episode was played in.
+    `environment` is the one in which the episode was played.
     """
 
     doctor: Doctor
@@ -47,7 +47,7 @@ class TranscriptDiagnoser:
 async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
     """`episode`, played in `environment`, with the diagnoser's diagnosis in place of its own.
 
-    Where the diagnoser names none the episode is OUT_OF_TURNS.
+    If the diagnoser names none, the episode is OUT_OF_TURNS.
     """
     gathered = replace(episode, turns=_gathered(episode), ending=Ending.OUT_OF_TURNS)
     name = await diagnoser.diagnose(gathered)
@@ -59,9 +59,9 @@ async def conclude(episode: Episode, diagnoser: Diagnoser, environment: Environm
 
 
 def whole_record(case: Case, environment: Environment, record: Consultation) -> Episode:
-    """An episode in `environment` that ends, undiagnosed, after one turn that revealed every fact.
+    """An episode that ends, undiagnosed, after one turn that revealed every fact.
 
-    It is the oracle context for `conclude`; `record` says what the facts sound like.
+    It is the oracle context for `conclude`. `record` gives the wording of the facts.
     """
     (request,) = WHOLE_RECORD.content
     said = Completion(environment.write(WHOLE_RECORD.kind, request))
@@ -74,7 +74,7 @@ def _gathered(episode: Episode) -> tuple[Turn, ...]:
 
 
 def _transcript(episode: Episode, closing: str) -> Sequence[Message]:
-    """What was said, with `closing` at its end, where the environment has not said it already."""
+    """The messages of the encounter, with `closing` at the end if it is not there yet."""
     messages = list(episode.opening)
     for turn in _gathered(episode):
         messages += [Message("assistant", turn.completion.text), *turn.observation.messages]

@@ -1,1 +1,1 @@
-"""What an episode is measured by."""
+"""The measures of an episode."""

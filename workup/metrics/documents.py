@@ -1,4 +1,4 @@
-"""Did the search find what was needed? Doc_Hit of what was retrieved (C-MIG Eq. 13 and 14)."""
+"""Did the search find what was needed? Doc_Hit of the retrieved documents (C-MIG Eqs. 13, 14)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NUMBER = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
 def documents(turn: Turn) -> list[str]:
-    """The passages that the turn's search brought, one by one, without tags and numbers."""
+    """The passages that the turn's search returned, one by one, without tags and numbers."""
     shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
     return [text for text in _NUMBER.split(shown) if text.strip()]
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
-    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias of it, as whole words in
-    their normal form.
+    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias, as whole words.
 
-    Each text is looked at by itself: a name that begins in one and ends in the next is in neither.
+    Both sides are in normal form. Each text is searched by itself: a name that begins in one text
+    and ends in the next is in neither.
     """
     names = [
         f" {form} " for form in map(_form, (case.truth.diagnosis, *case.truth.aliases)) if form
@@ -35,7 +35,7 @@ def contains(texts: Iterable[str], case: Case) -> bool:
 def doc_hit(episode: Episode) -> float:
     """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis (C-MIG Eq. 14).
 
-    0 where nothing was retrieved: the union over no documents holds nothing.
+    0 if nothing was retrieved.
     """
     return float(
         contains((text for turn in episode.turns for text in documents(turn)), episode.case)

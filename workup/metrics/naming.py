@@ -1,10 +1,13 @@
-"""From the name of a disease to its ICD-10 code, by cascade (C-MIG CM-16).
+"""From the name of a disease to its ICD-10 code, in steps (C-MIG CM-16).
 
-A code written in the text; the name in the dictionary (names known from the cases, then the
-release's own and everyday ones, then those of a file of the user's); the code whose name is most
-like it (`workup.metrics.icd_names`); and where one is given, a language model for every name that
-is not found as it stands. What none of them maps has no code. How often each step is right is
-measured in docs/metrics.md.
+The steps, in order:
+- a code that is written in the text;
+- the name in a dictionary: the cases' own names, then the release's and everyday names, then
+  those of a file of the user's;
+- the code with the most similar name (`workup.metrics.icd_names`);
+- a language model, if one is given, for every name that the dictionaries do not hold as it stands.
+
+A name that no step maps has no code. docs/metrics.md says how often each step is right.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from workup.text import asserts, normalise, same_name
 
 LONGEST = 200  # characters of a name that are looked at
 NEAR = 0.6
-"""How like the nearest name must be, within [0, 1]: below it less than half of the categories found
-are right.
-"""
+"""The least likeness, within [0, 1], of a name that counts as similar.
+
+Below it less than half of the categories found are right."""
 
 _SUBCATEGORY = len("J45.9")  # what is not found by its name is known no better than that
 _OFFERED = 10  # codes that a model is offered; it may give another
@@ -48,7 +51,7 @@ _WITHIN = re.compile(
 
 
 class Stage(StrEnum):
-    """Which step of the cascade found the code."""
+    """The step that found the code."""
 
     CODE = "code"
     DICTIONARY = "dictionary"
@@ -59,9 +62,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A name's code ("" where there is none), the step that found it, and how alike the names are,
-    within [0, 1].
-    """
+    """A name's code ("" if there is none), the step that found it, and the likeness in [0, 1]."""
 
     code: str
     stage: Stage
@@ -69,8 +70,9 @@ class Coded:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the name was not found as it stands: a model is asked about it where there is
-        one.
+        """Whether no dictionary holds the name as it stands.
+
+        A model is then asked, if there is one.
         """
         return self.stage in (Stage.INDEX, Stage.UNMAPPED)
 
@@ -79,11 +81,11 @@ UNMAPPED = Coded("", Stage.UNMAPPED, 0.0)
 
 
 class Coder:
-    """Codes of names, each name worked out once: in some milliseconds, the first of a process in
-    some seconds.
+    """Maps names to codes and remembers every name.
 
-    `known` are names with their codes that go before the release's own, `more` such as are looked
-    for after them; with a `model`, it is asked about every doubtful name.
+    A name takes milliseconds; the first one of a process takes seconds. `known` are names with
+    their codes that are looked up before the release's own, `more` names that are looked up after
+    them. `model` is asked about every doubtful name.
     """
 
     def __init__(
@@ -101,8 +103,9 @@ class Coder:
         self._asked: dict[str, asyncio.Task[Coded]] = {}  # what a model is being asked
 
     def look_up(self, name: str) -> Coded:
-        """The cascade without the model. Linear in the length of the name, of which the first 200
-        characters count.
+        """The steps without the model.
+
+        Linear in the length of the name, of which the first 200 characters count.
         """
         name = name[:LONGEST]
         if name not in self._found:
@@ -126,15 +129,17 @@ class Coder:
         return Coded(self.tree.nearest(found.code[:_SUBCATEGORY]), Stage.INDEX, found.likeness)
 
     def _in(self, codes: Mapping[str, str], name: str) -> str:
-        """The first code that a list has for the name or one of its readings and that the release
-        has; else "".
+        """The code in `codes` for the name or one of its readings.
+
+        "" if the release has none of them.
         """
         forms = (normalise(name), *map(key, readings(name)))
         return next(filter(None, (self.tree.nearest(codes.get(form, "")) for form in forms)), "")
 
     async def code(self, name: str) -> Coded:
-        """The whole cascade; a model is asked once about each name. Raises RolloutError when it
-        gives no usable answer.
+        """All steps; the model is asked at most once about a name.
+
+        Raises RolloutError when it gives no usable answer.
         """
         found = self.look_up(name)
         if not found.doubtful or self._model is None or not normalise(name):
@@ -144,7 +149,7 @@ class Coder:
             if name not in self._asked:
                 self._asked[name] = asyncio.ensure_future(self._ask(self._model, name))
                 self._asked[name].add_done_callback(lambda _: self._asked.pop(name, None))
-            # Shielded: whoever gives up waiting must not take the code away from the others.
+            # Shielded: a caller that is cancelled must not cancel the call of the others.
             self._told[name] = await asyncio.shield(self._asked[name])
         return self._told[name]
 
@@ -179,9 +184,7 @@ def known_names(tree: Tree) -> Names:
 
 
 def _listed(codes: Mapping[str, str]) -> dict[str, str]:
-    """Codes by the normal forms of their names, and by the words where no other name has these: the
-    first counts.
-    """
+    """Codes by the normal forms of their names, then by their words; the first entry counts."""
     listed: dict[str, str] = {}
     for form in (normalise, key):
         for name, code in codes.items():
@@ -190,7 +193,7 @@ def _listed(codes: Mapping[str, str]) -> dict[str, str]:
 
 
 CODER = "coder"
-"""The role of a language model that codes the names that are not found as they stand."""
+"""The role of the language model that codes doubtful names."""
 
 RUBRIC = Rubric(
     "icd-code/1",
@@ -208,15 +211,16 @@ RUBRIC = Rubric(
 
 
 def written(text: str, tree: Tree) -> str:
-    """The first existing code that `text` states, or the narrowest existing group around it; "" for
-    a text without one.
+    """The code in `text`, if it exists, or the narrowest existing group around it.
+
+    "" for a text without a code.
     """
     stated = (next(filter(None, found.groups())) for found in _WITHIN.finditer(text))
     return next(filter(None, map(tree.nearest, (text, *stated))), "")
 
 
 def names_of(cases: Iterable[Case]) -> dict[str, str]:
-    """What the cases themselves call their diagnoses → the first of their codes."""
+    """The cases' own names of their diagnoses → the first of their codes."""
     known: dict[str, str] = {}
     for case in cases:
         for name in (case.truth.diagnosis, *case.truth.aliases):
@@ -226,10 +230,10 @@ def names_of(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def claimed(answer: str, case: Case) -> bool:
-    """Whether an answer can earn by likeness: it asserts a disease, or is one of the truth's own
-    names.
+    """Whether an answer can be rewarded for likeness.
 
-    A data set may call its diagnosis "Possible NSTEMI / STEMI"; then these words are no hedge.
+    It must assert a disease, or be one of the truth's own names. A data set may call its diagnosis
+    "Possible NSTEMI / STEMI": then these words are no hedge.
     """
     names = (case.truth.diagnosis, *case.truth.aliases)
     return asserts(answer) or any(same_name(answer, name) for name in names)

@@ -1,8 +1,7 @@
-"""How much of a reference text an answer shares:
+"""How much of a reference text an answer shares: BLEU-4 and ROUGE, for CMB-Clin (PM-16).
 
-BLEU-4 (sacrebleu) and ROUGE (rouge-score), for CMB-Clin (PM-16).
-
-Both libraries come with the extra `text`. Chinese has no spaces: each of its characters is a word.
+The libraries (sacrebleu, rouge-score) come with the extra `text`. Chinese has no spaces: each of
+its characters is a word.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 def bleu(answer: str, references: Sequence[str]) -> float:
-    """BLEU-4 of one answer within [0, 1]: brevity penalty times the geometric mean of the n-gram
-    precisions, n ≤ 4.
+    """BLEU-4 of one answer, in [0, 1]: brevity penalty times the mean of n-gram precisions.
 
-    Sentence BLEU with exponential smoothing of empty precisions; answers of fewer than four words
-    use the orders they have. The mean over answers is not the corpus BLEU: see `corpus_bleu`.
+    It is sentence BLEU: the mean is geometric, n ≤ 4, with exponential smoothing of empty
+    precisions. Answers of fewer than four words use the orders they have. The mean over answers is
+    not the corpus BLEU: see `corpus_bleu`.
     """
     if not answer.strip():
         return 0.0
@@ -39,9 +38,7 @@ def bleu(answer: str, references: Sequence[str]) -> float:
 
 
 def corpus_bleu(answers: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU-4 of all answers together within [0, 1], each with its reference: counts are added
-    before they are divided.
-    """
+    """BLEU-4 of all answers together, in [0, 1]: counts are added before they are divided."""
     scorer = _bleu(_chinese(*answers, *references), effective_order=False)
     return _share(
         scorer.corpus_score(
@@ -51,8 +48,7 @@ def corpus_bleu(answers: Sequence[str], references: Sequence[str]) -> float:
 
 
 def rouge(answer: str, references: Sequence[str]) -> dict[str, float]:
-    """rouge1, rouge2 and rougeL (F1) and rouge1_recall, each of the reference that it is highest
-    for, within [0, 1].
+    """rouge1, rouge2 and rougeL (F1) and rouge1_recall, in [0, 1]; of several references the best.
 
     ProMed's "ROUGE-R" is an overlap divided by the reference's n-grams, that is a recall.
     """
@@ -79,7 +75,7 @@ def words(text: str) -> list[str]:
 
 
 def _share(scored: Any) -> float:
-    """Of 100, within [0, 1]: rounding may carry it beyond."""
+    """A percentage as a share; rounding may have carried it outside [0, 1]."""
     return min(1.0, float(scored.score) / 100)
 
 
@@ -96,7 +92,7 @@ def _bleu(chinese: bool, effective_order: bool) -> Any:
 
 
 class _Words:
-    """rouge-score's own tokenizer drops whatever is not ASCII."""
+    """The tokenizer of `words`; rouge-score's own drops all characters that are not ASCII."""
 
     def tokenize(self, text: str) -> list[str]:
         return words(text)

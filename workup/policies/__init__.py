@@ -1,4 +1,4 @@
-"""Which policy a name stands for, and what the run that trained it tells about it."""
+"""Which policy a name stands for, and what the run that trained it says about it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TRAINABLE = "tiny, a model folder, a run folder or a hub id"
 
 
 def path(name: str, forms: str = FORMS) -> str:
-    """Where the weights are; a run folder stands for the policy it trained.
+    """The folder of the weights; for a run folder, the policy that it trained.
 
-    Raises UserError for what cannot be a policy, and for a hub id that neither the cache nor the
-    hub knows (`hub.weights`). `forms` says what could have been named.
+    Raises UserError for a name that cannot be a policy, and for a hub id that neither the cache nor
+    the hub knows (`hub.weights`). `forms` says what could have been named.
     """
     folder = Path(name).expanduser()
     if not folder.exists():
@@ -49,7 +49,7 @@ def path(name: str, forms: str = FORMS) -> str:
 def trained(run: str) -> Mapping[str, Any]:
     """The settings of the run that trained a policy.
 
-    UserError for an evaluation: it trains none.
+    Raises UserError for an evaluation, which trains none.
     """
     config = Run.open(Path(run).expanduser()).config
     if "method" not in config:
@@ -61,10 +61,10 @@ def trained(run: str) -> Mapping[str, Any]:
 
 
 def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
-    """Raises UserError for what is no policy, with what to type instead.
+    """Raises UserError, with what to type instead, for a name that is no policy.
 
-    `anchors` are names that need no weights; the tiny policy needs none either. An endpoint is
-    checked where it is opened.
+    `anchors` are names that need no weights; nor does the tiny policy. An endpoint is checked when
+    it is opened.
     """
     if name in (*anchors, TINY) or name.startswith(ENDPOINT):
         return
@@ -76,8 +76,8 @@ def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
 def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
     """A warning for each of these policies that is also its own judge.
 
-    The same is the same model at the same address, or the same weights on this machine or the hub.
-    A model tends to find its own answers right.
+    Two models are the same if they have the same name at the same address, or the same weights on
+    this machine or the hub. A model tends to find its own answers right.
     """
     specs = settings.roles.get("judge", "").split(",")
     judges = {_identity(spec.strip(), settings): spec.strip() for spec in specs if spec.strip()}
@@ -90,7 +90,7 @@ def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
 
 
 def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
-    """What two names of one model have in common."""
+    """The key that all names of one model share."""
     end = settings.endpoints.get(name.removeprefix(ENDPOINT)) if name.startswith(ENDPOINT) else None
     if end is not None:
         return end.base_url, end.model

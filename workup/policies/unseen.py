@@ -1,7 +1,7 @@
 """Which cases a policy is evaluated on, and whether it was trained on any of them.
 
-A run records its cases, its split, and what the policy that it started from was trained on. So the
-cases that a trained policy has not seen are the test side of its own split.
+A run records its cases, its split, and what its initial policy was trained on. So the cases that a
+trained policy has not seen are the test side of its own split.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Trained:
 
     @property
     def spec(self) -> str:
-        """`cases` as they are found from here."""
+        """`cases`, with a path that is valid in the current folder."""
         return _found(self.run, self.cases)
 
 
 def history(policy: str) -> tuple[Trained, ...]:
     """What a policy was trained on, run by run, the newest first.
 
-    The policy may be a run folder, or the `policy` or a checkpoint within one. Of other policies
-    nothing is known: the history is empty.
+    The policy may be a run folder, or the `policy` or a checkpoint within one. For any other policy
+    nothing is known, and the history is empty.
     """
     found: list[Trained] = []
     folder = _run_of(policy)
@@ -58,9 +58,10 @@ def history(policy: str) -> tuple[Trained, ...]:
 
 
 def own_cases(policies: Sequence[str]) -> str:
-    """The cases that the runs among `policies` were trained on, where nobody named any.
+    """The cases that the trained policies among `policies` were trained on.
 
-    Raises UserError where none of them is such a run, and where they are of different cases.
+    For an evaluation whose cases were not named. Raises UserError if no policy was trained by a
+    run, or if they were trained on different cases.
     """
     newest = {policy: one[0].spec for policy in policies if (one := history(policy))}
     if not newest:
@@ -76,19 +77,19 @@ def own_cases(policies: Sequence[str]) -> str:
 
 
 def recorded(policy: str) -> list[dict[str, Any]]:
-    """The history of the policy that a run starts from, as its config.yaml keeps it."""
+    """The history of a run's initial policy, as its config.yaml keeps it."""
     return [asdict(one) for one in history(policy)]
 
 
 def open_unseen(
     spec: str, policies: Sequence[str], split: int | None = None, *, strict: bool = False
 ) -> tuple[Source, int | None]:
-    """The source `spec`, its test side being what `policies` are to be evaluated on; and its split.
+    """The source `spec` with the cases to evaluate `policies` on as its test side; and its split.
 
-    Without a `split` it is the one that they were trained in. Where none of them was trained on
-    these cases and the cases came as one set, all of them are the test side, and the split is None.
-    `strict` is `open_source`'s. Raises UserError for policies that were trained on these cases in
-    different splits, and what `open_source` raises.
+    Without a `split`, it is the one that the policies were trained in. If none of them was trained
+    on these cases and the cases came as one set, all of them are the test side, and the split is
+    None. `strict` is `open_source`'s. Raises UserError for policies that were trained on these
+    cases in different splits, and what `open_source` raises.
     """
     if split is not None:
         return open_source(spec, split=split, strict=strict), split
@@ -110,7 +111,7 @@ def open_unseen(
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """How many of `played` cases a policy was trained on, in which run; None if that is unknown."""
+    """How many of `played` cases a policy was trained on, and in which run; None if unknown."""
 
     policy: str
     trained: Trained
@@ -130,10 +131,11 @@ class Met:
 def met(
     cases: Sequence[Case], spec: str, split: int | None, policies: Sequence[str]
 ) -> Iterator[Met]:
-    """Where `policies` have met `cases`, which are those of `spec` in `split`, in their training.
+    """How many of `cases` each of `policies` was trained on.
 
-    A case is the same where its id is: within one file or folder. In another one, where ids like
-    1, 2, 3 may stand for other patients, its presentation has to be the same as well.
+    `cases` are those of `spec` in `split`. In the same file or folder, two cases are the same if
+    their ids are equal. In another one, ids like 1, 2, 3 may be other patients', so the
+    presentation has to be equal as well.
     """
     for policy in policies:
         for trained in history(policy):
@@ -158,7 +160,7 @@ def refuse_met(
 ) -> list[str]:
     """What the reader has to know of cases that `policies` were trained on.
 
-    Raises UserError where there are such cases, unless that is `allowed`.
+    Raises UserError if there are such cases, unless that is `allowed`.
     """
     found = list(met(cases, spec, split, policies))
     known = next((one for one in found if one.count), None)
@@ -172,7 +174,7 @@ def refuse_met(
 
 
 def played_cases(run: Run) -> tuple[tuple[str, str, str], int | None]:
-    """The source that a run was evaluated on, and the split; None where it played a file whole."""
+    """The source that a run was evaluated on, and the split; None if it played a file whole."""
     source = _view(_found(str(run.path), str(run.config.get("cases"))))
     split = run.settings["split"]
     return source, None if split is None else int(split)
@@ -181,8 +183,9 @@ def played_cases(run: Run) -> tuple[tuple[str, str, str], int | None]:
 def alike(one: Run, other: Run) -> bool:
     """Whether cases with the same id are the same cases in the evaluations of both runs.
 
-    They are in one source and split, and where one of the runs played the source whole: ids of
-    another source, or of another split of a source that makes its cases, may be other patients'.
+    They are the same if source and split are equal, or if the source is and one of the runs played
+    it whole. The ids of another source, or of another split of a source that generates its cases,
+    may be other patients'.
     """
     (source, split), (theirs, other_split) = played_cases(one), played_cases(other)
     return source == theirs and (split == other_split or None in (split, other_split))
@@ -212,10 +215,10 @@ def _shared(cases: Sequence[Case], spec: str, trained: Trained) -> int:
 
 
 def _found(run: str, cases: str) -> str:
-    """The `cases` that `run` names as they are found from here.
+    """The `cases` of `run`, with a path that is valid in the current folder.
 
-    A relative path is one from the folder in which the run was made: the run's folder or one above
-    it, or else the present one.
+    A relative path starts at the folder in which the run was made: the run's folder or one above
+    it, or else the current one.
     """
     scheme, _, rest = cases.partition(":")
     place, hash_, view = rest.partition("#")

@@ -1,8 +1,7 @@
-"""How an untrained policy can be made to play: one module per strategy, whose name is the
-strategy's. There is no registry.
+"""Prompting strategies for untrained policies: one module each, whose name is the strategy's.
 
 A strategy adds prompts, calls or a search around a policy, in any environment; it changes no
-weights.
+weights. There is no registry.
 """
 
 from __future__ import annotations
@@ -22,17 +21,16 @@ from workup.rl.rollout import Job, Play
 
 @dataclass(frozen=True)
 class Seat:
-    """The policy that a strategy drives: as the doctor it is by itself, and as a chat model that
-    can be asked anything.
+    """The policy that a strategy drives: as a doctor, and as a chat model that answers anything.
 
-    `model` is None for a policy that knows nothing but the encounter (the tiny one).
+    `model` is None for a policy that knows only the encounter (the tiny one).
     """
 
     doctor: Doctor
     model: Model | None = None
 
     def chat(self, strategy: str) -> Model:
-        """The chat model. Raises UserError where the policy is none."""
+        """The chat model. Raises UserError if the policy is none."""
         if self.model is None:
             raise UserError(
                 f"strategy '{strategy}' asks the policy questions of its own: it needs a chat "
@@ -43,15 +41,13 @@ class Seat:
 
 @runtime_checkable
 class Searcher(Protocol):
-    """A strategy that plays a whole episode, since it has to look ahead: of what it played it shows
-    one.
-    """
+    """A strategy that plays whole episodes, because it looks ahead, and shows one of them."""
 
     async def play(self, job: Job, play: Play) -> Episode: ...
 
 
 class Plain(BaseModel):
-    """What the settings of every strategy are made from; all of them for most."""
+    """The base class of every strategy's settings; most strategies have no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,10 +58,9 @@ class Plain(BaseModel):
 
 
 class Strategy(Protocol):
-    """What a module of this package defines: what it is, where it comes from, its settings (a
-    pydantic class), and `open`.
+    """What a module of this package defines: `summary`, `paper`, its settings (pydantic), `open`.
 
-    `open` raises UserError where the policy or the environment cannot be played this way.
+    `open` raises UserError if the policy or the environment cannot be played this way.
     """
 
     summary: str

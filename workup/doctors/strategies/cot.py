@@ -1,6 +1,4 @@
-"""Chain of thought (CoT): the policy reasons step by step before each action, inside the thought
-that every grammar allows.
-"""
+"""Chain of thought (CoT): the policy reasons step by step in the thought before each action."""
 
 from __future__ import annotations
 
@@ -22,5 +20,8 @@ RULE = Wording(
 
 
 def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
-    """Thoughts cost tokens: a `max_tokens` that is too small cuts actions off."""
+    """The policy with the instruction to reason.
+
+    Thoughts cost tokens: with a `max_tokens` that is too small, actions are cut off.
+    """
     return Prompted(seat.doctor, rule=RULE)

@@ -1,4 +1,4 @@
-"""Direct: answers from the presentation alone. What it would have asked is never read."""
+"""Direct: the policy answers from the presentation alone; no question is played."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ MARK = "⁂"
 
 
 def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
-    """A policy that cannot be told to answer finds its answer begun."""
+    """The policy, told to answer.
+
+    If it cannot be told (it is no chat model), each of its completions begins with the answer's
+    tag.
+    """
     if seat.model is None and isinstance(seat.doctor, TokenDoctor):
         lead = environment.write(DIAGNOSE, MARK).partition(MARK)[0].rstrip()
         return Direct(Begun(cast(Encoding, seat.doctor.policy), lead))
@@ -29,8 +33,8 @@ def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
 
 @dataclass(frozen=True)
 class Direct:
-    """Every turn puts the presentation before the doctor anew: one that asks in spite of what it
-    was told learns nothing.
+    """Every turn shows the presentation anew: a doctor that asks against its instruction learns
+    nothing.
     """
 
     doctor: Doctor
@@ -44,15 +48,16 @@ class Direct:
 
 
 class Encoding(Policy, Protocol):
-    """A token policy that can say what a text is in its tokens."""
+    """A token policy that can encode a text in its tokens."""
 
     def encode(self, text: str) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A token policy whose every completion begins with `lead`, which it did not choose:
-    log-probability 0.
+    """A token policy whose every completion begins with `lead`.
+
+    It did not sample these tokens: their log-probability is 0.
     """
 
     policy: Encoding

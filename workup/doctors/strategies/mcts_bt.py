@@ -1,4 +1,4 @@
-"""MCTS-BT: a tree search at test time shows the trajectory with the policy's best own rating."""
+"""MCTS-BT: a tree search at test time; the trajectory with the best own rating counts."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Settings = trees.Settings
 
 
 def open(seat: Seat, environment: Environment, settings: trees.Settings) -> trees.TreeSearcher:
-    """What stands for R without a truth, `trees` says."""
+    """The search; see `trees` for what replaces R, since the truth is unknown."""
     return trees.TreeSearcher(environment, seat, settings, trees.best)

@@ -1,4 +1,4 @@
-"""MCTS-MV: the answer that most trajectories of a tree search at test time come to."""
+"""MCTS-MV: a tree search at test time; the most frequent answer of its trajectories counts."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Settings = trees.Settings
 
 
 def open(seat: Seat, environment: Environment, settings: trees.Settings) -> trees.TreeSearcher:
-    """The search is that of MCTS-BT; R only guides it."""
+    """The search of MCTS-BT, in which R only guides."""
     return trees.TreeSearcher(environment, seat, settings, trees.majority)

@@ -1,9 +1,8 @@
-"""MEDIQ: an abstention module decides, apart from the encounter, whether the evidence is enough to
-answer.
+"""MEDIQ: in each turn an abstention module decides whether the evidence is enough to answer.
 
-The module and the doctor are the same model. How sure it is, it says on a scale of five steps;
-below the threshold the doctor is told to ask, else to answer. Plain is remembered between turns: a
-rating depends on the transcript alone.
+Module and doctor are the same model; the module's calls are outside the encounter. It rates its
+confidence on a scale of five steps. Below the threshold the doctor is told to ask, else to answer.
+Nothing is remembered between turns: a rating depends on the transcript alone.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
 
 @dataclass(frozen=True)
 class Abstaining:
-    """`doctor`, told in each turn whether to ask or to answer; in the last one there is nothing to
-    decide.
-    """
+    """`doctor`, told in each turn whether to ask or to answer; in the last turn, to answer."""
 
     doctor: Doctor
     model: Model
@@ -77,7 +74,7 @@ class Abstaining:
         )
 
     async def confidence(self, opening: Sequence[Message], past: Sequence[Turn]) -> int:
-        """1 to 5. Raises RolloutError where the model gives no usable rating."""
+        """The rating, 1 to 5. Raises RolloutError if the model gives no usable one."""
         return (
             await inquire(self.model, TASK, VERSION, encounter(opening, past), Confidence)
         ).confidence

@@ -1,6 +1,4 @@
-"""What strategies have in common: how they put words before a policy, and how they ask it something
-of their own.
-"""
+"""What strategies share: text added to a doctor's prompt, and calls beside the encounter."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ MAX_TOKENS = 1_500
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One instruction in both languages; a Chinese case is spoken to in Chinese."""
+    """One instruction in English and Chinese."""
 
     english: str
     chinese: str
 
     def spoken(self, opening: Sequence[Message]) -> str:
-        """In the language of the case, which stands in the last message of the opening."""
+        """The instruction in the case's language, that of the opening's last message."""
         return self.chinese if chinese(opening[-1].content) else self.english
 
 
@@ -52,8 +50,9 @@ Prompt = Callable[[Sequence[Message], Sequence[Turn]], str]
 
 @dataclass(frozen=True)
 class Prompted:
-    """`doctor`, told `rule` among the rules of the encounter and `nudge(opening, past)` behind what
-    it reads last.
+    """`doctor` with `rule` added to the rules, and `nudge(opening, past)` added to its prompt.
+
+    The nudge stands at the end of the message that the doctor reads last.
     """
 
     doctor: Doctor
@@ -108,7 +107,7 @@ async def inquire(
     shape: type[Shape],
     check: Callable[[Shape], str | None] = lambda answer: None,
 ) -> Shape:
-    """A call beside the encounter, greedy, about (title, text) sections.
+    """The model's answer about (title, text) sections, sampled greedily, outside the encounter.
 
     Raises RolloutError without a usable answer.
     """

@@ -1,9 +1,8 @@
-"""SOP-guided questioning (PM-14): the order of a consultation by the Calgary–Cambridge guide, the
-complaint by OPQRST.
+"""SOP-guided questioning (PM-14): a fixed order of questions, by the Calgary–Cambridge guide.
 
-The order is part of the rules, and each turn says where in it the encounter stands. That follows
-from the number of turns taken: the questions that the environment allows are spread evenly over the
-steps.
+The complaint is asked about by OPQRST. The order is part of the rules, and each turn says which
+step is due. That follows from the number of turns taken: the questions that the environment allows
+are spread evenly over the steps.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ NOW = Wording(
 
 
 def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
-    """The policy with the order among its rules, and with what is due in each turn."""
+    """The policy with the order among its rules, and with the steps due in each turn."""
     english, chinese_ = ("; ".join(s.english for s in STEPS), "；".join(s.chinese for s in STEPS))
     rule = Wording(RULE.english.format(steps=english), RULE.chinese.format(steps=chinese_))
     return Prompted(
@@ -71,7 +70,7 @@ def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
 
 
 def progress(opening: Sequence[Message], past: Sequence[Turn], most: int) -> str:
-    """What is due after `past` where `most` questions are allowed."""
+    """The text that says what is due after `past`, if `most` questions are allowed."""
     if len(past) >= most:
         return ANSWER.spoken(opening)
     separator = "；" if chinese(opening[-1].content) else "; "
@@ -80,8 +79,6 @@ def progress(opening: Sequence[Message], past: Sequence[Turn], most: int) -> str
 
 
 def due(asked: int, most: int) -> tuple[Wording, ...]:
-    """The steps that question `asked` (from 0) of `most` is for: at least one, and all steps over
-    all questions.
-    """
+    """The steps for question `asked` (from 0) of `most`: at least one, and all steps in total."""
     first = asked * len(STEPS) // most
     return STEPS[first : max(first + 1, (asked + 1) * len(STEPS) // most)]

@@ -1,9 +1,8 @@
-"""Tree search at test time (ProMed's MCTS-BT and MCTS-MV): many trajectories of one case, one of
-which is shown.
+"""Tree search at test time (ProMed's MCTS-BT and MCTS-MV): many trajectories, one is shown.
 
-There is no truth to reward then. What stands for R is the policy's own estimate of its answer, on
-the scale of ProMed's outcome reward: 2 · (confidence − 1) / 4 of a rating from 1 to 5 that a chat
-model gives, or, for a policy that can be asked nothing, 2 · the probability with which it said its
+At test time no truth can be rewarded. The policy's own estimate of its answer replaces R, on the
+scale of ProMed's outcome reward. With a chat model it is 2 · (confidence − 1) / 4, for a rating
+from 1 to 5. For a policy that cannot be asked, it is 2 · the probability with which it said its
 last action. A trajectory without an answer has R = 0.
 """
 
@@ -69,9 +68,9 @@ class TreeSearcher:
     pick: Pick
 
     async def play(self, job: Job, play: Play) -> Episode:
-        """FAILED where every branch failed.
+        """The chosen trajectories; FAILED if every branch failed.
 
-        Raises UserError at temperature 0, where all draws are the same.
+        Raises UserError at temperature 0, where all samples are the same.
         """
         if not play.temperature:
             raise UserError(
@@ -112,11 +111,10 @@ def best(tree: Tree) -> Trajectory | None:
 
 
 def majority(tree: Tree) -> Trajectory | None:
-    """The best trajectory of the answer that most draws led to; of equally frequent answers that of
-    the highest R.
+    """The best trajectory of the most frequent answer; of equally frequent ones, that of highest R.
 
-    A simulation speaks for all draws that were merged into its node. Trajectories without an answer
-    do not vote.
+    A simulation counts as often as its node's action was sampled. Trajectories without an answer do
+    not count.
     """
     votes: Counter[tuple[str, ...]] = Counter()
     for trajectory in tree.trajectories:
@@ -129,7 +127,7 @@ def majority(tree: Tree) -> Trajectory | None:
 
 
 def _ballot(episode: Episode) -> tuple[str, ...]:
-    """What an answer says: its options, or its name in normal form; () for none."""
+    """The answer as a key: its options, or its name in normal form; () for none."""
     if not episode.answer:
         return ()
     return chosen(episode.answer[0], episode.case.options) or (normalise(episode.answer[0]),)

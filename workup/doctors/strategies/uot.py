@@ -1,9 +1,8 @@
-"""Uncertainty of thoughts (UoT): asks what is expected to reduce the entropy over the possible
-answers most.
+"""Uncertainty of thoughts (UoT): asks the question with the largest expected entropy reduction.
 
-Each turn the model weighs the possible answers, then proposes questions and says for each how
-likely a yes is under each answer. The choice among them is arithmetic. Plain is remembered between
-turns: everything is judged from the transcript.
+The entropy is that over the possible answers. In each turn the model weighs the possible answers.
+Then it proposes questions, and says for each how likely a yes is under each answer. The choice
+among them is arithmetic. Nothing is remembered between turns: all depends on the transcript alone.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PROPOSE = (
 
 
 class Settings(Plain):
-    """How much is considered in a turn."""
+    """How many candidates and questions a turn considers."""
 
     candidates: int = Field(
         6, ge=2, le=20, description="possible answers that are weighed, where no options are listed"
@@ -99,8 +98,9 @@ def entropy(distribution: Sequence[float]) -> float:
 
 
 def expected_reduction(prior: Sequence[float], yes: Sequence[float]) -> float:
-    """H(prior) − Σ_a P(a) H(posterior given a) over a ∈ {yes, no}, in bits; `yes` are P(yes |
-    candidate). Never negative.
+    """H(prior) − Σ_a P(a) H(posterior given a) over a ∈ {yes, no}, in bits; never negative.
+
+    `yes` are P(yes | candidate).
     """
     left = 0.0
     for likelihood in (yes, [1 - p for p in yes]):
@@ -112,8 +112,9 @@ def expected_reduction(prior: Sequence[float], yes: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Uncertain:
-    """Asks the question of largest expected reduction; answers when sure enough, when none is worth
-    it, or at the end.
+    """Asks the question of largest expected reduction.
+
+    It answers when it is sure enough, when no question is worth asking, or in the last turn.
     """
 
     model: Model
@@ -135,7 +136,7 @@ class Uncertain:
         )
 
     async def choose(self, case: Case, opening: Sequence[Message], past: Sequence[Turn]) -> str:
-        """The question to ask, or "" where an answer is due.
+        """The question to ask, or "" if it is time to answer.
 
         Raises RolloutError without a usable answer of the model's.
         """
@@ -152,7 +153,10 @@ class Uncertain:
     async def weigh(
         self, case: Case, sections: list[tuple[str, str]]
     ) -> tuple[list[str], list[float]]:
-        """Candidates and their probabilities; the options where the case lists some."""
+        """Candidates and their probabilities.
+
+        The candidates are the case's options if it has some.
+        """
         options = list(case.options)
         which = CLOSED if options else OPEN.format(count=self.settings.candidates)
         shown = [*sections, ("candidates", numbered(options, LONGEST_NAME) if options else "")]
@@ -187,9 +191,7 @@ class Uncertain:
     async def propose(
         self, names: Sequence[str], sections: list[tuple[str, str]], asked: set[str]
     ) -> list[Question]:
-        """At least one question that is new, fits the grammar and has a chance of yes for each
-        candidate.
-        """
+        """At least one new question that fits the grammar, with P(yes) for each candidate."""
         shown = [*sections, ("candidates", numbered(names, LONGEST_NAME))]
 
         def check(answer: Proposed) -> str | None:
@@ -215,5 +217,5 @@ class Uncertain:
 
 
 def _name(text: str) -> str:
-    """Normal form of a candidate's name, without the number of its line."""
+    """The normal form of a candidate's name, without the number of its line."""
     return normalise(_NUMBER.sub("", text))

@@ -1,6 +1,4 @@
-"""Vanilla: the environment's own rules, which ask for evidence before the answer, and nothing
-besides.
-"""
+"""Vanilla: the environment's own rules, which tell the doctor to ask before it answers."""
 
 from __future__ import annotations
 

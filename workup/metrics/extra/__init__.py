@@ -1,8 +1,8 @@
-"""Measures that an evaluation takes only when asked: `evaluation.measures=[kg, rouge]`.
+"""Measures that an evaluation takes only on request: `evaluation.measures=[kg, rouge]`.
 
-A measure is one module of this package that defines `open(option, cases, models) -> Measure`; its
-name is the module's, and "NAME:OPTION" hands it an option. `ROLES` are the supporting roles that it
-asks, where it asks any. Training never takes them.
+A measure is one module of this package that defines `open(option, cases, models) -> Measure`. Its
+name is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting
+roles that it asks, if any. Training never takes these measures.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def _module(spec: str) -> ModuleType:
 async def take(
     measures: Sequence[Measure], episode: Episode, correct: bool
 ) -> tuple[Episode, dict[str, float | None]]:
-    """All measures of one episode; without any, and the episode FAILED with the reason, where one
-    could not be taken.
-    """
+    """All measures of one episode; if one fails, none, and the episode FAILED with the reason."""
     try:
         found = await asyncio.gather(*(measure(episode, correct) for measure in measures))
     except RolloutError as error:

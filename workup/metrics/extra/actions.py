@@ -1,4 +1,4 @@
-"""Was it right to ask back, or to answer? Action-level accuracy for Abg-CoQA (PM-16)."""
+"""Was it right to ask back, or to answer? Action accuracy for Abg-CoQA (PM-16)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workup.ports import Model
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """Raises UserError for cases that do not say whether their questions are ambiguous."""
+    """The measure. Raises UserError for cases that do not say which questions are ambiguous."""
     if not any(ambiguous(case) is not None for case in cases):
         raise UserError(
             "measure 'actions' needs cases that say which questions are ambiguous, as those of "
@@ -22,11 +22,10 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
 
 
 async def measure(episode: Episode, correct: bool) -> Values:
-    """action ∈ {0, 1}, and the same by class: action_ambiguous and action_non_ambiguous, each
-    undefined for the other.
+    """action ∈ {0, 1}, by the first turn; also action_ambiguous and action_non_ambiguous.
 
-    By the first turn: an ambiguous question wants a question back, any other the right answer at
-    once.
+    The measure of one class is undefined for the other. An ambiguous question needs a question
+    back; any other question needs the right answer at once.
     """
     asks_back = ambiguous(episode.case)
     if asks_back is None:
@@ -42,6 +41,6 @@ async def measure(episode: Episode, correct: bool) -> Values:
 
 
 def ambiguous(case: Case) -> bool | None:
-    """Whether the question needs a question back; None where the case does not say."""
+    """Whether the question needs a question back; None if the case does not say."""
     extra = case.truth.extra
     return bool(extra["ambiguous"]) if isinstance(extra, dict) and "ambiguous" in extra else None

@@ -1,9 +1,9 @@
-"""Cosine similarity of the diagnosis and the truth, 0 below a threshold (C-MIG Eq. 12).
+"""Cosine similarity of diagnosis and truth, 0 below a threshold (C-MIG Eq. 12).
 
 Option: a sentence-transformers model.
 
-The paper trains with this and does not evaluate by it: similar embeddings need not mean the same
-diagnosis.
+The paper trains with this measure and does not evaluate by it: similar embeddings need not mean the
+same diagnosis.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from workup.ports import Model
 TAU = 0.6
 MOST = 1 << 12  # embeddings that are remembered
 Embed = Callable[[Sequence[str]], NDArray[np.floating]]
-"""texts → [len(texts), dimension], each of length 1."""
+"""texts → [len(texts), dimension], unit vectors."""
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """Raises UserError without an option, for a model that does not exist, or without
+    """The measure.
+
+    Raises UserError without an option, for a model that does not exist, or without
     sentence-transformers.
     """
     if not option:
@@ -41,8 +43,9 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
 
 
 class Embedding:
-    """Emb = cos(f(ŷ), f(y)) where that is τ or more, else 0; the nearest of the truth's names
-    counts. Each name once embedded.
+    """Emb = cos(f(ŷ), f(y)) if that is at least τ, else 0; the nearest of the truth's names counts.
+
+    Each name is embedded once.
     """
 
     def __init__(self, embed: Embed, tau: float = TAU) -> None:

@@ -20,10 +20,10 @@ ROLES = (CODER,)
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """Names of the cases themselves go before the release's, those of a file behind them.
+    """The measure; the cases' own names are looked up before the release's, a file's after them.
 
-    Raises UserError where the release's package is missing or the file cannot be read, CaseError
-    where it is malformed.
+    Raises UserError if the release's package is missing or the file cannot be read, CaseError if
+    the file is malformed.
     """
     release, _, file = option.partition("names=")
     icd = tree(release.rstrip(",") or "cm")
@@ -32,20 +32,21 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
 
 
 class KnowledgeGraph:
-    """KG of diagnoses, by a coder of names.
+    """KG of diagnoses, whose names a coder maps to codes.
 
-    A case without a usable code has that of its diagnosis's name.
+    A case without a usable code has the code of its diagnosis's name.
     """
 
     def __init__(self, coder: Coder) -> None:
         self.coder = coder
 
     async def measure(self, episode: Episode, correct: bool) -> Values:
-        """kg; em_kg = (accuracy + kg) / 2; unmapped and truth_unmapped: whether diagnosis and truth
-        have no code.
+        """kg; em_kg = (accuracy + kg) / 2; unmapped and truth_unmapped: 1 if there is no code.
 
-        No diagnosis is worth 0, and is not counted as unmapped. One that is denied, doubted or one
-        of several is worth 0, and is. Of what is right, only the truth is mapped.
+        `unmapped` is about the given diagnosis, `truth_unmapped` about the truth. An episode
+        without a diagnosis has kg 0 and is not counted as unmapped. A diagnosis that is denied,
+        doubted or one of several has kg 0 and is counted as unmapped. Of a right answer only the
+        truth is mapped.
         """
         case, answer = episode.case, "" if correct or not episode.answer else episode.answer[0]
         truths, found = await self.truths(case), await self._code(answer, case)
@@ -59,9 +60,9 @@ class KnowledgeGraph:
         }
 
     async def score(self, answer: str, case: Case) -> float:
-        """KG of an answer by its code alone, within [0, 1]: the nearest of the true codes counts.
+        """KG of an answer by its code, in [0, 1]; the nearest of the true codes counts.
 
-        0 for what is denied, doubted or one of several (`workup.text.asserts`).
+        0 for an answer that is denied, doubted or one of several (`workup.text.asserts`).
         """
         return self._nearest(await self._code(answer, case), await self.truths(case))
 
@@ -69,8 +70,9 @@ class KnowledgeGraph:
         return (await self.coder.code(answer)).code if answer and claimed(answer, case) else ""
 
     async def truths(self, case: Case) -> tuple[str, ...]:
-        """The case's codes as the release knows them, else the code of its diagnosis; empty where
-        neither exists.
+        """The case's codes as the release writes them, else the code of its diagnosis.
+
+        Else empty.
         """
         codes = tuple(filter(None, map(self.coder.tree.nearest, case.truth.codes)))
         named = codes or ((await self.coder.code(case.truth.diagnosis)).code,)
