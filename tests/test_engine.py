@@ -504,7 +504,7 @@ def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None)
     engine = train(EngineSettings(lr=0.01, lora=lora), tmp_path / "run")
     for _ in range(2):  # the second one replaces the first
         engine.save(tmp_path / "policy")
-    assert not (tmp_path / "policy.new").exists()
+    assert not (tmp_path / "policy.draft").exists()
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype="float32")
     torch.testing.assert_close(
         logprobs(saved, (5, 6, 7, 8)), logprobs(engine.policy.model, (5, 6, 7, 8))

@@ -79,7 +79,7 @@ def check(folder: Path, expected: Ended) -> None:
     assert found.weights.keys() == expected.weights.keys()
     assert all(torch.equal(value, expected.weights[name]) for name, value in found.weights.items())
     assert (folder / "report.html").stat().st_size > 10_000
-    assert not list(folder.glob("*.new"))
+    assert not list(folder.glob("*.draft"))
 
 
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
@@ -102,7 +102,7 @@ MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
     "in the second evaluation": lambda rng: ("examined", 10 + int(rng.integers(1, 10))),
     "in the middle of GRPO": lambda rng: ("after", "grpo", int(rng.integers(3, 7))),
     "while a checkpoint is written": lambda rng: ("there", "checkpoints/2-reinforce/saving"),
-    "while the policy is saved": lambda rng: ("there", "policy.new"),
+    "while the policy is saved": lambda rng: ("there", "policy.draft"),
     "while the report is made": lambda rng: ("there", "summary.json"),
 }
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -28,6 +26,7 @@ from workup.cases.pieces import Raw, csv_records, raw_lines
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError, unknown
 from workup.models.warm import cache
+from workup.whole import whole_file
 
 RESTRICTED = (
     "Restricted: the data use agreement forbids passing this text on. Only local models and "
@@ -251,13 +250,9 @@ def _current(path: Path, stamp: str) -> bool:
 def _build(
     path: Path, stamp: str, schema: str, fill: Callable[[Filling], None], *, strict: bool
 ) -> None:
-    """Fills a file beside (created for this user alone), then renames: the index is complete or
-    absent.
-    """
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    """The index is complete or absent, and readable by this user alone."""
     try:
-        with closing(sqlite3.connect(beside)) as database:
+        with whole_file(path, private=True) as draft, closing(sqlite3.connect(draft)) as database:
             database.executescript(
                 f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_ABOUT} {schema}"
             )
@@ -265,11 +260,8 @@ def _build(
             fill(Filling(database, errors))
             database.execute("INSERT INTO about VALUES (?, ?)", (stamp, errors.rows))
             database.commit()
-        Path(beside).replace(path)
     except (sqlite3.OperationalError, OSError) as error:
         raise _unwritable(path, error) from error
-    finally:
-        Path(beside).unlink(missing_ok=True)
 
 
 def _leave_out(database: sqlite3.Connection, error: CaseError) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from workup.errors import UserError
+from workup.whole import whole_folder
 
 WEIGHTS = "model.safetensors"
 
@@ -64,7 +64,7 @@ class Store:
     def adopt(self) -> None:
         """Gives the run its own copy."""
         if not _complete(self.folder):
-            _whole(self.folder, lambda path: shutil.copytree(self.shared, path))
+            _whole(self.folder, lambda path: shutil.copytree(self.shared, path, dirs_exist_ok=True))
 
     def save(self, model: Any, tokenizer: Any) -> None:
         """Keeps the policy in both places, in the Hugging Face format."""
@@ -82,19 +82,14 @@ def _complete(folder: Path) -> bool:
 
 
 def _whole(folder: Path, write: Any) -> None:
-    """Fills a folder beside, then renames: it is complete or absent.
+    """Another run of the same recipe may be faster: its weights are the same.
 
     Raises UserError when the disk refuses.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parent:
-            beside = Path(parent) / folder.name
-            write(beside)
-            if not _complete(
-                folder
-            ):  # another run of the same recipe may have been faster: its weights are the same
-                beside.replace(folder)
+        with whole_folder(folder, shared=True) as draft:
+            write(draft)
     except OSError as error:
         raise UserError(
             f"cannot write {folder}: {error.strerror or error} (set WORKUP_CACHE to a writable "

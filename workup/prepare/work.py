@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +26,7 @@ from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
 from workup.prepare.report import Report
 from workup.prepare.steps import EXACT, Aids, Drop, Outcome, Step, StepSettings
+from workup.whole import whole_file
 
 GO_ON = "everything finished is kept, and the same command goes on from there"
 
@@ -281,16 +280,10 @@ class _Work:
 def _write_whole(path: Path, lines: Iterator[str] | list[str], *, private: bool) -> None:
     """A file that is there whole or not at all. Raises UserError when the disk refuses."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{line}\n" for line in lines)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o600 if private else 0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with (
+            whole_file(path, private=private) as draft,
+            draft.open("w", encoding="utf-8", newline="\n") as file,
+        ):
+            file.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error

@@ -6,7 +6,6 @@ Postings lie in blocks of passages, each an array per file that is opened by mem
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 from workup.ports import Passage
 from workup.retrieval.bm25 import Ranking, indexed
 from workup.retrieval.dense import ENCODED, loaded
+from workup.whole import whole_folder
 
 BLOCK = 50 * ENCODED
 """Passages per block, and between two points from which an interrupted build goes on."""
@@ -72,14 +72,11 @@ def build(
 
 def _save(folder: Path, weights: csc_matrix) -> None:
     """A block is there whole or not at all."""
-    draft = folder.with_name(f"{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    np.save(draft / "starts.npy", weights.indptr.astype("<i8"))
-    np.save(draft / "rows.npy", weights.indices.astype("<u4"))
-    np.save(draft / "weights.npy", weights.data.astype("<f4"))
-    np.save(draft / "size.npy", np.asarray(weights.shape[0], "<i8"))
-    draft.rename(folder)
+    with whole_folder(folder) as draft:
+        np.save(draft / "starts.npy", weights.indptr.astype("<i8"))
+        np.save(draft / "rows.npy", weights.indices.astype("<u4"))
+        np.save(draft / "weights.npy", weights.data.astype("<f4"))
+        np.save(draft / "size.npy", np.asarray(weights.shape[0], "<i8"))
 
 
 def _blocks(folder: Path) -> list[Path]:

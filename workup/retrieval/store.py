@@ -22,6 +22,7 @@ from workup.retrieval import words
 from workup.retrieval.corpus import Document, Fields, documents
 from workup.retrieval.names import COUNTED, Names
 from workup.retrieval.names import JOURNAL as NAMES
+from workup.whole import whole_file
 
 LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
 JOURNALS = JOURNAL, NAMES
@@ -169,12 +170,8 @@ def noted(folder: Path) -> int:
 
 def write_whole(path: Path, value: object) -> None:
     """JSON into a file that is there whole or not at all."""
-    draft = path.with_name(f"{path.name}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(value, file, ensure_ascii=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    with whole_file(path) as draft:
+        draft.write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def write(

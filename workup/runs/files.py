@@ -7,13 +7,13 @@ import json
 import math
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from workup.errors import UserError
+from workup.whole import whole_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -69,19 +69,8 @@ def write_whole(path: Path, text: str, *, private: bool = False) -> None:
 
     With `private` no other user may read it. Raises UserError when the disk refuses.
     """
-    with clear_errors(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o600 if private else 0o644)
-            Path(name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+    with clear_errors(path), whole_file(path, private=private) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
+from workup.whole import whole_file
 
 _ROWS = 1_000  # in memory at a time, and per row group
 _TURN = pa.struct(
@@ -54,17 +55,15 @@ def export(records: Iterable[Record], path: Path) -> int:
 
     Raises UserError when the disk refuses.
     """
-    partial = path.with_name(f".{path.name}.partial")
     rows, written = map(_row, records), 0
-    with clear_errors(path):
-        try:
-            with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
-                while chunk := list(islice(rows, _ROWS)):
-                    writer.write_table(pa.Table.from_pylist(chunk, schema=SCHEMA))
-                    written += len(chunk)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with (
+        clear_errors(path),
+        whole_file(path) as draft,
+        pq.ParquetWriter(draft, SCHEMA, compression="zstd") as writer,
+    ):
+        while chunk := list(islice(rows, _ROWS)):
+            writer.write_table(pa.Table.from_pylist(chunk, schema=SCHEMA))
+            written += len(chunk)
     return written
 
 

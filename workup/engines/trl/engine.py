@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
-import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -41,6 +40,7 @@ from workup.episode import Sample
 from workup.errors import UserError
 from workup.ports import Collect, Demonstration, Pair, Policy
 from workup.rl.samples import Writer, rows
+from workup.whole import whole_folder
 
 T = TypeVar("T")
 
@@ -135,13 +135,9 @@ class TrlEngine:
             if isinstance(self.model, PeftModel)
             else self.model
         )
-        fresh = folder.with_name(f"{folder.name}.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        quietly(model.save_pretrained, fresh)
-        self.policy.tokenizer.save_pretrained(fresh)
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
+        with whole_folder(folder) as draft:
+            quietly(model.save_pretrained, draft)
+            self.policy.tokenizer.save_pretrained(draft)
 
     def stop(self) -> None:
         """Ends the present stage after the present step, with a checkpoint; later stages do

@@ -7,11 +7,8 @@ The ledger is never pruned: what was paid stays on record.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from workup.episode import Message
 from workup.errors import CaseError, UserError, unknown
 from workup.models.support.replies import Asked, Replies, asked, clear_errors, insert
 from workup.ports import Reply, Request
+from workup.whole import whole_file
 
 LONGEST = 1 << 26  # bytes of a line that is read in
 PAGE = 500  # answers in memory at a time
@@ -148,20 +146,14 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     if file.is_dir() or not file.parent.is_dir():
         problem = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
         raise UserError(f"{file}: {problem}; name the file to write")
-    with clear_errors(file):
-        handle, beside = tempfile.mkstemp(
-            dir=file.parent, prefix=f".{file.name}."
-        )  # with mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
-                for body, reply, created in _pages(replies, which):
-                    out.write(f'{{"request": {body}, "reply": {reply}, "created": {created!r}}}\n')
-                    count += 1
-            Path(beside).replace(file)
-        except BaseException:
-            with suppress(OSError):
-                Path(beside).unlink()
-            raise
+    with (
+        clear_errors(file),
+        whole_file(file, private=True) as draft,
+        draft.open("w", encoding="utf-8", newline="\n") as out,
+    ):
+        for body, reply, created in _pages(replies, which):
+            out.write(f'{{"request": {body}, "reply": {reply}, "created": {created!r}}}\n')
+            count += 1
     return count
 
 

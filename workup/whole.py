@@ -1,0 +1,55 @@
+"""Files and folders that are whole or absent: written beside, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """An empty file beside `path`, which takes its place when the block ends.
+
+    Any reader, and the next start after a crash or a power cut, sees the old file or the new one.
+    With `private` no other user may read it. Where the block fails, `path` stays as it was. Raises
+    OSError when the disk refuses.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666))
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes its place when the block ends.
+
+    With `shared` other processes may write the same folder at the same time, and the first one
+    stays. Without, it replaces what was there, and what a killed process left is removed. Where the
+    block fails, `path` stays as it was. Raises OSError when the disk refuses.
+    """
+    draft = path.with_name(
+        f".{path.name}.{secrets.token_hex(4)}.draft" if shared else f"{path.name}.draft"
+    )
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+        yield draft
+        if path.exists() and not shared:
+            shutil.rmtree(path)
+        try:
+            draft.rename(path)
+        except OSError:
+            if not (shared and path.is_dir()):
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
