@@ -25,7 +25,6 @@ from bench.figures import Figure
 from workup.case import Case, FixedSource
 from workup.cases.clinic import open_clinic
 from workup.engines.trl.engine import TrlEngine
-from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
 from workup.episode import Message
 from workup.judges.diagnosis import DiagnosisJudge
@@ -36,7 +35,7 @@ from workup.models.local import LocalPolicy
 from workup.models.support.config import Config
 from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings, build
-from workup.ports import Instruments, Judge, Reinforce, Request
+from workup.ports import Instruments, Judge, Reinforce, Request, Teaching
 from workup.settings import Settings
 from workup.training.collect import Collection, Share
 
@@ -113,7 +112,9 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
     )
     engine.imitate(lessons, LESSONS)
     stage = next(
-        stage for stage in method.stages(method.settings()) if isinstance(stage, Reinforce)
+        stage
+        for stage in method.stages(method.settings(), environment)
+        if isinstance(stage, Reinforce)
     )
     collection = Collection(
         stage,

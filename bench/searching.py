@@ -22,7 +22,8 @@ from bench.retrieval import texts, write
 from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
 from workup.case import Case, Source
 from workup.cases.clinic import open_clinic
-from workup.environments.library import SEARCH, Library, Shape, open_library
+from workup.environments.base.searching import SEARCH, Shape
+from workup.environments.library import Library, open_library
 from workup.episode import Episode
 from workup.models.local import LocalPolicy
 from workup.ports import Passage

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from workup.case import Case, Fact, Kind, Truth
+from workup.environments.consultation import Consultation
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.metrics.measures import measure
 from workup.runs import Record, Run, versions
@@ -98,6 +99,9 @@ NOISE = (
     "hair loss",
 )
 ANCHORS = ("random doctor", "greedy information", "full information")
+
+
+WORLD = Consultation(())
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ def record(index: int, doctor: str, sample: int, seed: int, **place: Any) -> Rec
         sample=sample,
         correct=right,
         score=score(played, right),
-        measures=measure(played, right),
+        measures=measure(played, right, WORLD),
         **place,
     )
 
@@ -241,7 +245,7 @@ def ceiling(index: int) -> Record:
     played = Episode(
         case(index), (Message("user", case(index).presentation),), (turn,), Ending.DIAGNOSED
     )
-    return Record("full information", played, correct=right, measures=measure(played, right))
+    return Record("full information", played, correct=right, measures=measure(played, right, WORLD))
 
 
 def training(steps: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

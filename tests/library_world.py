@@ -13,8 +13,9 @@ from typing import Any
 from handmade import SOURCE, Script
 from test_local_policy import letters, qwen
 
+from workup.environments.base.searching import Shape
 from workup.environments.consultation import Consultation
-from workup.environments.library import Library, Shape
+from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.retrieval.batching import Together

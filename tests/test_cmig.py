@@ -22,7 +22,7 @@ from library_world import index_folder, open_shelf, scorer
 
 from workup import api, methods
 from workup.case import Case, Truth
-from workup.environments.library import evidence
+from workup.environments.base.searching import evidence
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
@@ -105,7 +105,7 @@ def reward_of(
 ) -> list[Score]:
     method = methods.load(name)
     made = method.settings(index=str(index_folder()), **settings)
-    (stage,) = (stage for stage in method.stages(made) if isinstance(stage, Reinforce))
+    (stage,) = (stage for stage in method.stages(made, SHELF) if isinstance(stage, Reinforce))
     scores = asyncio.run(stage.reward(batch, judge or Instruments(ExactJudge(), scorers=BOTH)))
     return [score for group in scores for score in group]
 
@@ -371,7 +371,7 @@ def test_a_method_asks_for_the_scorer_it_names() -> None:
         ("autorefine", {}, ()),
     ):
         method = methods.load(name)
-        _, stage = method.stages(method.settings(**setting))
+        _, stage = method.stages(method.settings(**setting), SHELF)
         assert isinstance(stage, Reinforce)
         assert stage.scorers == expected
     with pytest.raises(WorkupError, match="no scorer 'reference'"):
@@ -590,7 +590,7 @@ def test_granularity_moves_credit_to_turns() -> None:
     method = methods.load("cmig")
     advantages = {}
     for granularity in ("sequence", "turn"):
-        _, stage = method.stages(method.settings(granularity=granularity, gamma=0.0))
+        _, stage = method.stages(method.settings(granularity=granularity, gamma=0.0), SHELF)
         assert isinstance(stage, Reinforce)
         scores = asyncio.run(stage.reward(((good, plain),), judge))
         advantages[granularity] = stage.credit(((good, plain),), scores, alone)[0][0]

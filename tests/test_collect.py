@@ -46,14 +46,14 @@ from workup.training.collect import Collection, Share, Step, mean, means
 METHOD = load("craft")
 OPTIONS = METHOD.settings(max_turns=4)
 WORLD = METHOD.environment(SOURCE, OPTIONS)
-STAGE = next(stage for stage in METHOD.stages(OPTIONS) if isinstance(stage, Reinforce))
+STAGE = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, Reinforce))
 
 
 def taught() -> LocalPolicy:
     """A tiny policy that has seen enough demonstrations to ask and to diagnose."""
     model, tokenizer = build(SOURCE, WORLD.phrases, TinySettings(width=32, layers=1, heads=2), 0)
     policy = LocalPolicy(model, tokenizer)
-    teacher = next(stage for stage in METHOD.stages(OPTIONS) if isinstance(stage, Imitate))
+    teacher = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, Imitate))
     batches = (
         [teacher.demonstrate(SOURCE, WORLD, 0, 16 * k + i) for i in range(16)] for k in count()
     )

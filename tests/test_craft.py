@@ -190,7 +190,7 @@ def test_measures_by_hand() -> None:
         "<ask>hobby</ask>",
         "<diagnose>Flu</diagnose>",
     )
-    assert measure(play(doctor, WORLD, CASES[0]), True, {"fever": 0.5}) == {
+    assert measure(play(doctor, WORLD, CASES[0]), True, WORLD, {"fever": 0.5}) == {
         "accuracy": 1.0,
         "questions": 4.0,
         "recall": 2 / 3,
@@ -208,7 +208,7 @@ def test_measures_by_hand() -> None:
 
 
 def test_a_measure_of_nothing_is_missing() -> None:
-    blind = measure(play(Script("<diagnose>Flu</diagnose>"), WORLD, CASES[3]), True)
+    blind = measure(play(Script("<diagnose>Flu</diagnose>"), WORLD, CASES[3]), True, WORLD)
     assert [name for name, value in blind.items() if value is None] == [
         "coverage",
         "critical",
@@ -216,9 +216,8 @@ def test_a_measure_of_nothing_is_missing() -> None:
         "repeats",
     ]
     unscored = case(9, "Flu", Fact("a", "fever", "Hot."))
-    seen = measure(
-        play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, unscored), False
-    )
+    scripted = Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>")
+    seen = measure(play(scripted, WORLD, unscored), False, WORLD)
     assert [name for name, value in seen.items() if value is None] == [
         "recall",
         "critical",
@@ -235,4 +234,4 @@ def test_repeats_are_found_by_item_or_by_wording() -> None:
         "<examine>fever</examine>",
         "<ask>moon</ask>",
     )
-    assert measure(play(doctor, WORLD, CASES[0]), False)["repeats"] == 0.4
+    assert measure(play(doctor, WORLD, CASES[0]), False, WORLD)["repeats"] == 0.4

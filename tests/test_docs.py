@@ -230,8 +230,9 @@ def test_the_example_method_keeps_the_contract(extended: Path) -> None:
     from workup.methods.finders import method  # type: ignore[import-not-found]
 
     test_settings_are_described_and_closed("finders")
-    _, reinforce = method.stages(method.settings())
-    check_reinforcement(reinforce, groups(method.environment(SOURCE, method.settings())))
+    environment = method.environment(SOURCE, method.settings())
+    _, reinforce = method.stages(method.settings(), environment)
+    check_reinforcement(reinforce, groups(environment))
 
 
 def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) -> None:
@@ -258,10 +259,11 @@ def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
     from workup.ports import Explore, Rehearse
 
     method = load("best_of_four:method")
-    _, explore, rehearse = method.stages(method.settings())
+    environment = method.environment(SOURCE, method.settings())
+    _, explore, rehearse = method.stages(method.settings(), environment)
     assert isinstance(explore, Explore)
     assert rehearse == Rehearse("imitation", of=explore.name)
-    check_exploration(explore, method.environment(SOURCE, method.settings()))
+    check_exploration(explore, environment)
 
 
 def test_the_example_source_opens(extended: Path) -> None:

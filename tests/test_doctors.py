@@ -16,10 +16,10 @@ from workup.cases import open_source
 from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
 from workup.environments.base.recorded import CONCLUDE
-from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
 from workup.episode import Action, Ending, Episode
 from workup.errors import UserError
+from workup.ports import Teaching
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
 BAYES = BayesDiagnoser(KNOWLEDGE, ITEMS)

@@ -26,7 +26,7 @@ from workup.environments.library import Library
 from workup.environments.questioning import open as questioning
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import UserError
-from workup.metrics.documents import contains, doc_hit, documents
+from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra import names, open_measures, take
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
@@ -137,19 +137,31 @@ def search(*texts: tuple[str, str]) -> Turn:
     )
 
 
+def hit(episode: Episode) -> float:
+    return doc_hit(episode, LIBRARY.documents)
+
+
 def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
     hepatitis = case("Hepatitis A", aliases=("infectious hepatitis",))
     one = search(("Liver", "Viral hepatitis"), ("", "A vaccine\nexists [2] too"))
-    assert documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too"]
-    assert doc_hit(ended(hepatitis, None, one)) == 0.0, (
+    assert LIBRARY.documents(one) == ["Liver\nViral hepatitis\n", "A vaccine\nexists [2] too"]
+    assert hit(ended(hepatitis, None, one)) == 0.0, (
         "a name must not begin in one document and end in the next"
     )
-    assert doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres")))) == 1.0
-    assert doc_hit(ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis.")))) == 1.0
-    assert doc_hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
-    assert doc_hit(ended(hepatitis, "Hepatitis A")) == 0.0, "what the doctor says is no document"
+    assert (
+        doc_hit(ended(hepatitis, None, search(("", "Anti-hepatitis-A titres"))), LIBRARY.documents)
+        == 1.0
+    )
+    assert (
+        doc_hit(
+            ended(hepatitis, None, one, search(("", "INFECTIOUS hepatitis."))), LIBRARY.documents
+        )
+        == 1.0
+    )
+    assert hit(ended(hepatitis, None, search(("", "hepatitis and")))) == 0.0
+    assert hit(ended(hepatitis, "Hepatitis A")) == 0.0, "what the doctor says is no document"
     last = search(("", "Rest"), ("", "A liver disease: hepatitis A"))
-    assert doc_hit(ended(hepatitis, None, last)) == 1.0, "the last passage may end in the name"
+    assert hit(ended(hepatitis, None, last)) == 1.0, "the last passage may end in the name"
     assert not contains(["anything"], case(""))
 
 

@@ -22,21 +22,14 @@ from workup.cases import open_source
 from workup.doctors.anchors import FullInformationDoctor
 from workup.environments import open_environment
 from workup.environments.base.library_teacher import LibraryTeaching
-from workup.environments.library import (
-    CONCLUDE,
-    NOTHING,
-    UNREADABLE,
-    Library,
-    Shape,
-    evidence,
-    open_library,
-)
+from workup.environments.base.searching import NOTHING, Shape, evidence
+from workup.environments.library import CONCLUDE, UNREADABLE, Library, open_library
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import RolloutError, UserError
 from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Passage
+from workup.ports import Passage, Teaching
 from workup.retrieval.corpus import Document
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 from workup.rl.samples import sample
@@ -243,7 +236,7 @@ def test_repeated_searches_are_seen_as_such() -> None:
         CASES[0],
     )
     assert (
-        measure(episode, False)["repeats"] == 2 / 4
+        measure(episode, False, SHELF)["repeats"] == 2 / 4
     )  # the fourth turn begins again with the first query
 
 
@@ -307,7 +300,7 @@ def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
         ["<diagnosis>Flu</diagnosis>"],
         ["<search>fever</search>", "<refine>b</refine><diagnosis>Flu</diagnosis>"],
     ):
-        measures = measure(play(Script(*lines), SHELF, CASES[0]), True, asks=SHELF.asks)
+        measures = measure(play(Script(*lines), SHELF, CASES[0]), True, SHELF)
         assert measures["coverage"] is measures["recall"] is None
         assert measures["accuracy"] == 1
 
@@ -323,7 +316,7 @@ def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searc
         ["<search>lipase</search>", ending],
     )
     played = [play(Script(*lines), SHELF, CASES[0]) for lines in scripts]
-    found = [measure(episode, True, asks=SHELF.asks, searches=SHELF.searches) for episode in played]
+    found = [measure(episode, True, SHELF) for episode in played]
     assert [each["doc_hit"] for each in found] == [0.0, 1.0, 0.0]
     assert [each["hit_if_searched"] for each in found] == [None, 1.0, 0.0]
     logged = metrics(
@@ -335,9 +328,7 @@ def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searc
     assert (logged["doc_hit"], logged["hit_if_searched"]) == (pytest.approx(1 / 3), 0.5)
     consultation = SHELF.record
     assert not consultation.searches
-    assert "doc_hit" not in measure(
-        played[1], True, asks=consultation.asks, searches=consultation.searches
-    )
+    assert "doc_hit" not in measure(played[1], True, consultation)
 
 
 def test_what_is_told_is_known_and_nothing_else() -> None:
@@ -586,9 +577,9 @@ def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
         assert [probe[:2] for probe in lie.probes] == [probe[:2] for probe in truth.probes]
 
 
-def test_demonstrations_need_a_library_and_a_list_of_diagnoses() -> None:
+def test_demonstrations_need_a_list_of_diagnoses() -> None:
     with pytest.raises(UserError, match="no demonstrations can be made from 'handmade'"):
-        LibraryTeaching().demonstrate(SOURCE, SHELF.record, 0, 0)
+        Teaching().demonstrate(FixedSource("handmade", CASES, CASES, SOURCE.items), SHELF, 0, 0)
 
 
 def test_a_thought_may_be_long() -> None:

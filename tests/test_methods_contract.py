@@ -77,7 +77,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     settings = settings_of(method)
     environment = method.environment(SOURCE, settings)
     assert environment.max_turns == settings.max_turns
-    stages = method.stages(settings)
+    stages = method.stages(settings, environment)
     assert len({stage.name for stage in stages}) == len(stages) > 0
     for number, stage in enumerate(stages):
         if isinstance(stage, Imitate):
@@ -156,8 +156,9 @@ def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
     for name in methods.names():
         method = methods.load(name)
         settings = settings_of(method)
-        batch = groups(method.environment(SOURCE, settings))
-        for stage in method.stages(settings):
+        environment = method.environment(SOURCE, settings)
+        batch = groups(environment)
+        for stage in method.stages(settings, environment):
             if isinstance(stage, Reinforce | Explore):
                 there = asyncio.run(stage.reward(batch, instruments(stage)))
                 back = asyncio.run(stage.reward(batch[::-1], instruments(stage)))
@@ -192,8 +193,9 @@ def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_scores_name_their_parts() -> None:
     method = methods.load("craft")
-    batch = groups(method.environment(SOURCE, method.settings()))
-    (stage,) = (s for s in method.stages(method.settings()) if isinstance(s, Reinforce))
+    environment = method.environment(SOURCE, method.settings())
+    batch, stages = groups(environment), method.stages(method.settings(), environment)
+    (stage,) = (s for s in stages if isinstance(s, Reinforce))
     ((first, *_), *_) = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
     assert set(first.parts) == {"α·CR·acc", "β·acc", "λ·t/T", "malformed", "aux"}
     assert replace(first).total == first.total

@@ -25,8 +25,8 @@ from test_understanding import sections
 
 import workup
 from workup.case import Case, Fact, Truth
-from workup.environments.base.teacher import Teaching
-from workup.environments.questioning import CHINESE, conclusion, partial
+from workup.environments.base.outset import partial
+from workup.environments.questioning import CHINESE
 from workup.environments.questioning import open as questioning
 from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
@@ -57,6 +57,7 @@ from workup.ports import (
     Instruments,
     Reinforce,
     Sampling,
+    Teaching,
     alone,
 )
 from workup.rewards.question_gains import Weighing, question_gains
@@ -78,7 +79,7 @@ def instruments(**models: Endpoint) -> Instruments:
 
 
 def scores(episodes: Sequence[Episode], settings: Settings = PLAIN) -> list[Score]:
-    (group,) = asyncio.run(promed_reward(settings)((tuple(episodes),), instruments()))
+    (group,) = asyncio.run(promed_reward(settings, WORLD)((tuple(episodes),), instruments()))
     return list(group)
 
 
@@ -148,9 +149,9 @@ def test_equation_9_as_printed_by_hand() -> None:
 
 
 def test_algorithm_1_can_be_set_as_printed() -> None:
-    assert Settings().weighing.plan == Plan(4, 0.01, antithetic=True, truncation="none")
+    assert Settings().weighing(WORLD).plan == Plan(4, 0.01, antithetic=True, truncation="none")
     printed = Settings(permutations=7, epsilon=0.5, antithetic=False, truncation="literal")
-    assert printed.weighing.plan == Plan(7, 0.5, antithetic=False, truncation="literal")
+    assert printed.weighing(WORLD).plan == Plan(7, 0.5, antithetic=False, truncation="literal")
 
 
 class Curious:
@@ -173,7 +174,7 @@ def test_algorithm_2_can_be_set_as_printed() -> None:
     grown = {}
     for expand in (1, None):
         (stage,) = (
-            s for s in method.stages(Settings(expand=expand, max_turns=4)) if isinstance(s, Explore)
+            s for s in method.stages(Settings(expand=expand), WORLD) if isinstance(s, Explore)
         )
         grown[expand] = asyncio.run(stage.search(PNEUMONIA, WORLD, Curious(), nothing, Sampling()))
     assert (len(grown[1].scored), grown[1].depth) == (6, 1)
@@ -183,7 +184,7 @@ def test_algorithm_2_can_be_set_as_printed() -> None:
 
 def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
     """By enumeration of all sets for three facts, whose six orders the sampler takes all."""
-    weighing = Weighing(6, Plan(permutations=6))
+    weighing = Weighing(WORLD, Plan(permutations=6))
     game = answer_game(
         scorer(), weighing.probe(PNEUMONIA), pieces(PNEUMONIA.truth.facts), "canonical"
     )
@@ -201,17 +202,17 @@ def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
 
 
 def test_the_scorer_is_shown_what_the_policy_would_see() -> None:
-    probe = Weighing(6).probe(PNEUMONIA)
+    probe = Weighing(WORLD).probe(PNEUMONIA)
     assert probe.opening == WORLD.open(PNEUMONIA)
     assert WORLD.read(probe.lead + probe.answer).content == ("Pneumonia",)
-    bare = Weighing(6, facts="all").probe(PNEUMONIA)
+    bare = Weighing(WORLD, facts="all").probe(PNEUMONIA)
     assert bare.opening[-1].content == "What is the diagnosis?"
     with_options = replace(PNEUMONIA, options=("Flu", "Pneumonia"), question="Which?")
-    assert "".join(conclusion(with_options)) == "answer: [answer: B]"
+    assert "".join(WORLD.conclusion(with_options)) == "answer: [answer: B]"
     assert asyncio.run(JUDGE.same("B", with_options))
     in_chinese = replace(PNEUMONIA, presentation="患者咳嗽。")
-    assert "".join(conclusion(in_chinese)) == "回答：[回答：Pneumonia]"
-    assert WORLD.read("".join(conclusion(in_chinese))).content == ("Pneumonia",)
+    assert "".join(WORLD.conclusion(in_chinese)) == "回答：[回答：Pneumonia]"
+    assert WORLD.read("".join(WORLD.conclusion(in_chinese))).content == ("Pneumonia",)
     assert WORLD.open(in_chinese)[0].content.startswith(CHINESE.rules)
 
 
@@ -222,7 +223,7 @@ def test_all_facts_or_the_hidden_ones() -> None:
         ("all", {"cough", "sputum", "crackles", "chest film"}),
     ):
         chosen = PLAIN.model_copy(update={"facts": facts})
-        weights = asyncio.run(chosen.weighing.shapley(PNEUMONIA, scorer()))
+        weights = asyncio.run(chosen.weighing(WORLD).shapley(PNEUMONIA, scorer()))
         assert set(weights) == ids
         assert sum(weights.values()) == pytest.approx(1)
         (found,) = scores([episode], chosen)
@@ -255,7 +256,7 @@ def test_each_ablation_is_one_setting() -> None:
         (Settings(process="ig"), ()),
         (Settings(process="none"), ()),
     ):
-        (stage,) = (s for s in method.stages(chosen) if isinstance(s, Reinforce))
+        (stage,) = (s for s in method.stages(chosen, WORLD) if isinstance(s, Reinforce))
         assert stage.scorers == wanted
 
 
@@ -383,7 +384,7 @@ def test_a_patient_that_gives_orders_changes_neither_masks_nor_rewards() -> None
     assert (wild.ending, wild.answer) == (Ending.DIAGNOSED, ("Pneumonia",))
     assert unmoved.turns == paid.turns
     assert sample(wild, unmoved.turns) == sample(tame, paid.turns)
-    shown = "".join(pieces(Weighing(6).of(hostile)))
+    shown = "".join(pieces(Weighing(WORLD).of(hostile)))
     assert "<|im_end|>" not in wild.turns[0].observation.messages[0].content + shown
     assert all(map(math.isfinite, scores([wild])[0].turns))
 
@@ -408,7 +409,9 @@ def by_summaries(episode: Episode, summaries: Sequence[str]) -> Score:
     with serving(answer) as server:
         model = Endpoint(EndpointSettings(base_url=server.url, model="m"))
         found = asyncio.run(
-            promed_reward(IN_WORDS)(((episode,),), instruments(**{DOCTOR: model, "checker": model}))
+            promed_reward(IN_WORDS, WORLD)(
+                ((episode,),), instruments(**{DOCTOR: model, "checker": model})
+            )
         )
     return found[0][0]
 
@@ -423,7 +426,7 @@ def test_facts_that_are_lost_count_negative() -> None:
         (2 / 3 + 1, -2 / 3, 3)
     )
     with pytest.raises(UserError, match="asks a language model as 'doctor', and this run has none"):
-        asyncio.run(promed_reward(IN_WORDS)(((episode,),), instruments()))
+        asyncio.run(promed_reward(IN_WORDS, WORLD)(((episode,),), instruments()))
 
 
 def test_a_question_that_brought_nothing_is_not_paid_for_a_better_summary() -> None:
@@ -466,9 +469,9 @@ def test_cases_with_no_fact_one_and_two_hundred(count: int) -> None:
         Script("question: sign 0", "answer: [answer: Flu]"), questioning(SOURCE, 6), many(count)
     )
     small = LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
-    reward = promed_reward(PLAIN.model_copy(update={"permutations": 1}))
+    reward = promed_reward(PLAIN.model_copy(update={"permutations": 1}), WORLD)
     ((found,),) = asyncio.run(reward(((episode,),), Instruments(JUDGE, scorers={LIVE: small})))
-    weights = asyncio.run(Weighing(6, Plan(permutations=1)).shapley(many(count), small))
+    weights = asyncio.run(Weighing(WORLD, Plan(permutations=1)).shapley(many(count), small))
     assert len(weights) == count
     assert sum(weights.values()) == pytest.approx(min(count, 1))
     gain = weights.get("f0", 0.0)
@@ -478,7 +481,7 @@ def test_cases_with_no_fact_one_and_two_hundred(count: int) -> None:
 def test_a_case_too_long_for_the_scorer_is_named() -> None:
     small = LocalScorer(LocalPolicy(qwen(90, context=1200), letters()))
     with pytest.raises(UserError, match=r"case 'many': .*context of 1200; leave the case out, or"):
-        asyncio.run(Weighing(6).shapley(many(200), small))
+        asyncio.run(Weighing(WORLD).shapley(many(200), small))
 
 
 def test_facts_that_contain_the_answer_are_withheld_and_what_remains_is_counted(
@@ -487,7 +490,7 @@ def test_facts_that_contain_the_answer_are_withheld_and_what_remains_is_counted(
     telling = case(
         5, "Pneumonia", replace(fact("sputum"), text="Pneumonia was seen."), fact("crackles")
     )
-    weighing = Weighing(6)
+    weighing = Weighing(WORLD)
     assert "Pneumonia" not in "".join(pieces(weighing.of(telling)))
     assert weighing.giveaways(telling) == 0
     # The item's own wording uses the name: a question for it tells no secret, but the fact does.
@@ -512,7 +515,7 @@ def test_facts_that_contain_the_answer_are_withheld_and_what_remains_is_counted(
 def test_facts_are_weighed_once_per_case_and_a_frozen_scorer_is_asked_once_and_for_all() -> None:
     own = LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
     episodes = [said("question: crackles", ANSWER), said("question: sputum", ANSWER), said(ANSWER)]
-    weighing = Weighing(6, Plan(permutations=4, epsilon=0))
+    weighing = Weighing(WORLD, Plan(permutations=4, epsilon=0))
     run = lambda some: asyncio.run(question_gains(some, weighing, identified, own))  # noqa: E731
     found = run(episodes)
     asked, scored = own.work.asked, own.work.scored
@@ -531,7 +534,7 @@ def test_facts_are_weighed_once_per_case_and_a_frozen_scorer_is_asked_once_and_f
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
 def test_demonstrations_are_read_by_their_own_environment(index: int) -> None:
-    (stage,) = (s for s in method.stages(Settings()) if isinstance(s, Imitate))
+    (stage,) = (s for s in method.stages(Settings(), WORLD) if isinstance(s, Imitate))
     made = stage.demonstrate(SOURCE, WORLD, 3, index)
     assert made == stage.demonstrate(SOURCE, WORLD, 3, index)
     for text, messages in made.exchanges:
@@ -553,7 +556,7 @@ def test_summaries_show_facts_as_the_scorer_will_be_asked() -> None:
         (patient,) = (
             one for one in SOURCE.train if made.opening[-1].content.startswith(one.presentation)
         )
-        probe = Weighing(6).probe(patient)
+        probe = Weighing(WORLD).probe(patient)
         assert answer.startswith(probe.lead + probe.answer)
         beyond = made.opening[-1].content.removeprefix(probe.opening[-1].content)
         assert set(beyond.splitlines()) <= {"", *(f.text for f in patient.truth.facts)}

@@ -23,10 +23,11 @@ from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
 from workup.environments import open_environment
+from workup.environments.base.outset import partial
 from workup.environments.base.patients import UNKNOWN, UNKNOWN_CHINESE
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning, partial
+from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning
 from workup.episode import Action, Ending
 from workup.errors import RolloutError
 from workup.judges.exact import ExactJudge
@@ -219,7 +220,7 @@ def test_an_encounter_from_the_first_question_to_the_answer() -> None:
     assert [turn.observation.evidence for turn in episode.turns] == [("f2",), ("f1",), ()]
     assert (episode.ending, episode.answer, episode.questions) == (Ending.DIAGNOSED, ("C",), 2)
     assert asyncio.run(OptionJudge(ExactJudge()).same(episode.answer[0], QUIZ))
-    measures = measure(episode, True)
+    measures = measure(episode, True, WORLD)
     assert (
         measures["coverage"],
         measures["questions"],
@@ -242,7 +243,7 @@ def test_after_the_last_question_the_answer_is_due() -> None:
         ENGLISH.conclude,
     ]
     assert episode.turns[-1].observation.evidence == ()
-    measures = measure(episode, False)
+    measures = measure(episode, False, WORLD)
     assert (measures["malformed"], measures["repeats"]) == (0.25, 0.25)
 
 
@@ -339,7 +340,7 @@ def test_nothing_told_at_the_outset_counts_as_found() -> None:
     whole = partial(QUIZ, 1.0)
     episode = play(Script("question: Any fever?", "answer: [answer: C]"), FREE, whole)
     assert episode.turns[0].observation.evidence == ("f2",)
-    assert measure(episode, True)["coverage"] is None
+    assert measure(episode, True, WORLD)["coverage"] is None
     assert WORLD.open(partial(QUIZ, 0.0))[1].content.startswith("Which drug was given?\nA. ")
 
 

@@ -30,8 +30,9 @@ from workup import api
 from workup.case import Case, Fact, Truth
 from workup.cases import jsonl, open_source
 from workup.cli.study import app
+from workup.environments.base.outset import partial
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning, partial
+from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.tiny import TinySettings, build

@@ -72,37 +72,26 @@ class Doctor(Protocol):
 class Environment(Protocol):
     """The other side of an encounter.
 
-    Stateless: the past comes in as an argument, so any turn can be replayed.
+    Stateless: the past comes in as an argument, so any turn can be replayed. First stands what an
+    encounter is played with, then what can be known of it, then who plays the roles in it, then
+    what training needs of it. `environments.base.encounter.Encounter` has a default for most.
     """
 
+    # --- the encounter ---
+
     @property
-    def max_turns(self) -> int: ...
+    def max_turns(self) -> int:
+        """Actions per episode, the diagnosis included."""
+        ...
 
     @property
     def stop(self) -> tuple[str, ...]:
         """Strings that end a completion in this environment's grammar."""
         ...
 
-    @property
-    def phrases(self) -> Sequence[str]:
-        """Everything it can say of its own accord, for a tiny policy's vocabulary."""
+    def open(self, case: Case) -> tuple[Message, ...]:
+        """What the doctor reads first."""
         ...
-
-    @property
-    def asks(self) -> bool:
-        """Whether findings can be asked for one by one."""
-        ...
-
-    @property
-    def searches(self) -> bool:
-        """Whether documents can be searched."""
-        ...
-
-    def known(self, case: Case) -> Evidence:
-        """What the opening tells of the patient."""
-        ...
-
-    def open(self, case: Case) -> tuple[Message, ...]: ...
 
     def read(self, text: str) -> Action:
         """The one parse of a completion; linear in its length, never raises."""
@@ -112,11 +101,50 @@ class Environment(Protocol):
         """An action as text: what `read` reads back."""
         ...
 
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """The reply to `action` after the turns `past`.
+
+        Raises RolloutError when a model or a library gives up.
+        """
+        ...
+
     def conclude(self, case: Case) -> str:
         """What asks the doctor to name the diagnosis now, in the case's language."""
         ...
 
-    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+    # --- what can be known of it ---
+
+    @property
+    def phrases(self) -> Sequence[str]:
+        """Everything it can say of its own accord, for a tiny policy's vocabulary."""
+        ...
+
+    @property
+    def asks(self) -> bool:
+        """Whether findings can be asked for one by one, each by `write(item.kind, item.name)`."""
+        ...
+
+    @property
+    def searches(self) -> bool:
+        """Whether documents can be searched."""
+        ...
+
+    def documents(self, turn: Turn) -> Sequence[str]:
+        """The texts of the documents that the turn brought; none where nothing is searched."""
+        ...
+
+    def known(self, case: Case) -> Evidence:
+        """What the opening tells of the patient."""
+        ...
+
+    def told(self, source: Source, seed: int) -> Source:
+        """`source` with its cases as they are put to the doctor here: often as they are.
+
+        The training and the test cases change alike; `seed` decides what is drawn.
+        """
+        ...
+
+    # --- roles ---
 
     @property
     def roles(self) -> Sequence[str]:
@@ -129,6 +157,26 @@ class Environment(Protocol):
         """This environment with `models` (by role, each of `roles`) in place of its built-in exact
         ones.
         """
+        ...
+
+    @property
+    def built_in(self) -> Environment:
+        """This environment with its built-in roles, whoever plays them now."""
+        ...
+
+    # --- training ---
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        """The index-th demonstration: the same arguments make the same one.
+
+        The built-in roles play in it. Raises UserError where none can be made from `source`.
+        """
+        ...
+
+    def conclusion(self, case: Case) -> tuple[str, str]:
+        """The right diagnosis as a policy writes it: how that action begins, and how it goes on."""
         ...
 
 
@@ -331,6 +379,38 @@ class Demonstration:
     imitate: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """What a method wants of the demonstrations of a warm start.
+
+    `textbook_share` of the demonstrations are textbook records, the others random dialogues;
+    both within [0, 1].
+
+    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines
+    behind the presentation, as those who ask "how probable is the diagnosis given these facts?"
+    will show them.
+
+    Each item is drawn with probability `focus` from those the patient's record says something
+    about, so that evidence is seen where most answers are normal, otherwise from all; never twice,
+    and never one that the presentation answers. Where every answer is on record, `focus` changes
+    nothing. It has a price: what was asked then tells something about the patient, so that the
+    posterior learned is a little off the exact one. Never by criticality, which knows the
+    diagnosis.
+
+    An environment in which nothing can be asked for has demonstrations of its own.
+    """
+
+    textbook_share: float = 0.5
+    focus: float = 0.5
+    summary_share: float = 0.0
+
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
+        """As an `Imitate` stage asks for it."""
+        return environment.demonstrate(source, self, seed, index)
+
+
 @dataclass(frozen=True)
 class Imitate:
     """A supervised stage (sft) on demonstrations.
@@ -456,7 +536,7 @@ class Method(Protocol):
 
     def environment(self, source: Source, settings: Any) -> Environment: ...
 
-    def stages(self, settings: Any) -> Sequence[Stage]: ...
+    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]: ...
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to

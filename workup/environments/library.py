@@ -12,122 +12,44 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
 
-from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of
+from workup.case import Case, Evidence, Source, evidence_of
 from workup.cases.clinic.library import library
+from workup.environments.base.encounter import Encounter
+from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.searching import (
+    DIAGNOSIS,
+    EVIDENCE,
+    NOTHING,
+    REFINE,
+    SEARCH,
+    SEPARATOR,
+    TAGS,
+    Shape,
+    passages,
+)
 from workup.environments.consultation import Consultation
-from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Message, Observation, Turn
+from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.errors import UserError
-from workup.ports import Environment, Model, Passage, Retriever
+from workup.ports import Demonstration, Passage, Retriever, Teaching
 from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
 from workup.retrieval.index import Index
-from workup.text import THINK, Block, neutralise, normalise, tagged
+from workup.text import THINK, neutralise, normalise, tagged
 
-SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
-TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
 UNREADABLE = "Please write one search or one diagnosis."
-NOTHING = "Nothing was found."
-SEPARATOR = ";"
 CLINIC = "clinic:"
 
-Told = Literal["presentation", "history", "record"]
-
-_TAG = re.compile(rf"<(/?)({'|'.join((*TAGS, THINK))})>")
-_CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
-_SPLIT = re.compile("[;；]")
-_LONGEST = 500  # characters of a query or diagnosis; the rest is cut off and counts as an error
 _SHORT = 40  # words and signs of a passage of a clinic's own library
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One completion taken apart: what it does, and the refinement that comes before, "" where
-    there is none.
-    """
-
-    action: Action
-    refinement: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What may be set: how a search is written, and what the doctor gets to read.
-
-    A search holds at most `subqueries` queries, separated by semicolons, each of which brings its
-    best passage; or, where that is 0, one query that brings its best `passages`. A passage is cut
-    after `passage_tokens` words and signs. Without `refine` the grammar has no refinements
-    (Search-R1). `told` says what of the patient is described: the presentation, all positive
-    findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
-    paper's T_max is one less.
-    """
-
-    subqueries: int = 3
-    passages: int = 3
-    passage_tokens: int = 256
-    refine: bool = True
-    told: Told = "history"
-    max_turns: int = 4
-
-    def __post_init__(self) -> None:
-        if (
-            self.max_turns < 1
-            or self.subqueries < 0
-            or self.passages < 1
-            or self.passage_tokens < 1
-        ):
-            raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
-
-    def facts(self, case: Case) -> tuple[Fact, ...]:
-        """The findings that are told besides the presentation."""
-        return tuple(fact for fact in case.truth.facts if fact.kind in self.kinds)
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """Their kinds."""
-        told: Mapping[Told, tuple[Kind, ...]] = {
-            "presentation": (),
-            "history": (Kind.HISTORY,),
-            "record": tuple(Kind),
-        }
-        return told[self.told]
-
-    def take_apart(self, text: str) -> Said:
-        """The one parse of a completion: see `Library.read`."""
-        return _take_apart(text, self.subqueries, self.refine)
-
-    def refinement(self, turn: Turn) -> str:
-        """What the turn made of the evidence before it; "" where it made nothing."""
-        return self.take_apart(turn.completion.text).refinement
-
-    def well_formed(self, episode: Episode) -> bool:
-        """CM-8: every tag is well formed and in its order: search → evidence → refine, ended by a
-        diagnosis.
-
-        That there is no more evidence than searches follows, since evidence that the doctor writes
-        is an error. A refinement stands where evidence comes before, and nowhere else; where the
-        grammar has none, it is an error anyway.
-        """
-        if episode.ending is not Ending.DIAGNOSED or any(
-            turn.action.errors for turn in episode.turns
-        ):
-            return False
-        informed = (False, *(bool(evidence(turn)) for turn in episode.turns))
-        wanted = (before and self.refine for before in informed)
-        return all(
-            bool(self.refinement(turn)) == due
-            for turn, due in zip(episode.turns, wanted, strict=False)
-        )
-
-
-class Library:
+class Library(Encounter):
     """An `Environment`: the doctor searches `retriever` until it names the diagnosis of a patient
     who is described at once.
 
@@ -143,11 +65,8 @@ class Library:
         said: Sequence[str] = (),
     ) -> None:
         self.retriever, self.shape = retriever, shape or Shape()
+        super().__init__(self.shape.max_turns)
         self.record, self._said = record, tuple(said)
-
-    @property
-    def max_turns(self) -> int:
-        return self.shape.max_turns
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -160,19 +79,17 @@ class Library:
         return (self._rules, UNREADABLE, NOTHING, CONCLUDE, SEPARATOR, *tags, *numbers, *self._said)
 
     @property
-    def roles(self) -> tuple[str, ...]:
-        return ()
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        return self
-
-    @property
-    def asks(self) -> bool:
-        return False
-
-    @property
     def searches(self) -> bool:
         return True
+
+    def documents(self, turn: Turn) -> Sequence[str]:
+        return passages(turn)
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        """Episodes and open books (`LibraryTeaching`), whatever `teaching` says."""
+        return LibraryTeaching().demonstrate(source, self, seed, index)
 
     def known(self, case: Case) -> Evidence:
         """All findings of the kinds that are told are known: those that are not mentioned are
@@ -227,14 +144,12 @@ class Library:
         text = reply if left > 1 else f"{reply}\n{CONCLUDE}"
         return Observation((Message("user", text),), tuple(passage.id for passage in found), topic)
 
-    def show(self, passages: Sequence[Passage]) -> str:
+    def show(self, found: Sequence[Passage]) -> str:
         """The evidence as the doctor reads it.
 
         No passage holds anything that could be read as a tag, wherever it is cut.
         """
-        shown = (
-            f"[{number}] {self._passage(passage)}" for number, passage in enumerate(passages, 1)
-        )
+        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(found, 1))
         return tagged(EVIDENCE, "\n".join(shown) or NOTHING)
 
     @property
@@ -292,15 +207,6 @@ class Library:
         return tuple(once.values())
 
 
-def evidence(turn: Turn) -> str:
-    """The evidence that the turn's search returned, tags included; "" if there was none."""
-    for message in turn.observation.messages:
-        if message.content.startswith(f"<{EVIDENCE}>"):
-            text, closed, _ = message.content.partition(f"</{EVIDENCE}>")
-            return text + closed
-    return ""
-
-
 def open_library(source: Source, shape: Shape, index: str = "") -> Library:
     """The library named by `index` (see `workup.retrieval`), or the clinic's own for a clinic's
     cases.
@@ -350,68 +256,3 @@ def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
     yield from dict.fromkeys(
         piece.strip() for text in texts for piece in cut.split(text) if piece.strip()
     )
-
-
-@lru_cache(
-    maxsize=1 << 12
-)  # a policy of few words says the same again and again, and rewards read what was read
-def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
-    found, errors = _blocks(text)
-    errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
-    refined: list[str] = []
-    for block in found:
-        content = " ".join(block.content.split())
-        if block.tag == REFINE and refine:
-            refined += [content] if _says(content) else []
-        elif block.tag in (SEARCH, DIAGNOSIS):
-            action = _action(block.tag, content, subqueries)
-            if action is not None:
-                after = bool(text[block.end :].strip())
-                return Said(
-                    replace(action, errors=action.errors + errors + after), " ".join(refined)
-                )
-            errors += 1
-    return Said(Action(MALFORMED, (), max(errors, 1)), " ".join(refined))
-
-
-def _action(tag: str, content: str, subqueries: int) -> Action | None:
-    """The action of a block; None where it says nothing."""
-    parts = _SPLIT.split(content) if tag == SEARCH and subqueries else [content]
-    said = list(dict.fromkeys(part.strip() for part in parts if _says(part)))
-    if not said:
-        return None
-    most = subqueries if tag == SEARCH and subqueries else 1
-    errors = sum(len(part) > _LONGEST for part in said) + max(len(said) - most, 0)
-    return Action(
-        DIAGNOSE if tag == DIAGNOSIS else SEARCH,
-        tuple(part[:_LONGEST] for part in said[:most]),
-        errors,
-    )
-
-
-def _blocks(text: str) -> tuple[list[Block], int]:
-    """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
-
-    Unlike those of `workup.text.blocks` thoughts may stand anywhere, refinements before them. No
-    block contains a tag: an opening tag abandons the open block and takes over from it, a closing
-    tag of another name abandons it too. A thought that begins the text may lack its opening tag,
-    since some chat templates write it.
-    """
-    found: list[Block] = []
-    opened: re.Match[str] | None = None
-    errors = sum(1 for _ in _CONTROL.finditer(text))
-    for count, tag in enumerate(_TAG.finditer(text)):
-        if not tag[1]:
-            errors += opened is not None
-            opened = tag
-        elif opened is not None and opened[2] == tag[2]:
-            found.append(Block(tag[2], text[opened.end() : tag.start()], opened.start(), tag.end()))
-            opened = None
-        elif count or tag[2] != THINK:
-            errors += 1 + (opened is not None)
-            opened = None
-    return found, errors + (opened is not None)
-
-
-def _says(text: str) -> bool:
-    return any(map(str.isalnum, text))

@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from string import ascii_uppercase
 
-import numpy as np
-
-from workup.case import Case, Evidence, Fact, Kind, Source, evidence_of, with_cases
-from workup.cases.files import Lazy
+from workup.case import Case, Kind, Source
+from workup.environments.base.encounter import Encounter
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
 from workup.environments.base.personas import Personas
@@ -25,7 +23,6 @@ from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
-from workup.rl.rollout import seed_key
 from workup.text import THINK, blocks, neutralise
 
 ASK = Kind.HISTORY.value
@@ -98,7 +95,7 @@ _ASKING, _CLOSING = "question:", "]"
 _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
-class Questioning:
+class Questioning(Encounter):
     """An `Environment`: the doctor questions a patient about a partial question and answers it
     (PM-1).
 
@@ -113,20 +110,16 @@ class Questioning:
         patient: Patient | None = None,
         max_turns: int = 11,
         personas: Personas | None = None,
+        share: float | None = None,
     ) -> None:
-        if max_turns < 1:
-            raise ValueError(f"max_turns is {max_turns}; an encounter needs at least 1")
-        self._record, self._max_turns, self._personas = record, max_turns, personas
+        super().__init__(max_turns, share)
+        self._record, self._personas = record, personas
         self.patient = patient or EmbeddedPatient(record)
 
     @property
-    def max_turns(self) -> int:
-        return self._max_turns
-
-    @property
     def built_in(self) -> Questioning:
-        """This environment with the embedded patient, whoever plays the patient here."""
-        return Questioning(self._record, None, self._max_turns)
+        """With the embedded patient, whoever plays the patient here."""
+        return Questioning(self._record, None, self.max_turns, share=self.share)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -159,18 +152,11 @@ class Questioning:
             return self
         patient = ModelPatient(self._record, models["patient"], self._personas)
         checked = CheckedPatient(patient, models["checker"]) if "checker" in models else patient
-        return Questioning(self._record, checked, self._max_turns, self._personas)
+        return Questioning(self._record, checked, self.max_turns, self._personas, self.share)
 
     @property
     def asks(self) -> bool:
         return True
-
-    @property
-    def searches(self) -> bool:
-        return False
-
-    def known(self, case: Case) -> Evidence:
-        return evidence_of(case.given)
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the presentation, the question and the options with their letters, one
@@ -209,11 +195,16 @@ class Questioning:
     def conclude(self, case: Case) -> str:
         return _wording(case).conclude
 
+    def conclusion(self, case: Case) -> tuple[str, str]:
+        """A* as a policy writes it, without reasoning."""
+        wording = _wording(case)
+        return wording.answering, f"{'' if wording is CHINESE else ' '}{gold(case)}{_CLOSING}"
+
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """Raises RolloutError when the patient gives up."""
         if action.kind == DIAGNOSE:
             return Observation(done=True)
-        wording, left = _wording(case), self._max_turns - 1 - len(past)
+        wording, left = _wording(case), self.max_turns - 1 - len(past)
         if left <= 0:
             return Observation((Message("user", wording.conclude),))
         if action.kind != ASK:
@@ -224,10 +215,12 @@ class Questioning:
         return replied if left > 1 else _concluding(replied, wording)
 
     def _limit(self, wording: Wording) -> str:
-        return wording.limit.format(self._max_turns - 1)
+        return wording.limit.format(self.max_turns - 1)
 
 
-def open(source: Source, max_turns: int, persona: str = "") -> Questioning:
+def open(
+    source: Source, max_turns: int, persona: str = "", share: float | None = None
+) -> Questioning:
     """The questioning environment over the cases of `source`, with the embedded patient.
 
     `persona` is one of the 16 types, or "any" for one drawn per case: it speaks where a model plays
@@ -238,6 +231,7 @@ def open(source: Source, max_turns: int, persona: str = "") -> Questioning:
         Consultation(source.items, source.diagnoses, max_turns),
         max_turns=max_turns,
         personas=personas,
+        share=share,
     )
 
 
@@ -253,47 +247,6 @@ def gold(case: Case) -> str:
         if option in options
     ]
     return ", ".join(letters) or case.truth.diagnosis
-
-
-def conclusion(case: Case) -> tuple[str, str]:
-    """A* as a policy writes it, without reasoning: how that action begins, and how it goes on."""
-    wording = _wording(case)
-    return wording.answering, f"{'' if wording is CHINESE else ' '}{gold(case)}{_CLOSING}"
-
-
-def partial(case: Case, share: float, seed: int = 0) -> Case:
-    """The case with the share `share` ∈ [0, 1] of its facts told at the outset, and nothing else
-    but the question (PM-17).
-
-    F are all facts, those that the presentation states included; round(share · |F|) of them, drawn
-    by `seed` and the case's id, become `given` and, in the record's order, the presentation; the
-    others are hidden. A larger share tells what a smaller one tells, and more. Raises ValueError
-    for a share outside [0, 1].
-    """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share is {share}; it lies between 0 and 1")
-    facts = (*case.given, *case.truth.facts)
-    order = np.random.default_rng(seed_key("partial", seed, case.id)).permutation(len(facts))
-    chosen = set(order[: round(share * len(facts))].tolist())
-    shown = tuple(fact for place, fact in enumerate(facts) if place in chosen)
-    hidden = tuple(fact for place, fact in enumerate(facts) if place not in chosen)
-    return replace(
-        case, presentation=_joined(shown), given=shown, truth=replace(case.truth, facts=hidden)
-    )
-
-
-def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
-    """`source` with its cases told in part, test cases too."""
-
-    def told(cases: Sequence[Case]) -> Sequence[Case]:
-        return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
-
-    note = f"{share:.0%} of each case's facts are told at the outset."
-    return with_cases(source, told(source.train), told(source.test), note)
-
-
-def _joined(facts: Sequence[Fact]) -> str:
-    return "\n".join(fact.text for fact in facts)
 
 
 def _wording(case: Case) -> Wording:

@@ -213,9 +213,7 @@ async def _examine(
     world, records = examination.environment, []
     for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
         judged = correct is not None
-        own = measure(
-            episode, bool(correct), examination.costs, asks=world.asks, searches=world.searches
-        )
+        own = measure(episode, bool(correct), world, examination.costs)
         measures = own | measured if judged else {}
         score = next(scores) if judged and examination.reward else None
         records.append(

@@ -23,8 +23,8 @@ from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Searcher, Seat, Strategy
 from workup.environments import open_environment
+from workup.environments.base.outset import partial
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import partial
 from workup.errors import UserError
 from workup.evaluation.examination import (
     Examination,

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from workup.case import Case
-from workup.environments.library import EVIDENCE, evidence
 from workup.episode import Episode, Turn
 from workup.text import normalise
-
-_NUMBER = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
-
-
-def documents(turn: Turn) -> list[str]:
-    """The passages that the turn's search returned, one by one, without tags and numbers."""
-    shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
-    return [text for text in _NUMBER.split(shown) if text.strip()]
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
@@ -32,8 +22,9 @@ def contains(texts: Iterable[str], case: Case) -> bool:
     return any(name in f" {_form(text)} " for text in texts for name in names)
 
 
-def doc_hit(episode: Episode) -> float:
-    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis (C-MIG Eq. 14).
+def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
+    """Doc_Hit ∈ {0, 1}: whether any of the `documents` of any turn holds the diagnosis (C-MIG Eq.
+    14).
 
     0 if nothing was retrieved.
     """

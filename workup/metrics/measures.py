@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workup.environments.library import evidence
 from workup.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.metrics import facts
 from workup.metrics.documents import doc_hit
+from workup.ports import Environment
 
 
 def measure(
     episode: Episode,
     correct: bool,
+    environment: Environment,
     costs: Mapping[str, float] | None = None,
-    *,
-    asks: bool = True,
-    searches: bool = False,
 ) -> dict[str, float | None]:
     """Every measure of one episode by name; None if it is undefined, so that averages leave it out.
 
-    `asks` and `searches` are the environment's: whether findings can be asked for, and whether
+    `environment` says what can be measured: whether findings can be asked for, and whether
     documents can be searched.
 
     - accuracy: 0 or 1, `correct` as the judge saw it
@@ -34,19 +32,19 @@ def measure(
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
     """
-    costs = costs or {}
+    asks, costs = environment.asks, costs or {}
     malformed = sum(turn.action.kind == MALFORMED for turn in episode.turns)
     return {
         "accuracy": float(correct),
         "questions": float(episode.questions),
-        "recall": facts.criticality_recall(episode) if facts.scored(episode) and asks else None,
+        "recall": facts.criticality_recall(episode) if asks and facts.scored(episode) else None,
         "coverage": facts.coverage(episode) if asks else None,
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),
         "repeats": facts.repeats(episode),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **(_retrieval(episode) if searches else {}),
+        **(_retrieval(episode, environment) if environment.searches else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
             for turn in episode.turns
@@ -55,6 +53,7 @@ def measure(
     }
 
 
-def _retrieval(episode: Episode) -> dict[str, float | None]:
-    hit = doc_hit(episode)
-    return {"doc_hit": hit, "hit_if_searched": hit if any(map(evidence, episode.turns)) else None}
+def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:
+    hit = doc_hit(episode, environment.documents)
+    searched = any(map(environment.documents, episode.turns))
+    return {"doc_hit": hit, "hit_if_searched": hit if searched else None}

@@ -118,9 +118,8 @@ class _Round:
             return Record(label, episode)
         acc = asyncio.run(accuracy(episode, ExactJudge()))
         score = craft.score(episode, acc, self.settings) if scored(episode) else None
-        return Record(
-            label, episode, correct=bool(acc), score=score, measures=measure(episode, bool(acc))
-        )
+        measures = measure(episode, bool(acc), self.environment)
+        return Record(label, episode, correct=bool(acc), score=score, measures=measures)
 
 
 def _choose(source: Source, index: int | None, seed: int) -> int:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workup.case import Case, Fact
+from workup.environments.base.outset import partial
 from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning, conclusion, partial
 from workup.episode import Episode
 from workup.errors import RolloutError, UserError
-from workup.ports import Probe, Scorer
+from workup.ports import Environment, Probe, Scorer
 from workup.rewards.shapley import (
     Plan,
     answer_game,
@@ -38,7 +38,7 @@ _RECORD = Consultation(())
 
 @dataclass(frozen=True)
 class Weighing:
-    """How the facts F of a case are weighed; prompts are those of the questioning environment.
+    """How the facts F of a case are weighed; prompts are those of `environment`.
 
     With `facts` "hidden", F are the facts that the presentation does not state, and the
     presentation stands before them: v(S) = log P(A* | Q_p, S). With "all", F is the paper's: all
@@ -46,7 +46,7 @@ class Weighing:
     case's id, so that a frozen scorer gets the same requests again.
     """
 
-    max_turns: int
+    environment: Environment
     plan: Plan = field(default_factory=Plan)
     order: Order = "permutation"
     facts: Facts = "hidden"
@@ -66,9 +66,8 @@ class Weighing:
 
     def probe(self, case: Case) -> Probe:
         """A* as the policy writes it, after the environment's opening."""
-        lead, answer = conclusion(case)
-        opening = Questioning(_RECORD, max_turns=self.max_turns).open(self.known(case))
-        return Probe(case.id, answer, opening, lead=lead)
+        lead, answer = self.environment.conclusion(case)
+        return Probe(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer) -> dict[str, float]:
         """φ~ by id; the weights sum to 1.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from workup.case import Case
-from workup.environments.library import DIAGNOSIS, REFINE, SEARCH, Shape, evidence
+from workup.environments.base.searching import DIAGNOSIS, REFINE, SEARCH, Shape, evidence, passages
 from workup.episode import Batch, Ending, Episode, Score, Scores
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra.emb import Embedding
@@ -187,7 +187,7 @@ def hard(shape: Shape, view: View, weight: float) -> Supervise:
 
     def seen(episode: Episode) -> bool:
         if view == "documents":
-            return bool(doc_hit(episode))
+            return bool(doc_hit(episode, passages))
         queries = (
             query
             for turn in episode.turns

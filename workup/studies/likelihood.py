@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workup.case import Case, Fact, Source
+from workup.environments.base.outset import partial
 from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning, conclusion, partial
-from workup.episode import DIAGNOSE
 from workup.errors import UserError
 from workup.evaluation.loop import Evaluation, anchors, open_policy
 from workup.models.endpoint import ENDPOINT
@@ -48,23 +47,12 @@ class Likelihood:
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
-        lead, answer = self._conclusion(case)
+        lead, answer = self.environment.conclusion(case)
         probe = Probe(case.id, answer, self.environment.open(self._known(case)), lead=lead)
         return answer_game(self.scorer, probe, pieces(facts), self.order)
 
     def _known(self, case: Case) -> Case:
         return partial(case, 0.0) if self.facts == "all" else case
-
-    def _conclusion(self, case: Case) -> tuple[str, str]:
-        """A* as the policy writes it in this environment: how that action begins, and how it goes
-        on.
-        """
-        if isinstance(self.environment, Questioning):
-            return conclusion(case)
-        lead, name, tail = self.environment.write(DIAGNOSE, case.truth.diagnosis).partition(
-            case.truth.diagnosis
-        )
-        return lead, name + tail
 
 
 def withheld(case: Case, fact: Fact) -> Fact:

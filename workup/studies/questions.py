@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from workup.environments.consultation import Consultation
+from workup.environments.questioning import Questioning
 from workup.episode import DIAGNOSE, Ending, Episode
 from workup.errors import RolloutError, UserError, unknown
 from workup.judges.assessor import Rubric, consult
@@ -411,9 +413,8 @@ async def _gained(episode: Episode, scorer: Scorer, reasons: Counter[str]) -> fl
     context.
     """
     try:
-        (gains,) = await question_gains(
-            [episode], Weighing(max(1, len(episode.turns))), identified, scorer
-        )
+        world = Questioning(Consultation(()), max_turns=max(1, len(episode.turns)))
+        (gains,) = await question_gains([episode], Weighing(world), identified, scorer)
     except UserError:
         reasons["no SIG, the case does not fit the scorer"] += 1
         return None

@@ -168,9 +168,7 @@ class Collection:
             sample=number * self.share.world + self.share.rank,
             correct=correct,
             score=score,
-            measures={}
-            if correct is None
-            else measure(episode, correct, asks=world.asks, searches=world.searches),
+            measures={} if correct is None else measure(episode, correct, world),
             advantages=made.advantages if made else (),
         )
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -33,7 +33,6 @@ from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.engines.trl.settings import PreferenceSettings, TuningSettings
-from workup.environments.questioning import told_at_outset
 from workup.errors import UserError
 from workup.evaluation.examination import Examination, Player, examine, playing
 from workup.evaluation.loop import anchors
@@ -56,6 +55,7 @@ from workup.ports import (
     Rehearse,
     Reinforce,
     Scorer,
+    Stage,
 )
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
@@ -106,16 +106,13 @@ class Plan:
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        if (
-            share := getattr(options, "share", None)
-        ) is not None:  # methods of the questioning environment have it
-            source = told_at_outset(source, share, settings.seed)
         environment, measures = method.environment(source, options), settings.evaluation.measures
+        source = environment.told(source, settings.seed)
         staff = Staff(settings, source, environment, account, measures)
         plan = cls(settings, method, source, staff, options)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination
-        for stage in plan.method.stages(options):
+        for stage in plan.stages:
             if isinstance(stage, Reinforce):
                 for place in range(min(LOOKED_AT, len(source.train))):
                     stage.fits(source.train[place])
@@ -159,13 +156,13 @@ class Plan:
         return self.staff.environment
 
     @property
+    def stages(self) -> Sequence[Stage]:
+        return self.method.stages(self.options, self.environment)
+
+    @property
     def scoring(self) -> Reinforce | Explore | None:
         """The last stage with a reward, which scores the evaluations."""
-        stages = [
-            stage
-            for stage in self.method.stages(self.options)
-            if isinstance(stage, Reinforce | Explore)
-        ]
+        stages = [stage for stage in self.stages if isinstance(stage, Reinforce | Explore)]
         return stages[-1] if stages else None
 
     @property
@@ -354,7 +351,7 @@ class Training:
     def run(self) -> None:
         """Does every phase that is not done yet, then writes summary and report."""
         label, steps = UNTRAINED, 0
-        for stage in self.plan.method.stages(self.plan.options):
+        for stage in self.plan.stages:
             if isinstance(stage, Explore):
                 self._explore(stage)
             elif isinstance(stage, Imitate) and stage.size is None:

@@ -140,7 +140,7 @@ class Exploration:
         figures: Mapping[str, float] | None = None,
     ) -> Record:
         world = self.environment
-        own = measure(trial.episode, trial.correct, asks=world.asks, searches=world.searches)
+        own = measure(trial.episode, trial.correct, world)
         return Record(
             "policy",
             trial.episode,

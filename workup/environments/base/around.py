@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from workup.case import Case, Evidence
+from workup.case import Case, Evidence, Source
 from workup.episode import Action, Message, Observation, Turn
-from workup.ports import Environment, Model
+from workup.ports import Demonstration, Environment, Model, Teaching
 
 
 class Around(ABC):
@@ -31,24 +31,6 @@ class Around(ABC):
     def phrases(self) -> Sequence[str]:
         return self.world.phrases
 
-    @property
-    def roles(self) -> Sequence[str]:
-        return self.world.roles
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        return self.world.staffed(models)
-
-    @property
-    def asks(self) -> bool:
-        return self.world.asks
-
-    @property
-    def searches(self) -> bool:
-        return self.world.searches
-
-    def known(self, case: Case) -> Evidence:
-        return self.world.known(case)
-
     def open(self, case: Case) -> tuple[Message, ...]:
         return self.world.open(case)
 
@@ -58,8 +40,44 @@ class Around(ABC):
     def write(self, kind: str, content: str) -> str:
         return self.world.write(kind, content)
 
+    @abstractmethod
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
     def conclude(self, case: Case) -> str:
         return self.world.conclude(case)
 
-    @abstractmethod
-    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+    @property
+    def asks(self) -> bool:
+        return self.world.asks
+
+    @property
+    def searches(self) -> bool:
+        return self.world.searches
+
+    def documents(self, turn: Turn) -> Sequence[str]:
+        return self.world.documents(turn)
+
+    def known(self, case: Case) -> Evidence:
+        return self.world.known(case)
+
+    def told(self, source: Source, seed: int) -> Source:
+        return self.world.told(source, seed)
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return self.world.roles
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        return self.world.staffed(models)
+
+    @property
+    def built_in(self) -> Environment:
+        return self.world.built_in
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        return self.world.demonstrate(source, teaching, seed, index)
+
+    def conclusion(self, case: Case) -> tuple[str, str]:
+        return self.world.conclusion(case)

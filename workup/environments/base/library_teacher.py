@@ -14,23 +14,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workup.case import Case, Source
-from workup.environments.library import (
+from workup.environments.base.searching import (
     DIAGNOSIS,
     NOTHING,
     REFINE,
     SEARCH,
     SEPARATOR,
-    Library,
     evidence,
 )
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration, Environment
+from workup.ports import Demonstration
 from workup.text import normalise, tagged
+
+if TYPE_CHECKING:
+    from workup.environments.library import Library
 
 MOST_FINDINGS = 3  # in one query
 MOST_NAMED = 2  # diagnoses in one refinement
@@ -50,19 +53,17 @@ class LibraryTeaching:
     open_book_share: float = 0.5
 
     def demonstrate(
-        self, source: Source, environment: Environment, seed: int, index: int
+        self, source: Source, environment: Library, seed: int, index: int
     ) -> Demonstration:
         """The index-th demonstration: the same (source, environment, seed, index) makes the same
         one.
 
-        Raises UserError for a source whose diagnoses are not listed, and for another environment
-        than the library.
+        Raises UserError for a source whose diagnoses are not listed.
         """
-        if not isinstance(environment, Library) or not source.diagnoses:
+        if not source.diagnoses:
             raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a library and a "
-                "source that lists its diagnoses; leave out the warm start and begin with a "
-                "policy that can converse"
+                f"no demonstrations can be made from '{source.name}': it needs a source that lists "
+                "its diagnoses; leave out the warm start and begin with a policy that can converse"
             )
         rng = np.random.default_rng([seed, index])
         case = source.train[int(rng.integers(len(source.train)))]

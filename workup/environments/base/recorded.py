@@ -8,15 +8,15 @@ the same request in the same case always gets the same answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-from workup.case import Case, Evidence, Fact, Item, Kind, evidence_of
+from workup.case import Case, Fact, Item, Kind
 from workup.cases.leaks import WITHHELD
+from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.lexical import HAN, Lexicon, chinese
 from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.judges.options import right
-from workup.ports import Environment, Model
 from workup.text import blocks, neutralise, normalise, tagged
 
 TAGS = (*(kind.value for kind in Kind), DIAGNOSE)
@@ -48,7 +48,7 @@ _SHORT = 4
 _LETTER = rf"[^\W{HAN}]"
 
 
-class RecordedConsultation:
+class RecordedConsultation(Encounter):
     """An `Environment`: the doctor asks for one thing per turn and reads what the record says,
     until it names a diagnosis.
 
@@ -60,11 +60,13 @@ class RecordedConsultation:
     """
 
     def __init__(
-        self, items: Sequence[Item], diagnoses: Sequence[str] = (), max_turns: int = 10
+        self,
+        items: Sequence[Item],
+        diagnoses: Sequence[str] = (),
+        max_turns: int = TURNS,
+        share: float | None = None,
     ) -> None:
-        if max_turns < 1:
-            raise ValueError(f"max_turns is {max_turns}; a consultation needs at least 1")
-        self._max_turns = max_turns
+        super().__init__(max_turns, share)
         self.items = {item.name: item for item in items}
         wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         # Reversed, so that a name wins over a question and the earlier item over the later one.
@@ -78,10 +80,6 @@ class RecordedConsultation:
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
 
     @property
-    def max_turns(self) -> int:
-        return self._max_turns
-
-    @property
     def stop(self) -> tuple[str, ...]:
         return STOP
 
@@ -91,26 +89,12 @@ class RecordedConsultation:
         return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
 
     @property
-    def roles(self) -> tuple[str, ...]:
-        return ()
-
-    def staffed(self, models: Mapping[str, Model]) -> Environment:
-        return self
-
-    @property
     def asks(self) -> bool:
         return True
 
     @property
-    def searches(self) -> bool:
-        return False
-
-    def known(self, case: Case) -> Evidence:
-        return evidence_of(case.given)
-
-    @property
     def _limit(self) -> str:
-        return f"You have at most {self._max_turns} actions, the diagnosis included."
+        return f"You have at most {self.max_turns} actions, the diagnosis included."
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules, then the presentation with the case's question and options, one per line."""

@@ -11,98 +11,73 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from workup.case import Case, Item, Source
-from workup.environments.base.discovery import Discovery
-from workup.environments.consultation import Consultation
-from workup.environments.questioning import Questioning
 from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration, Environment
+from workup.ports import Demonstration, Environment, Teaching
 from workup.text import neutralise
 
 Exchanges = tuple[tuple[str, tuple[Message, ...]], ...]
 _BLANK = "\0"  # what no diagnosis is called
 
 
-@dataclass(frozen=True, slots=True)
-class Teaching:
-    """`textbook_share` of the demonstrations are textbook records, the others random dialogues;
-    both within [0, 1].
+def demonstrate(
+    world: Environment, source: Source, teaching: Teaching, seed: int, index: int
+) -> Demonstration:
+    """The index-th demonstration: the same (source, seed, index) makes the same one.
 
-    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines
-    behind the presentation, as those who ask "how probable is the diagnosis given these facts?"
-    will show them.
-
-    Each item is drawn with probability `focus` from those the patient's record says something
-    about, so that evidence is seen where most answers are normal, otherwise from all; never twice,
-    and never one that the presentation answers. Where every answer is on record, `focus` changes
-    nothing. It has a price: what was asked then tells something about the patient, so that the
-    posterior learned is a little off the exact one. Never by criticality, which knows the
-    diagnosis.
+    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
+    Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
+    each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
+    source without items, and where findings cannot be asked for one by one.
     """
+    if not world.asks or not source.items:
+        raise UserError(
+            f"no demonstrations can be made from '{source.name}': it needs a consultation or "
+            "questions to a patient, and a source that lists its items; leave out the warm "
+            "start and begin with a policy that can converse"
+        )
+    rng = np.random.default_rng([seed, index])
+    case = source.train[int(rng.integers(len(source.train)))]
+    diagnosis = world.write(DIAGNOSE, case.truth.diagnosis)
+    if teaching.summary_share and rng.random() < teaching.summary_share:
+        return Demonstration(_summary(world, case, rng), ((diagnosis, ()),))
+    textbook = bool(rng.random() < teaching.textbook_share)
+    most = world.max_turns - 1
+    count = most if textbook else int(rng.integers(most + 1))
+    exchanges = asyncio.run(
+        _exchanges(world, case, _draw(case, source, count, teaching.focus, rng))
+    )
+    if textbook:
+        # Whether to conclude is not taught here, only what follows from the evidence if one does.
+        begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
+        probes = tuple(
+            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1)
+        )
+        return Demonstration(world.open(case), exchanges, probes, imitate=False)
+    return Demonstration(world.open(case), (*exchanges, (diagnosis, ())))
 
-    textbook_share: float = 0.5
-    focus: float = 0.5
-    summary_share: float = 0.0
 
-    def demonstrate(
-        self, source: Source, environment: Environment, seed: int, index: int
-    ) -> Demonstration:
-        """The index-th demonstration: the same (source, seed, index) makes the same one.
-
-        Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
-        Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
-        each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. In the questioning
-        environment the embedded patient answers, whoever is to answer later. Raises UserError for a
-        source without items and for an environment other than these two.
-        """
-        # A checker changes no answer: what the policy reads is the same without it.
-        world = environment.world if isinstance(environment, Discovery) else environment
-        if not isinstance(world, Consultation | Questioning) or not source.items:
-            raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a consultation or "
-                "questions to a patient, and a source that lists its items; leave out the warm "
-                "start and begin with a policy that can converse"
-            )
-        built_in = world.built_in if isinstance(world, Questioning) else world
-        rng = np.random.default_rng([seed, index])
-        case = source.train[int(rng.integers(len(source.train)))]
-        diagnosis = built_in.write(DIAGNOSE, case.truth.diagnosis)
-        if self.summary_share and rng.random() < self.summary_share:
-            return Demonstration(_summary(built_in, case, rng), ((diagnosis, ()),))
-        textbook = bool(rng.random() < self.textbook_share)
-        most = built_in.max_turns - 1
-        asked = self._draw(case, source, most if textbook else int(rng.integers(most + 1)), rng)
-        exchanges = asyncio.run(_exchanges(built_in, case, asked))
-        if textbook:
-            # Whether to conclude is not taught here, only what follows from the evidence if one
-            # does.
-            begun = built_in.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-            probes = tuple(
-                (before, begun, diagnosis.removeprefix(begun))
-                for before in range(len(exchanges) + 1)
-            )
-            return Demonstration(built_in.open(case), exchanges, probes, imitate=False)
-        return Demonstration(built_in.open(case), (*exchanges, (diagnosis, ())))
-
-    def _draw(self, case: Case, source: Source, count: int, rng: np.random.Generator) -> list[Item]:
-        stated = {fact.item for fact in case.given}
-        positive = {fact.item for fact in case.truth.facts}
-        left = [source.items[place] for place in rng.permutation(len(source.items))]
-        left = [item for item in left if item.name not in stated]
-        drawn: list[Item] = []
-        for focused in rng.random(min(count, len(left))) < self.focus:
-            telling = (
-                next((place for place, item in enumerate(left) if item.name in positive), 0)
-                if focused
-                else 0
-            )
-            drawn.append(left.pop(telling))
-        return drawn
+def _draw(
+    case: Case, source: Source, count: int, focus: float, rng: np.random.Generator
+) -> list[Item]:
+    stated = {fact.item for fact in case.given}
+    positive = {fact.item for fact in case.truth.facts}
+    left = [source.items[place] for place in rng.permutation(len(source.items))]
+    left = [item for item in left if item.name not in stated]
+    drawn: list[Item] = []
+    for focused in rng.random(min(count, len(left))) < focus:
+        telling = (
+            next((place for place, item in enumerate(left) if item.name in positive), 0)
+            if focused
+            else 0
+        )
+        drawn.append(left.pop(telling))
+    return drawn
 
 
 def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Source
-from workup.environments.base.teacher import Teaching
 from workup.environments.consultation import Consultation
-from workup.ports import Imitate, Reinforce, Reward, Stage
+from workup.ports import Environment, Imitate, Reinforce, Reward, Stage, Teaching
 from workup.rl.credit import Normalise, zscore
 
 
@@ -52,7 +51,7 @@ class ConsultationMethod(ABC):
     def environment(self, source: Source, settings: Any) -> Consultation:
         return Consultation(source.items, source.diagnoses, settings.max_turns)
 
-    def stages(self, settings: Any) -> Sequence[Stage]:
+    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         return (
             Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
             Reinforce(

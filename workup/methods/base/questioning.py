@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Source
 from workup.environments import questioning
-from workup.environments.base.teacher import Teaching
 from workup.environments.questioning import Questioning
-from workup.ports import Imitate
+from workup.ports import Imitate, Teaching
 
 # Of the demonstrations: facts told at once, as scorers of facts and whole questions show them.
 SUMMARIES = 0.25
@@ -67,7 +66,7 @@ class QuestioningMethod:
     settings: type[Any] = QuestioningSettings
 
     def environment(self, source: Source, settings: Any) -> Questioning:
-        return questioning.open(source, settings.max_turns, settings.persona)
+        return questioning.open(source, settings.max_turns, settings.persona, settings.share)
 
 
 def warm_start(settings: QuestioningSettings) -> Imitate:

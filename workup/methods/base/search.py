@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Source
-from workup.environments.base.library_teacher import LibraryTeaching
-from workup.environments.library import Library, Shape, Told, open_library
-from workup.ports import Credit, Imitate, Reinforce, Stage
+from workup.environments.base.searching import Shape, Told
+from workup.environments.library import Library, open_library
+from workup.ports import Credit, Environment, Imitate, Reinforce, Stage, Teaching
 from workup.rewards.searching import (
     Composition,
     Likeness,
@@ -105,7 +105,7 @@ class SearchMethod:
     def environment(self, source: Source, settings: Any) -> Library:
         return open_library(source, self.shape(settings), settings.index)
 
-    def stages(self, settings: Any) -> Sequence[Stage]:
+    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         reward = search_reward(
             self.shape(settings),
             self.likeness(settings),
@@ -114,7 +114,7 @@ class SearchMethod:
             composition=settings.composition,
         )
         scorers = (settings.scorer,) if isinstance(settings, GainSettings) else ()
-        return Imitate("warm start", LibraryTeaching().demonstrate), Reinforce(
+        return Imitate("warm start", Teaching().demonstrate), Reinforce(
             "grpo", reward, self.credit(settings), scorers
         )
 

@@ -21,6 +21,7 @@ from workup.ports import (
     LIVE,
     REFERENCE,
     Credit,
+    Environment,
     Explore,
     Instruments,
     Rehearse,
@@ -114,10 +115,9 @@ class Settings(OutcomeSettings):
     )
     depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
-    @property
-    def weighing(self) -> Weighing:
+    def weighing(self, environment: Environment) -> Weighing:
         plan = Plan(self.permutations, self.epsilon, self.antithetic, self.truncation)
-        return Weighing(self.max_turns, plan, self.order, self.facts)
+        return Weighing(environment, plan, self.order, self.facts)
 
     @property
     def scorers(self) -> tuple[str, ...]:
@@ -138,14 +138,15 @@ class Promed(QuestioningMethod):
     )
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         s = settings
-        reinforce = Reinforce("grpo", promed_reward(s), credit(s), s.scorers)
+        reinforce = Reinforce("grpo", promed_reward(s, environment), credit(s), s.scorers)
         if not s.search:
             return warm_start(s), reinforce
         look = tree(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
         # R(τ) is all that a search is told, so that it does not matter how it is distributed.
-        value = promed_reward(s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta}))
+        searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
+        value = promed_reward(searched, environment)
         found = Explore("tree search", look, value, best, s.cases, s.scorers)
         return warm_start(s), found, Rehearse("sft", of=found.name), reinforce
 
@@ -187,17 +188,20 @@ def credit(settings: Settings) -> Credit:
     return token_zscore(count="all" if settings.credit == "token-all" else "actions")
 
 
-def promed_reward(settings: Settings) -> Reward:
-    """The rewards of every action, in its turn."""
+def promed_reward(settings: Settings, environment: Environment) -> Reward:
+    """The rewards of every action, in its turn; facts are weighed as they are told in
+    `environment`.
+    """
+    weighing = settings.weighing(environment)
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         episodes = list(chain.from_iterable(batch))
         accs, gained = await asyncio.gather(
             asyncio.gather(*(accuracy(episode, instruments.judge) for episode in episodes)),
-            gains(episodes, settings, instruments),
+            gains(episodes, settings, weighing, instruments),
         )
         cases = {episode.case.id: episode.case for episode in episodes} if settings.scorers else {}
-        given = {id: settings.weighing.giveaways(case) for id, case in cases.items()}
+        given = {id: weighing.giveaways(case) for id, case in cases.items()}
         if any(given.values()):
             _warn()
         scores = iter(
@@ -221,15 +225,16 @@ def _warn() -> None:
 
 
 async def gains(
-    episodes: Sequence[Episode], settings: Settings, instruments: Instruments
+    episodes: Sequence[Episode],
+    settings: Settings,
+    weighing: Weighing,
+    instruments: Instruments,
 ) -> Sequence[Sequence[float]]:
     """SIG(q_t), or what stands in its place, for every turn of every episode."""
     if settings.process == "none":
         return [(0.0,) * len(episode.turns) for episode in episodes]
     scorer = instruments.scorer(settings.scorers[0]) if settings.scorers else None
-    return await question_gains(
-        episodes, settings.weighing, understanding(settings, instruments), scorer
-    )
+    return await question_gains(episodes, weighing, understanding(settings, instruments), scorer)
 
 
 def understanding(settings: Settings, instruments: Instruments) -> Understanding:

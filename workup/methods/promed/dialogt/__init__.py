@@ -25,7 +25,7 @@ class DialogT(QuestioningMethod):
     summary = "imitates dialogues made from the cases' facts, then the gold answer"
     settings: type[CaseSettings] = CaseSettings
 
-    def stages(self, settings: CaseSettings) -> Sequence[Stage]:
+    def stages(self, settings: CaseSettings, environment: Environment) -> Sequence[Stage]:
         return warm_start(settings), Imitate("dialogt", demonstrate, settings.cases)
 
 

@@ -12,7 +12,7 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Explore, Prefer, Stage
+from workup.ports import Environment, Explore, Prefer, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best_and_worst, samples
 
@@ -31,7 +31,7 @@ class Dpo(QuestioningMethod):
     summary = "prefers the policy's own right episodes to its wrong ones (DPO)"
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples)
         found = Explore(
             "pairs", look, correctness(settings.penalty), best_and_worst, settings.cases

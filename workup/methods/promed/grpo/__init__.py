@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
-from workup.ports import Reinforce, Stage
+from workup.ports import Environment, Reinforce, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.credit import Normalise, zscore
 
@@ -26,7 +26,7 @@ class Grpo(QuestioningMethod):
     summary = "interactive questioning, paid for the right answer alone (GRPO)"
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         return warm_start(settings), Reinforce(
             "grpo", correctness(settings.penalty), zscore(settings.normalise)
         )

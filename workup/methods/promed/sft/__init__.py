@@ -12,7 +12,7 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Explore, Rehearse, Stage
+from workup.ports import Environment, Explore, Rehearse, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best, samples
 
@@ -35,7 +35,7 @@ class Sft(QuestioningMethod):
     summary = "imitates the policy's own episodes with a right answer, without a search (best of n)"
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples, enough=RIGHT)
         found = Explore("best of n", look, correctness(settings.penalty), best, settings.cases)
         return warm_start(settings), found, Rehearse("sft", of=found.name)

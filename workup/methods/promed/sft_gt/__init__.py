@@ -32,7 +32,7 @@ class SftGt(QuestioningMethod):
     summary = "imitates the gold answers to the questions, without any dialogue"
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         def demonstrate(
             source: Source, environment: Environment, seed: int, index: int
         ) -> Demonstration:
