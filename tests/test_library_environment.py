@@ -21,7 +21,6 @@ from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
 from workup.doctors.anchors import FullInformationDoctor
 from workup.environments import open_environment
-from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.searching import NOTHING, Shape, evidence
 from workup.environments.library import CONCLUDE, UNREADABLE, Library, open_library
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
@@ -535,8 +534,8 @@ def test_demonstrations_are_well_formed_episodes(shape: Shape) -> None:
     shelf = open_library(clinic, shape)
     dialogues = 0
     for index in range(60):
-        made = LibraryTeaching().demonstrate(clinic, shelf, 3, index)
-        assert made == LibraryTeaching().demonstrate(clinic, shelf, 3, index)
+        made = Teaching().demonstrate(clinic, shelf, 3, index)
+        assert made == Teaching().demonstrate(clinic, shelf, 3, index)
         said = [shelf.shape.take_apart(completion) for completion, _ in made.exchanges]
         assert [one.action.errors for one in said] == [0] * len(said)
         *searches, last = said
@@ -569,9 +568,7 @@ def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
         for part in (told, untold)
     )
     for index in range(40):
-        lie, truth = (
-            LibraryTeaching().demonstrate(source, shelf, 0, index) for source in (lying, honest)
-        )
+        lie, truth = (Teaching().demonstrate(source, shelf, 0, index) for source in (lying, honest))
         assert lie.opening == truth.opening
         assert lie.exchanges[:-1] == truth.exchanges[:-1]
         assert [probe[:2] for probe in lie.probes] == [probe[:2] for probe in truth.probes]

@@ -89,7 +89,7 @@ class Library(Encounter):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes and open books (`LibraryTeaching`), whatever `teaching` says."""
-        return LibraryTeaching().demonstrate(source, self, seed, index)
+        return LibraryTeaching(self.shape).demonstrate(source, self, seed, index)
 
     def known(self, case: Case) -> Evidence:
         """All findings of the kinds that are told are known: those that are not mentioned are

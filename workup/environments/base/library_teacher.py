@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,15 +24,13 @@ from workup.environments.base.searching import (
     REFINE,
     SEARCH,
     SEPARATOR,
+    Shape,
     evidence,
 )
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration
+from workup.ports import Demonstration, Environment
 from workup.text import normalise, tagged
-
-if TYPE_CHECKING:
-    from workup.environments.library import Library
 
 MOST_FINDINGS = 3  # in one query
 MOST_NAMED = 2  # diagnoses in one refinement
@@ -50,10 +47,11 @@ class LibraryTeaching:
     information will be asked.
     """
 
+    shape: Shape
     open_book_share: float = 0.5
 
     def demonstrate(
-        self, source: Source, environment: Library, seed: int, index: int
+        self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
         """The index-th demonstration: the same (source, environment, seed, index) makes the same
         one.
@@ -69,7 +67,7 @@ class LibraryTeaching:
         case = source.train[int(rng.integers(len(source.train)))]
         open_book = bool(rng.random() < self.open_book_share)
         searches = int(rng.integers(environment.max_turns))
-        scene = _Scene(source, environment, case, rng)
+        scene = _Scene(source, environment, self.shape, case, rng)
         for _ in range(max(searches, open_book)):
             scene.search()
         diagnosis = tagged(DIAGNOSIS, case.truth.diagnosis)
@@ -90,7 +88,8 @@ class _Scene:
     """
 
     source: Source
-    environment: Library
+    environment: Environment
+    shape: Shape
     case: Case
     rng: np.random.Generator
     past: tuple[Turn, ...] = ()
@@ -107,7 +106,7 @@ class _Scene:
         """The diagnoses that the turn's passages name most often; what was found nowhere is refined
         to nothing known.
         """
-        if not self.environment.shape.refine:
+        if not self.shape.refine:
             return ""
         named = self._named(turn)[:MOST_NAMED]
         return tagged(REFINE, ", ".join(named) if named else NOTHING)
@@ -118,12 +117,12 @@ class _Scene:
         """
         *before, patient = self.environment.open(self.case)
         turn = self.past[int(self.rng.integers(len(self.past)))]
-        refine = self.environment.shape.refine and self.rng.random() < 0.5
+        refine = self.shape.refine and self.rng.random() < 0.5
         shown = self.refined(turn) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
     def _queries(self) -> list[str]:
-        most = self.environment.shape.subqueries or 1
+        most = self.shape.subqueries or 1
         return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
 
     def _query(self) -> str:
@@ -141,7 +140,7 @@ class _Scene:
 
     def _findings(self) -> list[str]:
         """The names of what the patient was said to have: never of what is not told."""
-        facts = (*self.case.given, *self.environment.shape.facts(self.case))
+        facts = (*self.case.given, *self.shape.facts(self.case))
         items = {item.name for item in self.source.items}
         return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
 
