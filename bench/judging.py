@@ -110,7 +110,7 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
         [Teaching().demonstrate(whole, environment, 0, 16 * k + i) for i in range(16)]
         for k in range(LESSONS)
     )
-    engine.imitate(lessons, LESSONS)
+    engine.sft(lessons, LESSONS)
     stage = next(
         stage
         for stage in method.stages(method.settings(), environment)
@@ -126,7 +126,7 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
         lambda: Instruments(judge),
     )
     times[:] = [time.perf_counter()]
-    engine.reinforce(collection.collect, settings.steps)
+    engine.grpo(collection.collect, settings.steps)
     return [after - before for before, after in pairwise(times)]
 
 

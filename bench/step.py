@@ -83,7 +83,7 @@ def run(folder: Path) -> list[Seconds]:
         engine = TrlEngine(
             LocalPolicy(model.eval(), tokenizer), settings, folder / "checkpoints", on_step=on_step
         )
-        engine.imitate(
+        engine.sft(
             ([lesson(source, environment, 16 * k + i) for i in range(16)] for k in range(LESSONS)),
             LESSONS,
         )
@@ -102,7 +102,7 @@ def run(folder: Path) -> list[Seconds]:
             keep,
             lambda: Instruments(ExactJudge()),
         )
-        engine.reinforce(collection.collect, settings.steps)
+        engine.grpo(collection.collect, settings.steps)
     for before, step in reversed(list(pairwise(steps))):
         step["total"] -= before["total"]
     return steps[WARM_UP:]

@@ -10,8 +10,8 @@ import engine_world as world
 import numpy as np
 import torch
 
+from workup.engines.settings import EngineSettings, SupervisedSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.engines.trl.settings import EngineSettings, SupervisedSettings
 from workup.episode import Sample
 from workup.ports import Demonstration
 
@@ -39,8 +39,8 @@ def train(folder: Path) -> dict[str, torch.Tensor]:
     async def collect(_: Any, step: int) -> list[Sample]:
         return world.episodes(policy.model, [2, step], 7)[share]
 
-    engine.imitate(map(demonstrations, range(3)), 3)
-    engine.reinforce(collect, 3)
+    engine.sft(map(demonstrations, range(3)), 3)
+    engine.grpo(collect, 3)
     if engine.world == 2:
         assert list(engine.gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
     return {name: value.detach().clone() for name, value in policy.model.state_dict().items()}

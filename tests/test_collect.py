@@ -20,8 +20,8 @@ from handmade import CASES, DISEASES, SOURCE
 
 from workup.case import Case, FixedSource, Source
 from workup.cases.files import Lazy
+from workup.engines.settings import EngineSettings, SupervisedSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.engines.trl.settings import EngineSettings, SupervisedSettings
 from workup.episode import (
     Action,
     Batch,
@@ -58,7 +58,7 @@ def taught() -> LocalPolicy:
         [teacher.demonstrate(SOURCE, WORLD, 0, 16 * k + i) for i in range(16)] for k in count()
     )
     with TemporaryDirectory() as folder:
-        TrlEngine(policy, EngineSettings(sft=SupervisedSettings(lr=0.02)), Path(folder)).imitate(
+        TrlEngine(policy, EngineSettings(sft=SupervisedSettings(lr=0.02)), Path(folder)).sft(
             batches, 40
         )
     return policy

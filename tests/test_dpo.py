@@ -19,9 +19,9 @@ from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 
 from workup.case import Case, Truth
+from workup.engines.settings import EngineSettings, PreferenceSettings, TuningSettings
 from workup.engines.trl.batches import padded
 from workup.engines.trl.engine import TrlEngine
-from workup.engines.trl.settings import EngineSettings, PreferenceSettings, TuningSettings
 from workup.engines.trl.trainer import checkpoints
 from workup.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
 from workup.errors import WorkupError
@@ -103,7 +103,7 @@ def test_loss_and_gradient_are_the_equation(tmp_path: Path, micro_batch: int) ->
             seen["found"] = gradients(policy.model)
 
     settings = EngineSettings(micro_batch=micro_batch, max_grad_norm=0, dpo=dpo())
-    TrlEngine(policy, settings, tmp_path, on_step=on_step).prefer(iter(batches), 2)
+    TrlEngine(policy, settings, tmp_path, on_step=on_step).dpo(iter(batches), 2)
     assert metrics[1]["loss"] == pytest.approx(0.6931, abs=1e-4), (
         "before the first update nothing is preferred"
     )
@@ -125,7 +125,7 @@ def test_trl_computes_the_same_loss(tmp_path: Path) -> None:
         moved.append(world.model())
         moved[-1].load_state_dict(policy.model.state_dict())
 
-    TrlEngine(policy, EngineSettings(dpo=dpo()), tmp_path / "ours", on_step=on_step).prefer(
+    TrlEngine(policy, EngineSettings(dpo=dpo()), tmp_path / "ours", on_step=on_step).dpo(
         [first, second], 2
     )
     theirs = trl_loss(moved[0], reference, second, tmp_path / "theirs")
@@ -157,7 +157,7 @@ def test_what_the_environment_said_is_not_preferred(tmp_path: Path) -> None:
         tmp_path,
         on_step=lambda _, told: norms.append(told["grad_norm"]),
     )
-    engine.prefer([[(chosen, rejected)]], 1)
+    engine.dpo([[(chosen, rejected)]], 1)
     assert norms == [pytest.approx(0, abs=1e-6)]
     assert_close(weights(policy.model), before, 0.05)
 
@@ -168,7 +168,7 @@ def test_preferring_learns(tmp_path: Path, lora: Any) -> None:
     told: list[dict[str, float]] = []
     settings = EngineSettings(lora=lora, dpo=dpo())
     engine = TrlEngine(Toy(world.model()), settings, tmp_path, on_step=lambda _, m: told.append(m))
-    engine.prefer([batch] * 25, 25)
+    engine.dpo([batch] * 25, 25)
     assert told[-1]["preferred"] == 1
     assert told[-1]["margin"] > 0.5
     assert told[-1]["loss"] < 0.4
@@ -176,7 +176,7 @@ def test_preferring_learns(tmp_path: Path, lora: Any) -> None:
 
 def test_pairs_must_last(tmp_path: Path) -> None:
     with pytest.raises(WorkupError, match="ran out after 2 of 3"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).prefer(pairs(0, 2), 3)
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).dpo(pairs(0, 2), 3)
 
 
 # --- learning from sampled tokens ---
@@ -197,7 +197,7 @@ def test_sampled_tokens_are_learned_where_the_mask_is(tmp_path: Path) -> None:
     engine = TrlEngine(
         policy, settings, tmp_path, on_step=lambda _, told: losses.append(told["loss"])
     )
-    engine.tune([made], 1)
+    engine.sft([made], 1, settings.tuning)
     assert losses == pytest.approx([expected.item()], abs=1e-5)
     assert_close(found, grads, 1e-5)
 
@@ -245,8 +245,8 @@ def train(
             engine.stop()
 
     engine = TrlEngine(Toy(world.model()), settings, folder, on_step=on_step, resume=resume)
-    engine.tune((episodes(world.model(), [9, k], 4) for k in range(5)), 5)
-    engine.prefer(pairs(9, 6), 6)
+    engine.sft((episodes(world.model(), [9, k], 4) for k in range(5)), 5, settings.tuning)
+    engine.dpo(pairs(9, 6), 6)
     return engine
 
 
@@ -257,7 +257,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, lora: Any
         folder = tmp_path / str(halt)
         assert train(lora, folder, halt=halt).stopped
         assert same(weights(train(lora, folder, resume=True).model), weights(whole.model))
-        assert [path.name for path in checkpoints(folder / "2-prefer")] == ["checkpoint-6"]
+        assert [path.name for path in checkpoints(folder / "2-dpo")] == ["checkpoint-6"]
 
 
 def margins(folder: Path, halt: int | None = None) -> list[float]:
@@ -272,8 +272,8 @@ def margins(folder: Path, halt: int | None = None) -> list[float]:
 
     settings = EngineSettings(save_every=1, dpo=dpo(), tuning=TuningSettings(lr=0.05))
     engine = TrlEngine(Toy(world.model()), settings, folder, on_step=on_step, resume=True)
-    engine.tune([episodes(world.model(), [1], 4)] * 2, 2)
-    engine.prefer(pairs(7, 4), 4)
+    engine.sft([episodes(world.model(), [1], 4)] * 2, 2, engine.settings.tuning)
+    engine.dpo(pairs(7, 4), 4)
     return found
 
 

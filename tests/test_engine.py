@@ -28,9 +28,9 @@ from trl.kernels import ChunkedLogProbFunction
 from waiting import pause, until
 
 from workup.case import Case, Truth
+from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSettings
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.scoring import Wanted, _score, scoring
-from workup.engines.trl.settings import EngineSettings, LoraSettings, SupervisedSettings
 from workup.engines.trl.trainer import checkpoints, updates
 from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
 from workup.errors import UserError, WorkupError
@@ -156,7 +156,7 @@ def test_loss_and_gradient_are_the_equation(
         return samples
 
     metrics: dict[int, dict[str, float]] = {}
-    TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__).reinforce(collect, 2)
+    TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__).grpo(collect, 2)
     assert_close(seen["found"], seen["expected"], 1e-5)
     if micro_batch == 64:
         assert metrics[2]["loss"] == pytest.approx(seen["loss"].item(), abs=1e-5)
@@ -171,7 +171,7 @@ def test_a_split_batch_has_the_gradient_of_the_whole(tmp_path: Path, loss_type: 
         policy = Toy(world.model())
         total = gradients(policy.model)
         settings = EngineSettings(loss_type=loss_type, micro_batch=micro_batch, entropy=0.1)
-        TrlEngine(policy, settings, tmp_path / str(micro_batch)).reinforce(constant(3), 1)
+        TrlEngine(policy, settings, tmp_path / str(micro_batch)).grpo(constant(3), 1)
         found.append(total)
     assert_close(found[0], found[1], 1e-5)
 
@@ -189,9 +189,9 @@ def test_temperature_divides_the_logits(tmp_path: Path) -> None:
             made.append(Sample(x.tokens, x.mask, known, x.advantages, x.turn_ids))
         return made
 
-    TrlEngine(policy, EngineSettings(temperature=1.7), tmp_path / "right").reinforce(collect, 1)
+    TrlEngine(policy, EngineSettings(temperature=1.7), tmp_path / "right").grpo(collect, 1)
     with pytest.raises(WorkupError, match=r"at temperature 1$"):
-        TrlEngine(policy, EngineSettings(), tmp_path / "wrong").reinforce(collect, 1)
+        TrlEngine(policy, EngineSettings(), tmp_path / "wrong").grpo(collect, 1)
 
 
 def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
         ]
 
     with pytest.raises(WorkupError, match="log-probabilities differ from the sampler's by"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(shifted, 1)
-    assert not checkpoints(tmp_path / "1-reinforce")
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).grpo(shifted, 1)
+    assert not checkpoints(tmp_path / "1-grpo")
 
 
 async def played(policy: LocalPolicy, rng: np.random.Generator) -> Sample:
@@ -241,14 +241,14 @@ def test_sampler_and_trainer_agree_while_the_weights_move(
         return list(made)
 
     policy = LocalPolicy(world.model(), world.tokenizer())
-    TrlEngine(policy, EngineSettings(lr=0.05, lora=lora), tmp_path).reinforce(collect, 4)
+    TrlEngine(policy, EngineSettings(lr=0.05, lora=lora), tmp_path).grpo(collect, 4)
     assert len(gaps) == 36
     assert max(gaps) < 1e-5
 
 
 def test_a_step_without_episodes_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorkupError, match="step 1: not one episode"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(constant(0, count=0), 3)
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).grpo(constant(0, count=0), 3)
 
 
 def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
         ]
 
     with pytest.raises(WorkupError, match="loss is"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).reinforce(broken, 2)
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).grpo(broken, 2)
 
 
 def test_several_updates_on_each_batch(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
     settings = EngineSettings(
         num_iterations=3, lr=0.01, lr_schedule="linear", beta=0.1, save_every=2
     )
-    TrlEngine(policy, settings, tmp_path, on_step=on_step).reinforce(collect, 3)
+    TrlEngine(policy, settings, tmp_path, on_step=on_step).grpo(collect, 3)
     assert asked == [0, 1, 2]
     assert steps == [1, 2, 3]
     assert set(seen[0]) == {"loss", "grad_norm", "lr", "kl", "entropy", "clip_ratio"}
@@ -288,7 +288,7 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
     assert [m["lr"] for m in seen] == pytest.approx(
         [0.01 * (1 - u / 9) for u in (2, 5, 8)], abs=0.01 / 9
     )
-    assert [path.name for path in checkpoints(tmp_path / "1-reinforce")] == ["checkpoint-9"]
+    assert [path.name for path in checkpoints(tmp_path / "1-grpo")] == ["checkpoint-9"]
     assert policy.refreshed == 4
 
 
@@ -331,7 +331,7 @@ def test_packed_demonstrations_are_worth_separate_prompts(
     engine = TrlEngine(
         policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"])
     )
-    engine.imitate([batch], 1)
+    engine.sft([batch], 1)
     assert losses == pytest.approx([expected.item()], abs=1e-5)
     names = [name for name, _ in policy.model.named_parameters()]
     assert_close(total, dict(zip(names, grads, strict=True)), 1e-5)
@@ -339,7 +339,7 @@ def test_packed_demonstrations_are_worth_separate_prompts(
 
 def test_demonstrations_must_last(tmp_path: Path) -> None:
     with pytest.raises(WorkupError, match="ran out after 2 of 3"):
-        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).imitate(demonstrations(0, 2), 3)
+        TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).sft(demonstrations(0, 2), 3)
 
 
 def test_imitation_learns(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_imitation_learns(tmp_path: Path) -> None:
     engine = TrlEngine(
         policy, settings, tmp_path, on_step=lambda step, metrics: losses.append(metrics["loss"])
     )
-    engine.imitate([batch] * 60, 60)
+    engine.sft([batch] * 60, 60)
     assert losses[0] > 3.5
     assert losses[-1] < 0.5
 
@@ -390,8 +390,8 @@ def test_the_model_is_as_before_afterwards(tmp_path: Path) -> None:
     policy = Toy(world.model())
     before = set(vars(policy.model))
     engine = TrlEngine(policy, EngineSettings(), tmp_path)
-    engine.imitate(demonstrations(0, 2), 2)
-    engine.reinforce(constant(0), 2)
+    engine.sft(demonstrations(0, 2), 2)
+    engine.grpo(constant(0), 2)
     assert "forward" not in vars(policy.model)
     assert set(vars(policy.model)) - before <= {"model_tags"}
     assert policy.model.config.use_cache
@@ -435,8 +435,8 @@ def train(
             engine.stop()
 
     engine = TrlEngine(policy, settings, folder, on_step=on_step, resume=resume)
-    engine.imitate(demonstrations(9, 4), 4)
-    engine.reinforce(constant(9), 8)
+    engine.sft(demonstrations(9, 4), 4)
+    engine.grpo(constant(9), 8)
     return engine
 
 
@@ -460,8 +460,8 @@ def test_an_interrupted_run_ends_with_the_same_weights(
         str(path.relative_to(tmp_path / "parts")) for path in (tmp_path / "parts").glob("*/*")
     )
     assert names == [
-        "1-imitate/checkpoint-4",
-        f"2-reinforce/checkpoint-{8 * settings.num_iterations}",
+        "1-sft/checkpoint-4",
+        f"2-grpo/checkpoint-{8 * settings.num_iterations}",
     ]
 
 
@@ -475,8 +475,8 @@ def test_a_stage_stopped_in_the_warm_start_goes_on(tmp_path: Path) -> None:
         tmp_path / "parts",
         on_step=lambda step, _: engine.stop() if step == 2 else None,
     )
-    engine.imitate(demonstrations(9, 4), 4)
-    engine.reinforce(constant(9), 8)
+    engine.sft(demonstrations(9, 4), 4)
+    engine.grpo(constant(9), 8)
     assert engine.stopped
     assert [path.name for path in (tmp_path / "parts").glob("*/*")] == ["checkpoint-2"]
     assert same(
@@ -514,7 +514,7 @@ def test_the_saved_policy_is_complete(tmp_path: Path, lora: LoraSettings | None)
 
 def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    folder, found = tmp_path / "1-reinforce", [0]
+    folder, found = tmp_path / "1-grpo", [0]
     for attempt in range(4):
         child = warm().Process(target=train_on, args=(tmp_path, attempt > 0))
         child.start()
@@ -535,7 +535,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
 def train_on(folder: Path, resume: bool) -> None:
     """Trains for as long as it may live, with a checkpoint after each step."""
     settings = EngineSettings(save_every=1, save_total_limit=1)
-    TrlEngine(Toy(world.model()), settings, folder, resume=resume).reinforce(constant(1), 10_000)
+    TrlEngine(Toy(world.model()), settings, folder, resume=resume).grpo(constant(1), 10_000)
 
 
 def newest_step(folder: Path) -> int:
@@ -549,10 +549,10 @@ def test_with_adapters_only_they_are_trained(tmp_path: Path) -> None:
     policy = Toy(world.model())
     before = weights(policy.model)
     engine = TrlEngine(policy, EngineSettings(lora=LORA, beta=0.1, lr=0.01), tmp_path)
-    engine.imitate(demonstrations(0, 2), 2)
+    engine.sft(demonstrations(0, 2), 2)
     seen: dict[int, dict[str, float]] = {}
     engine.on_step = seen.__setitem__
-    engine.reinforce(constant(0), 3)
+    engine.grpo(constant(0), 3)
     after = weights(policy.model)
     for name, value in before.items():
         assert torch.equal(value, after[name.replace("_proj.weight", "_proj.base_layer.weight")])
@@ -570,8 +570,8 @@ def test_half_precision_and_recomputed_activations(tmp_path: Path) -> None:
     seen: dict[int, dict[str, float]] = {}
     settings = EngineSettings(bf16=True, gradient_checkpointing=True, micro_batch=4)
     engine = TrlEngine(policy, settings, tmp_path, on_step=seen.__setitem__)
-    engine.imitate(demonstrations(0, 2), 2)
-    engine.reinforce(constant(0), 2)
+    engine.sft(demonstrations(0, 2), 2)
+    engine.grpo(constant(0), 2)
     assert all(math.isfinite(m["loss"]) for m in seen.values())
     assert policy.model.dtype == torch.float32
 
@@ -588,7 +588,7 @@ def test_nothing_grows_with_the_steps(tmp_path: Path) -> None:
             counts.append(len(gc.get_objects()))
         return episodes(policy.model, [1], 4)
 
-    TrlEngine(Toy(world.model()), EngineSettings(save_every=1000), tmp_path).reinforce(collect, 25)
+    TrlEngine(Toy(world.model()), EngineSettings(save_every=1000), tmp_path).grpo(collect, 25)
     assert counts[-1] - counts[1] < 50, counts
 
 
@@ -596,7 +596,7 @@ def test_metrics_reach_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
-    TrlEngine(Toy(world.model()), EngineSettings(report_to=("tensorboard",)), tmp_path).reinforce(
+    TrlEngine(Toy(world.model()), EngineSettings(report_to=("tensorboard",)), tmp_path).grpo(
         constant(0), 2
     )
     events = EventAccumulator(str(tmp_path / "events")).Reload()

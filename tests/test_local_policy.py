@@ -30,7 +30,8 @@ from workup.case import Case, Truth
 from workup.environments.consultation import Consultation
 from workup.episode import Completion, Ending, Message
 from workup.errors import UserError
-from workup.models.local import BLOCK, JOIN, LocalPolicy, draw, load, uniforms
+from workup.models.local import BLOCK, JOIN, LocalPolicy, draw, uniforms
+from workup.models.weights import load
 from workup.ports import Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 

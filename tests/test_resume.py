@@ -101,7 +101,7 @@ MOMENTS: dict[str, Callable[[np.random.Generator], Moment]] = {
     "in the first evaluation": lambda rng: ("examined", int(rng.integers(1, 10))),
     "in the second evaluation": lambda rng: ("examined", 10 + int(rng.integers(1, 10))),
     "in the middle of GRPO": lambda rng: ("after", "grpo", int(rng.integers(3, 7))),
-    "while a checkpoint is written": lambda rng: ("there", "checkpoints/2-reinforce/saving"),
+    "while a checkpoint is written": lambda rng: ("there", "checkpoints/2-grpo/saving"),
     "while the policy is saved": lambda rng: ("there", "policy.draft"),
     "while the report is made": lambda rng: ("there", "summary.json"),
 }
@@ -144,7 +144,7 @@ def test_control_c_saves_and_says_how_to_go_on(
     assert "workup resume run" in output
     assert "Traceback" not in output
     if moment == "in the middle of GRPO":  # nothing that was done is done again
-        saved = sorted((tmp_path / "run" / "checkpoints" / "2-reinforce").glob("checkpoint-*"))
+        saved = sorted((tmp_path / "run" / "checkpoints" / "2-grpo").glob("checkpoint-*"))
         assert [path.name for path in saved] == [
             f"checkpoint-{len(steps_of(tmp_path / 'run', 'grpo'))}"
         ]
@@ -212,7 +212,7 @@ def test_every_file_of_a_checkpoint_is_looked_at(
     name: str, how: str, tmp_path: Path, killed: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint-6"
-    shutil.copytree(checkpoints(killed / "run" / "checkpoints" / "2-reinforce")[-1], checkpoint)
+    shutil.copytree(checkpoints(killed / "run" / "checkpoints" / "2-grpo")[-1], checkpoint)
     refuse_incomplete(checkpoint)
     refuse_damaged(checkpoint)
     damage(checkpoint / name, how)
@@ -238,7 +238,7 @@ def test_a_damaged_checkpoint_is_named_in_one_line_and_can_be_left_out(
     name: str, how: str, tmp_path: Path, killed: Path, undisturbed: Ended
 ) -> None:
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
-    newest = checkpoints(tmp_path / "run" / "checkpoints" / "2-reinforce")[-1]
+    newest = checkpoints(tmp_path / "run" / "checkpoints" / "2-grpo")[-1]
     damage(newest / name, how)
     before = sorted((tmp_path / "run").rglob("*"))
     said = one_line(forked("resume", "run", cwd=tmp_path))

@@ -1,11 +1,16 @@
-"""Libraries that only some installations have, imported when they are needed."""
+"""Modules imported when they are needed: of optional libraries, and those that a setting names.
+
+What a setting names is a module of the package for things of that kind (`sampler=local`), or an
+attribute of a module elsewhere (`sampler=package.module:attribute`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from workup.errors import UserError
+from workup.errors import UserError, unknown
 
 EXTRAS = {
     "starlette": "retrieval",
@@ -31,3 +36,29 @@ def wanted(module: str) -> Any:
         raise UserError(
             f"{package} is not installed; type: pip install 'workup[{EXTRAS[package]}]'"
         ) from error
+
+
+def named(
+    kind: str, name: str, known: Mapping[str, str], parts: Sequence[str], more: str = ""
+) -> Any:
+    """What a setting names: one of `known`, or `package.module:attribute` from elsewhere.
+
+    `known` says where each name is: a module, or an attribute of one, written the same way. What is
+    found must have all of `parts`. Raises UserError otherwise, with the nearest known name and the
+    hint `more`.
+    """
+    if name not in known and ":" not in name:
+        raise unknown(kind, name, known, more=more)
+    path, _, attribute = known.get(name, name).partition(":")
+    try:
+        module = import_module(path)
+    except (ImportError, ValueError) as error:
+        if name in known:
+            raise
+        raise UserError(
+            f"{kind} '{name}': cannot import '{path}' ({error}); write package.module:attribute"
+        ) from error
+    found = getattr(module, attribute, None) if attribute else module
+    if missing := [part for part in parts if not hasattr(found, part)]:
+        raise UserError(f"'{name}' is no {kind}: it lacks {', '.join(missing)}")
+    return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from workup.case import Case, Evidence, Source
 from workup.episode import (
@@ -37,13 +38,38 @@ class Sampling:
 
 
 class Policy(Protocol):
-    """A model that continues token ids; stateless to its caller (a KV cache may live inside)."""
+    """A language model that continues token ids: whoever samples.
+
+    It keeps no state that its caller could see; a prefix cache may live inside.
+    """
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of bare text, without special tokens."""
+        ...
 
     def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
-        """Chat-template tokens to append to `past`: `messages`, then the generation prompt."""
+        """The ids to append to `past`, by the chat template, with its generation prompt at the end.
+
+        With an empty `past` this is the whole prompt. Otherwise `past` ends with the policy's own
+        completion, and the ids close that turn, hold `messages`, and open the next turn.
+        """
         ...
 
     async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion: ...
+
+
+class LivePolicy(Policy, Protocol):
+    """A policy whose weights an engine is training.
+
+    It may share the engine's module, or hold a copy of the weights in another process.
+    """
+
+    def refresh(self) -> None:
+        """The weights have changed: use the new ones from the next sample on.
+
+        What was computed with the old weights is forgotten. Nothing is being sampled meanwhile.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +305,35 @@ class Scorer(Protocol):
         """How long its forward passes have taken so far."""
         ...
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens its forward passes have read so far."""
+        ...
+
     async def score(self, probe: Probe) -> Logprobs: ...
 
     def refresh(self) -> None:
         """Forgets what it computed with older weights."""
+        ...
+
+
+class LanguageModel(Protocol):
+    """Weights, and the three ways to use them: as a policy, as a chat model, as a scorer."""
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        ...
+
+    def chat(self, name: str) -> Model | None:
+        """The same weights as a model in a supporting role; None without a chat template."""
+        ...
+
+    def scorer(self) -> Scorer:
+        """Log-probabilities under the same weights."""
         ...
 
 
@@ -545,20 +596,116 @@ Collect = Callable[
 ]  # (live policy, step) → this process's samples
 
 
-class Engine(Protocol):
-    """Updates a policy.
+OnStep = Callable[[int, Mapping[str, float]], None]  # step of the stage, from 1, and its metrics
+T = TypeVar("T")
 
-    The engine calls us for samples; whose loop it is, is the adapter's business.
+
+class Processes(Protocol):
+    """The processes that run one training together. Every process must make the same calls."""
+
+    @property
+    def rank(self) -> int:
+        """This process's number, from 0."""
+        ...
+
+    @property
+    def world(self) -> int:
+        """How many processes there are."""
+        ...
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is process 0, which alone writes to the run folder."""
+        ...
+
+    def gather(self, values: Sequence[float]) -> Sequence[float]:
+        """All-gather: everyone's `values`, concatenated in rank order."""
+        ...
+
+    def send_to_main(self, value: T) -> list[T]:
+        """Everyone's `value` on the main process, in rank order; an empty list on the others."""
+        ...
+
+    def from_main(self, value: T) -> T:
+        """Broadcast: the main process's `value` on every process."""
+        ...
+
+
+class Engine(Processes, Protocol):
+    """Trains a policy. Whose loop it is, is the engine's business: it calls us for samples.
+
+    Each call of `sft`, `dpo` or `grpo` is one stage with checkpoints of its own. The same calls in
+    the same order, after an interruption, continue: finished stages load what they ended with, the
+    unfinished one goes on from its newest checkpoint.
+
+    `on_step(step, metrics)` is ours to set: the engine calls it on every process after step 1, 2, …
+    of a stage, with what it measured of the update (loss, grad_norm, lr, …).
     """
 
-    def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None:
-        """The warm start."""
+    on_step: OnStep
+
+    @property
+    def policy(self) -> LivePolicy:
+        """What samples with the weights as they are now."""
         ...
 
-    def tune(self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
-        """The same loss, on demonstrations or on sampled tokens."""
+    def chat(self) -> Model:
+        """The policy as it is now, as a chat model."""
         ...
 
-    def prefer(self, batches: Iterable[Sequence[Pair]], steps: int) -> None: ...
+    def scorer(self, name: str) -> Scorer:
+        """A new scorer: REFERENCE keeps the weights of this moment, LIVE follows the training."""
+        ...
 
-    def reinforce(self, collect: Collect, steps: int) -> None: ...
+    def sft(
+        self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int, rate: Any
+    ) -> None:
+        """Supervised fine-tuning on this process's share of `steps` batches.
+
+        Of a sample its own ids are learned, where its mask is. `rate` tells how the learning rate
+        moves (`engines.settings.RateSettings`).
+        """
+        ...
+
+    def dpo(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
+        """Direct preference optimisation; the reference model is the policy as the stage begins."""
+        ...
+
+    def grpo(self, collect: Collect, steps: int) -> None:
+        """Policy gradient: `collect(policy, step)`, step from 0, brings this process's samples."""
+        ...
+
+    def done(self, kind: str) -> int:
+        """How many steps of the coming stage ("sft", "dpo", "grpo") an earlier session finished."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the present stage after its present step, with a checkpoint; later ones do nothing.
+
+        Safe in a signal handler.
+        """
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stage was ended by `stop` before its last step."""
+        ...
+
+    def save(self, folder: Path, *, merged: bool = True) -> None:
+        """The main process writes a model folder, which appears whole.
+
+        With `merged`, adapters are merged into the weights, so that any loader reads it.
+        """
+        ...
+
+    def load(self, folder: Path) -> str:
+        """Takes the weights of a folder written with `merged=False`, in all processes or in none.
+
+        Returns why they do not fit; "" where they were taken.
+        """
+        ...
+
+    @property
+    def recipe(self) -> str:
+        """What shapes the weights besides settings and data: tokenizer, device, libraries."""
+        ...

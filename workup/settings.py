@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from workup.engines.trl.settings import EngineSettings
+from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.models.endpoint import ENDPOINT, EndpointSettings
@@ -24,6 +24,9 @@ S = TypeVar("S", bound="SupportSettings")
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
+Sampler = Annotated[
+    str, Field(description="who draws completions from weights: local, or package.module:attribute")
+]
 Strict = Annotated[
     bool, Field(description="a row of a file that is no case is an error, not left out")
 ]
@@ -101,6 +104,7 @@ class PolicySettings(SupportSettings):
         description="which fifth of a file is held out; as trained, or a file is played whole",
     )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
+    sampler: Sampler = "local"
     environment: str | None = Field(
         None, description="consultation, questioning or library; as trained, or consultation"
     )
@@ -152,8 +156,12 @@ class Settings(EngineSettings, SupportSettings):
     split: int = Field(0, ge=0, description="which fifth of the cases is held out, for every seed")
     policy: str = Field("tiny", description="'tiny', a model folder, a run folder or a hub id")
     dtype: Precision = Field("float32", description="weights of a loaded policy")
+    sampler: Sampler = "local"
     warm_start: bool | None = Field(
         None, description="imitate demonstrations first; by default the tiny policy only"
+    )
+    engine: str = Field(
+        "trl", description="who updates the weights: trl, or package.module:attribute"
     )
     steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
     batch: int = Field(16, ge=1, description="cases per update, over all processes")

@@ -25,7 +25,7 @@ from workup.cases.files import reading
 from workup.cases.pieces import Raw, csv_records, raw_lines
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError, unknown
-from workup.models.warm import cache
+from workup.places import users_cache
 from workup.whole import whole_file
 
 RESTRICTED = (
@@ -199,7 +199,7 @@ def indexed(
     raises, and UserError where the cache cannot be written; then nothing is left behind.
     """
     stamp = _stamp(files, schema)
-    folder = _private(cache() / "tables")
+    folder = _private(users_cache() / "tables")
     place = hashlib.blake2b(
         "\n".join(sorted(str(path.resolve()) for path in files.values())).encode(), digest_size=10
     )

@@ -320,11 +320,13 @@ def play(
     opened, split = open_unseen(source, [str(against)] if against else [], split)
     rival, turns = None, 10
     if against is not None:
-        from workup.evaluation.loop import as_trained, open_policy
+        from workup.evaluation.loop import as_trained, open_model
+        from workup.rl.rollout import TokenDoctor
         from workup.settings import PolicySettings
 
         settings = as_trained(PolicySettings(policy=str(against), cases=source))
-        rival, turns = open_policy(settings, str(against)), settings.max_turns or 10
+        rival = TokenDoctor(open_model(settings, str(against)).policy)
+        turns = settings.max_turns or 10
     index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
     play(opened, index=index, seed=seed, against=rival, max_turns=turns)
 

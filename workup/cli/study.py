@@ -141,9 +141,8 @@ def questions(
 
 
 def _scorer(policy: str) -> Any:
-    from workup.evaluation.loop import open_policy
+    from workup.evaluation.loop import open_model
     from workup.models.endpoint import ENDPOINT
-    from workup.models.scorer import LocalScorer
     from workup.settings import PolicySettings
 
     if policy.startswith(ENDPOINT):
@@ -151,7 +150,7 @@ def _scorer(policy: str) -> Any:
             f"--scorer {policy}: an endpoint gives no log-probabilities; name a run folder, a "
             "model folder or a hub id"
         )
-    return LocalScorer(open_policy(PolicySettings(policy=policy, cases=""), policy).policy)  # type: ignore[arg-type]
+    return open_model(PolicySettings(policy=policy, cases=""), policy).scorer()
 
 
 @app.command()

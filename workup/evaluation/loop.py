@@ -36,9 +36,11 @@ from workup.evaluation.examination import (
     searching,
 )
 from workup.methods import load
+from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
+from workup.models.samplers import How
 from workup.policies.unseen import counted, open_unseen, own_cases, refuse_met
-from workup.ports import Doctor, Environment, Model, Sampling
+from workup.ports import Doctor, Environment, LanguageModel, Sampling
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
@@ -256,19 +258,18 @@ class Evaluation:
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
     def _seat(self, name: str) -> Seat:
-        """An endpoint is a chat model; a local policy is one by the same weights, if it has a chat
-        template.
-        """
-        doctor = self.doctor(name)
-        return Seat(
-            doctor, doctor.model if isinstance(doctor, ModelDoctor) else _chat(doctor.policy, name)
-        )
+        """The policy as a doctor, and as a chat model where its weights have a chat template."""
+        if name.startswith(ENDPOINT):
+            doctor = ModelDoctor(self.staff.desk.open(name))
+            return Seat(doctor, doctor.model)
+        model = open_model(self.settings, name)
+        return Seat(TokenDoctor(model.policy), model.chat(_label(name)))
 
-    def doctor(self, name: str) -> ModelDoctor | TokenDoctor:
+    def doctor(self, name: str) -> Doctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
         if name.startswith(ENDPOINT):
             return ModelDoctor(self.staff.desk.open(name))
-        return open_policy(self.settings, name)
+        return TokenDoctor(open_model(self.settings, name).policy)
 
     def _diagnosers(self, name: str) -> tuple[Diagnoser, Diagnoser]:
         """Who concludes from a transcript, and who from the whole record."""
@@ -344,24 +345,7 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
     return strategy, build(strategy.Settings, settings.plan, prefix="plan")
 
 
-def open_policy(settings: PolicySettings, name: str) -> TokenDoctor:
-    """The policy of a run, a model folder or a hub id as a doctor."""
-    import torch
-
-    from workup.models.local import LocalPolicy, load
-
-    torch.set_num_threads(settings.threads)
-    model, tokenizer = load(policies.path(name), dtype=settings.dtype)
-    return TokenDoctor(LocalPolicy(model, tokenizer, max_batch=settings.concurrency))
-
-
-def _chat(policy: Any, name: str) -> Model | None:
-    """The same weights as a chat model; None where the policy has no chat template of its own, or
-    the tiny one's.
-    """
-    from workup.models.chat import LocalChat
-    from workup.models.local import PLAIN
-    from workup.models.tiny import TEMPLATE
-
-    plain = policy.tokenizer.chat_template in (PLAIN, TEMPLATE)
-    return None if plain else LocalChat(policy.model, policy.tokenizer, _label(name))
+def open_model(settings: PolicySettings, name: str) -> LanguageModel:
+    """The weights of a run, a model folder or a hub id, behind the sampler that is set."""
+    how = How(settings.concurrency, settings.dtype, settings.threads)
+    return samplers.load(settings.sampler).open(policies.path(name), how)

@@ -15,7 +15,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
 
-from workup.errors import UserError, unknown
+from workup.extras import named
 from workup.ports import Method
 
 _SHARED = "base"
@@ -45,19 +45,10 @@ def load(name: str) -> Method:
 
     Raises UserError if there is no such method, or if what is there is none.
     """
-    if ":" not in name:
-        modules = {_name(module.rpartition(".")[2]): module for module in _places()}
-        if name not in modules:
-            raise unknown("method", name, names(), more="`workup methods` lists all")
-        return cast(Method, import_module(f"{__name__}.{modules[name]}").method)
-    path, _, attribute = name.partition(":")
-    method = getattr(_module(path, name), attribute, None)
-    missing = [part for part in _PARTS if not hasattr(method, part)]
-    if missing:
-        raise UserError(
-            f"'{name}' is no method: it lacks {', '.join(missing)} (see `workup.ports.Method`)"
-        )
-    return cast(Method, method)
+    known = {
+        _name(module.rpartition(".")[2]): f"{__name__}.{module}:method" for module in _places()
+    }
+    return cast(Method, named("method", name, known, _PARTS, "`workup methods` lists all"))
 
 
 def _places() -> Iterator[str]:
@@ -82,12 +73,3 @@ def _packages(path: Iterable[str]) -> list[tuple[str, Path]]:
 
 def _name(folder: str) -> str:
     return folder.replace("_", "-")
-
-
-def _module(path: str, name: str) -> object:
-    try:
-        return import_module(path)
-    except (ImportError, ValueError) as error:
-        raise UserError(
-            f"method '{name}': cannot import '{path}' ({error}); write package.module:attribute"
-        ) from error

@@ -11,8 +11,9 @@ from jinja2 import TemplateError
 
 from workup.errors import RolloutError, UserError
 from workup.models import hub
-from workup.models.local import LocalPolicy, load
+from workup.models.local import LocalPolicy
 from workup.models.structured import in_words
+from workup.models.weights import load
 from workup.ports import Reply, Request, Sampling
 from workup.rl.rollout import seed_key
 

@@ -13,22 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.utils import logging as hf_logging
 
 from workup.episode import Completion, Message
 from workup.errors import UserError
-from workup.models.hub import opened
 from workup.ports import Sampling
-
-hf_logging.disable_progress_bar()  # a run has its own view
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
 PLAIN = (
@@ -44,21 +38,6 @@ TAIL = (
 MAYBE = -1
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def load(path: str | Path, *, dtype: str = "float32", device: str | None = None) -> tuple[Any, Any]:
-    """Model and tokenizer from a folder or a hub id.
-
-    Raises UserError when there is nothing of the kind.
-    """
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-
-    def make(place: str) -> tuple[Any, Any]:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-        model = AutoModelForCausalLM.from_pretrained(place, dtype=getattr(torch, dtype))
-        return model.to(where).eval(), tokenizer
-
-    return opened(str(path), make)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here

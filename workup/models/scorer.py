@@ -95,6 +95,10 @@ class LocalScorer:
     def seconds(self) -> float:
         return self.work.seconds
 
+    @property
+    def tokens(self) -> int:
+        return self.work.tokens
+
     def refresh(self) -> None:
         """Forgets all values; call it after the weights have changed. Nothing may be in flight."""
         assert not self.flying

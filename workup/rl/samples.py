@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workup.episode import Episode, Message, Sample
+from workup.episode import Episode, Sample
 from workup.errors import WorkupError
-from workup.ports import Demonstration
+from workup.ports import Demonstration, Policy
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -175,38 +175,30 @@ def attention(packed: Packed) -> Bools:
     return mask
 
 
-class Writer(Protocol):
-    """The part of a token policy that turns text into ids."""
-
-    def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]: ...
-
-    def encode(self, text: str) -> tuple[int, ...]: ...
-
-
-def tree(demonstration: Demonstration, writer: Writer) -> Tree:
-    """The demonstration as token ids; completions are labelled, observations are not."""
-    tokens = list(writer.render(demonstration.opening))
+def tree(demonstration: Demonstration, policy: Policy) -> Tree:
+    """The demonstration in `policy`'s token ids; completions are labelled, observations are not."""
+    tokens = list(policy.render(demonstration.opening))
     labelled = [False] * len(tokens)
     ends = [len(tokens)]  # ends[k]: how many tokens come before the k-th completion
     for completion, messages in demonstration.exchanges:
-        said = writer.encode(completion)
+        said = policy.encode(completion)
         tokens += said
         labelled += [demonstration.imitate] * len(said)
-        reply = writer.render(messages, tokens) if messages else ()
+        reply = policy.render(messages, tokens) if messages else ()
         tokens += reply
         labelled += [False] * len(reply)
         ends.append(len(tokens))
     branches = tuple(
-        _branch(ends[k], writer.encode(begun), writer.encode(rest))
+        _branch(ends[k], policy.encode(begun), policy.encode(rest))
         for k, begun, rest in demonstration.probes
     )
     return Tree(tuple(tokens), tuple(labelled), branches)
 
 
-def rows(items: Sequence[Demonstration | Sample], writer: Writer) -> list[Packed]:
+def rows(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Packed]:
     """Demonstrations and samples, each packed; a sample keeps the tokens that were sampled."""
     trees = [
-        Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, writer)
+        Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, policy)
         for item in items
     ]
     return [pack(item) for item in trees]

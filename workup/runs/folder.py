@@ -36,6 +36,7 @@ from workup.runs.files import JsonLines, clear_errors, read_json, write_json, wr
 from workup.runs.record import Outcome, Record
 from workup.runs.store import Store, conditions
 
+CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
 NOTED = ("kind", "restricted", "account", "trained_before", "notes", "changed")
 
@@ -151,7 +152,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def policy(self) -> Path:

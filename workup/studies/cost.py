@@ -15,15 +15,15 @@ import torch
 
 from workup.case import Case, Fact, Source
 from workup.errors import RolloutError, UserError
-from workup.models.local import LocalPolicy
-from workup.models.scorer import LocalScorer
-from workup.ports import Environment
+from workup.models.samplers import How
+from workup.models.samplers.local import LocalModel, follow
+from workup.ports import Environment, LanguageModel
 from workup.rewards.shapley import Plan, estimate
 from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.statistics import Estimate, interval
 from workup.studies import plots
-from workup.studies.likelihood import Likelihood, local, opened
+from workup.studies.likelihood import Likelihood, opened, weights
 from workup.studies.noise import Injection, noise, spread
 from workup.studies.study import Section, Sheet, Study, plain
 
@@ -332,14 +332,13 @@ class Stopwatch:
         return [*map(Condition, self.epsilons), *(Condition(MIDDLE, size) for size in self.sizes)]
 
     async def time(
-        self, policies: Mapping[str, LocalPolicy], tick: Callable[[], None]
+        self, policies: Mapping[str, LanguageModel], tick: Callable[[], None]
     ) -> list[Timed | None]:
         """Every condition on every case, in an order that turns from case to case; None where a
         prompt does not fit.
         """
         likelihoods = {
-            name: Likelihood(LocalScorer(policy), self.environment)
-            for name, policy in policies.items()
+            name: Likelihood(policy.scorer(), self.environment) for name, policy in policies.items()
         }
         both = [(name, condition) for condition in self.conditions for name in policies]
         found: list[Timed | None] = []
@@ -356,10 +355,9 @@ class Stopwatch:
         self, policy: str, likelihood: Likelihood, case: Case, condition: Condition
     ) -> Timed | None:
         scorer = likelihood.scorer
-        assert isinstance(scorer, LocalScorer)
         scorer.refresh()
         facts = self._facts(likelihood, case, condition.facts)
-        game, tokens = likelihood.game(case, facts), scorer.work.tokens
+        game, tokens = likelihood.game(case, facts), scorer.tokens
         plan = Plan(self.most, condition.epsilon)
         began = time.perf_counter()
         try:
@@ -376,7 +374,7 @@ class Stopwatch:
             seconds,
             φ.permutations,
             φ.settled,
-            scorer.work.tokens - tokens,
+            scorer.tokens - tokens,
             error,
         )
 
@@ -424,13 +422,11 @@ def study(
     timed = tuple(each for each in found if each is not None)
     if not timed:
         raise UserError("no case fits the policy's context with its facts")
-    parameters = {
-        name: sum(p.numel() for p in policy.model.parameters()) for name, policy in policies.items()
-    }
+    parameters = {name: policy.parameters for name, policy in policies.items()}
     return Cost(
         source.name,
         first.seed,
-        _machine(policies),
+        _machine(),
         parameters,
         watch.most,
         timed,
@@ -440,25 +436,24 @@ def study(
 
 def _open(
     label: str, settings: PolicySettings, source: Source, environment: Environment
-) -> dict[str, LocalPolicy]:
+) -> dict[str, LanguageModel]:
     """One policy; or for "tiny" a family of untrained tiny ones, since their time does not depend
     on what they learned.
     """
     if settings.policy != TINY:
-        return {label: local(settings, source, environment)}
+        return {label: weights(settings, source, environment)}
     from workup.models.tiny import TinySettings, build
 
-    family = {}
+    family: dict[str, LanguageModel] = {}
     for width, layers in FAMILY:
         model, tokenizer = build(
             source, environment.phrases, TinySettings(width=width, layers=layers), settings.seed
         )
-        family[f"tiny {width}×{layers}"] = LocalPolicy(model.eval(), tokenizer)
+        family[f"tiny {width}×{layers}"] = LocalModel(follow(model.eval(), tokenizer, How()))
     return family
 
 
-def _machine(policies: Mapping[str, LocalPolicy]) -> str:
-    device = next(iter(policies.values())).device
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+def _machine() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
     return f"CPU, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"

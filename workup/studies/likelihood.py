@@ -14,11 +14,9 @@ from workup.environments.base.outset import partial
 from workup.environments.base.patients import told
 from workup.environments.consultation import Consultation
 from workup.errors import UserError
-from workup.evaluation.loop import Evaluation, anchors, open_policy
+from workup.evaluation.loop import Evaluation, anchors, open_model
 from workup.models.endpoint import ENDPOINT
-from workup.models.local import LocalPolicy
-from workup.models.scorer import LocalScorer
-from workup.ports import Environment, Probe, Scorer
+from workup.ports import Environment, LanguageModel, Probe, Scorer
 from workup.rewards.shapley import Game, answer_game, pieces
 from workup.settings import PolicySettings
 
@@ -70,22 +68,15 @@ def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case
         return found.source, found.examination.environment, found.examination.played
 
 
-def own_scorer(settings: PolicySettings, source: Source, environment: Environment) -> LocalScorer:
-    """Of the policy that `settings` name.
+def weights(settings: PolicySettings, source: Source, environment: Environment) -> LanguageModel:
+    """The weights behind the policy that `settings` name.
 
-    Raises UserError for one without likelihoods: an endpoint, or an anchor.
+    Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
-    return LocalScorer(local(settings, source, environment))
-
-
-def local(settings: PolicySettings, source: Source, environment: Environment) -> LocalPolicy:
-    """The weights behind a policy. Raises UserError where there are none."""
     name = settings.policy
     if name.startswith(ENDPOINT) or name in anchors(source, environment, 0):
         raise UserError(
             f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
             "model folder or a hub id"
         )
-    doctor = open_policy(settings, name)
-    assert isinstance(doctor.policy, LocalPolicy)
-    return doctor.policy
+    return open_model(settings, name)

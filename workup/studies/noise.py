@@ -27,7 +27,7 @@ from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval, paired
 from workup.studies import plots, trivia
-from workup.studies.likelihood import Facts, Likelihood, opened, own_scorer, withheld
+from workup.studies.likelihood import Facts, Likelihood, opened, weights, withheld
 from workup.studies.study import Section, Sheet, Study, plain, signed
 from workup.text import normalise
 
@@ -232,7 +232,9 @@ def study(
 ) -> Noise:
     """Ranks the facts of the test cases; `began` hears how many there are. Raises UserError."""
     source, environment, cases = opened(settings)
-    likelihood = Likelihood(own_scorer(settings, source, environment), environment, injection.facts)
+    likelihood = Likelihood(
+        weights(settings, source, environment).scorer(), environment, injection.facts
+    )
     if injection.least and not any(
         fact.weight is not None for case in cases for fact in case.truth.facts
     ):

@@ -21,30 +21,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workup import policies
+from workup import engines, policies
 from workup.case import Source
 from workup.cases import open_source
 from workup.cases.balance import balanced
 from workup.cases.order import Order
-from workup.engines.trl.settings import PreferenceSettings, TuningSettings
+from workup.engines import Job
+from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.errors import UserError
 from workup.evaluation.examination import Examination, Player, examine, playing
 from workup.evaluation.loop import anchors
 from workup.methods import load
-from workup.models import warm
+from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
+from workup.models.samplers import How
 from workup.policies.unseen import counted, recorded, refuse_met
 from workup.ports import (
     DOCTOR,
-    LIVE,
-    REFERENCE,
     Demonstration,
+    Engine,
     Environment,
     Explore,
     Imitate,
@@ -61,15 +62,12 @@ from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
 from workup.runs import Record, Run, versions
-from workup.runs.folder import free
+from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.summary import summarise
 from workup.settings import Settings, build, merge, revised
+from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
 from workup.training.search import Exploration, kept, pairs, searched, told
-
-if TYPE_CHECKING:
-    from workup.engines.trl.engine import TrlEngine
-    from workup.models.local import LocalPolicy
 
 LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
@@ -102,6 +100,8 @@ class Plan:
                 f"({policies.TRAINABLE})"
             )
         policies.check(settings.policy, forms=policies.TRAINABLE)
+        engines.load(settings.engine)
+        samplers.load(settings.sampler)
         options = build(method.settings, settings.reward, prefix="reward")
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
@@ -184,20 +184,25 @@ class Plan:
             max_failed=s.max_failed,
         )
 
-    def open_policy(self) -> LocalPolicy:
-        """The policy before any training; UserError when there is none of this name."""
+    def weights(self) -> tuple[Any, Any]:
+        """Model and tokenizer before any training; UserError when there are none of this name."""
         import torch
 
-        from workup.models.local import LocalPolicy, load
         from workup.models.tiny import build as build_tiny
+        from workup.models.weights import load
 
         s = self.settings
         torch.set_num_threads(s.threads)
         if s.policy == policies.TINY:
-            model, tokenizer = build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
-        else:
-            model, tokenizer = load(policies.path(s.policy), dtype=s.dtype)
-        return LocalPolicy(model.eval(), tokenizer, max_batch=s.concurrency)
+            return build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
+        return load(policies.path(s.policy), dtype=s.dtype)
+
+    def engine(self, out: Path) -> Engine:
+        """The engine that the settings name, with the policy before any training."""
+        s = self.settings
+        how = How(s.concurrency, s.dtype, s.threads)
+        follow = partial(samplers.load(s.sampler).follow, how=how)
+        return engines.load(s.engine).open(Job(s, out / CHECKPOINTS, self.weights, follow))
 
 
 def start(settings: Settings, out: Path, live: Live) -> Run:
@@ -207,13 +212,11 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     Ctrl-C, with all saved.
     """
     free(out)
-    account = _account()
+    account = _account(settings)
     plan = Plan.of(settings, account)
     notes = plan.introduced()
-    from accelerate import PartialState  # torch loads only now: mistakes are told without the wait
-
-    state, policy = PartialState(cpu=not cuda()), plan.open_policy()
-    if state.is_main_process:
+    engine = plan.engine(out)  # torch loads only now: mistakes are told without the wait
+    if engine.is_main:
         command = shlex.join(["workup", *sys.argv[1:]])
         told = {"notes": list(plan.notes)} if plan.notes else {}
         config = {
@@ -230,8 +233,8 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         ).close()
         for note in notes:
             live.note(note)
-    state.wait_for_everyone()
-    return _go_on(out, plan, policy, live)
+    engine.gather(())  # nobody opens the run before it is there
+    return _go_on(out, plan, engine, live)
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
@@ -244,41 +247,34 @@ def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> 
         if run.summary and run.report.exists():
             live.note(f"{path} is finished")
             return run
-    return _go_on(path, plan, plan.open_policy(), live, changes or {})
+    return _go_on(path, plan, plan.engine(path), live, changes or {})
 
 
 def _go_on(
     path: Path,
     plan: Plan,
-    policy: LocalPolicy,
+    engine: Engine,
     live: Live,
     changes: Mapping[str, Any] | None = None,
 ) -> Run:
-    from accelerate import PartialState
-
     run = Run.open(path)
     plan.staff.desk.named(path)
-    main = PartialState(cpu=not cuda()).is_main_process
-    alone = run.alone() if main else nullcontext()
+    alone = run.alone() if engine.is_main else nullcontext()
     with alone, _refusals(path), closing(plan.staff):
-        if changes and main:
+        if changes and engine.is_main:
             run.revise(merge(run.settings, changes), changes)
-        for note in plan.source.notes if main else ():
+        for note in plan.source.notes if engine.is_main else ():
             live.note(note)
-        Training(run, plan, policy, live).run()
+        Training(run, plan, engine, live).run()
     return run
 
 
-def _account() -> str:
+def _account(settings: Settings) -> str:
     """A new run's name in the ledger, the same in all its processes."""
-    name = [token_hex(8)]
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from accelerate import PartialState
-        from accelerate.utils import broadcast_object_list
-
-        PartialState(cpu=not cuda())
-        broadcast_object_list(name)
-    return name[0]
+    name = token_hex(8)
+    # The engine's libraries take seconds to load: a process that is alone asks nobody.
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return engines.load(settings.engine).processes().from_main(name) if several else name
 
 
 @contextmanager
@@ -300,14 +296,8 @@ def _refusals(path: Path) -> Iterator[None]:
         ) from error
 
 
-def cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
 @contextmanager
-def _interruptible(engine: TrlEngine) -> Iterator[None]:
+def _interruptible(engine: Engine) -> Iterator[None]:
     """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then
     KeyboardInterrupt raised.
 
@@ -336,17 +326,12 @@ def _interruptible(engine: TrlEngine) -> Iterator[None]:
 class Training:
     """One run in progress. With several processes each has one; only the main one writes."""
 
-    def __init__(self, disk: Run, plan: Plan, policy: LocalPolicy, live: Live) -> None:
-        self.disk, self.plan, self.policy, self.live, self.settings = (
-            disk,
-            plan,
-            policy,
-            live,
-            plan.settings,
-        )
+    def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
+        self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
+        self.settings, self.policy = plan.settings, engine.policy
         self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
         self._clock("")
-        self.engine = self._make_engine()
+        engine.on_step = self._on_step
 
     def run(self) -> None:
         """Does every phase that is not done yet, then writes summary and report."""
@@ -385,11 +370,11 @@ class Training:
         store = warm.Store(folder, self._recipe(stage)) if s.policy == policies.TINY else None
         if steps and store is not None and self._taken(store, stage.name):
             return steps
-        self._begin(stage.name, "imitate", steps)
+        self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
-            self.engine.imitate(self._demonstrations(stage), steps)
+            self.engine.sft(self._demonstrations(stage), steps, s.sft)
         if steps and store is not None and self.engine.is_main:
-            store.save(self.policy.model, self.policy.tokenizer)
+            store.save(partial(self.engine.save, merged=False))
         return steps
 
     @property
@@ -402,16 +387,12 @@ class Training:
         """Whether the warm start could be taken from an identical earlier run, by all processes."""
         if not all(self.engine.gather([store.found])):
             return False
-        model = self.policy.model
-        before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-        why = store.load_into(model)
-        if all(self.engine.gather([not why])):
-            self.engine.imitate((), 0)
+        if not (why := store.take(self.engine.load)):
+            self.engine.sft((), 0, self.settings.sft)  # the stages keep their numbers
             if self.engine.is_main:
                 store.adopt()
                 self.live.note(f"✓ {name}: taken from an identical earlier run")
             return True
-        model.load_state_dict(before)
         if self.engine.is_main:
             store.discard()
             self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
@@ -507,15 +488,16 @@ class Training:
             range(start + rank, start + batch, world) for start in range(0, steps * batch, batch)
         )
         batches = ([get(order[place]) for place in mine] for mine in places)
-        kind = "prefer" if isinstance(how, PreferenceSettings) else "tune"
-        fit: Callable[[Any, int], None] = getattr(self.engine, kind)
-        self._begin(name, kind, steps)
+        self._begin(name, "dpo" if isinstance(how, PreferenceSettings) else "sft", steps)
         with _interruptible(self.engine):
-            fit(batches, steps)
+            if isinstance(how, PreferenceSettings):
+                self.engine.dpo(batches, steps)
+            else:
+                self.engine.sft(batches, steps, how)
         return steps
 
     def _reinforce(self, stage: Reinforce) -> int:
-        self._begin(stage.name, "reinforce", self.settings.steps)
+        self._begin(stage.name, "grpo", self.settings.steps)
         plan, share = self.plan, Share(self.engine.rank, self.engine.world)
         loop = Collection(
             stage,
@@ -527,7 +509,7 @@ class Training:
             self._instruments(stage),
         )
         with _interruptible(self.engine):
-            self.engine.reinforce(loop.collect, self.settings.steps)
+            self.engine.grpo(loop.collect, self.settings.steps)
         return self.settings.steps
 
     def _evaluate(self, label: str) -> None:
@@ -570,19 +552,12 @@ class Training:
 
     # --- parts ---
 
-    def _make_engine(self) -> TrlEngine:
-        from workup.engines.trl.engine import TrlEngine
-
-        return TrlEngine(
-            self.policy, self.settings, self.disk.checkpoints, on_step=self._on_step, resume=True
-        )
-
     def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
         """What the stage's reward asks, made where the stage begins: with the weights that it
         starts from.
         """
         if stage.name not in self.scorers:
-            self.scorers[stage.name] = {name: self._scorer(name) for name in stage.scorers}
+            self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
 
     def _instruments(self, stage: Reinforce | Explore) -> Callable[[], Instruments]:
@@ -593,22 +568,7 @@ class Training:
 
     def _models(self) -> Mapping[str, Model]:
         """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
-        from workup.models.chat import LocalChat
-
-        # A new one each time: it remembers what it has read with the weights of that time.
-        return {
-            DOCTOR: LocalChat(self.policy.model, self.policy.tokenizer, "the policy"),
-            **self.plan.staff.models,
-        }
-
-    def _scorer(self, name: str) -> Scorer:
-        from workup.models.scorer import LocalScorer
-
-        makers: dict[str, Callable[..., Scorer]] = {
-            REFERENCE: LocalScorer.frozen,
-            LIVE: LocalScorer,
-        }
-        return makers[name](self.policy)
+        return {DOCTOR: self.engine.chat(), **self.plan.staff.models}
 
     def _scoring(self) -> float:
         """The seconds that this process's scorers have taken so far."""
@@ -621,7 +581,8 @@ class Training:
         stage = self.plan.scoring
         known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
         return {
-            name: known.get(name) or self._scorer(name) for name in (stage.scorers if stage else ())
+            name: known.get(name) or self.engine.scorer(name)
+            for name in (stage.scorers if stage else ())
         }
 
     def _recipe(self, stage: Imitate) -> str:
@@ -634,13 +595,10 @@ class Training:
         total = s.sft.steps * s.sft.batch
         told = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
         shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(told)]
-        tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # What decides how the same sums are rounded, or how a gradient is cut.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
-        libraries = [version(name) for name in ("torch", "transformers", "trl", "peft")]
-        where = (self.engine.world, self.policy.device.type, libraries)
-        return repr((stage.name, made, how, where, tokenizer, shown))
+        return repr((stage.name, made, how, s.engine, self.engine.recipe, shown))
 
     def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
@@ -660,7 +618,7 @@ class Training:
         done = self.engine.done(kind)
         if self.engine.is_main:
             self.disk.truncate_after(name, done)
-            if kind == "reinforce":
+            if kind == "grpo":
                 self.disk.refuse_lost(name, done)
             if total:
                 self.live.stage(name, total, done=done)

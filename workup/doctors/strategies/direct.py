@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 from workup.case import Case
 from workup.doctors.strategies import Plain, Seat
@@ -27,7 +26,7 @@ def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
     """
     if seat.model is None and isinstance(seat.doctor, TokenDoctor):
         lead = environment.write(DIAGNOSE, MARK).partition(MARK)[0].rstrip()
-        return Direct(Begun(cast(Encoding, seat.doctor.policy), lead))
+        return Direct(Begun(seat.doctor.policy, lead))
     return Direct(seat.doctor)
 
 
@@ -47,12 +46,6 @@ class Direct:
         return await self.doctor.act(case, told, (), again)
 
 
-class Encoding(Policy, Protocol):
-    """A token policy that can encode a text in its tokens."""
-
-    def encode(self, text: str) -> tuple[int, ...]: ...
-
-
 @dataclass(frozen=True)
 class Begun:
     """A token policy whose every completion begins with `lead`.
@@ -60,7 +53,7 @@ class Begun:
     It did not sample these tokens: their log-probability is 0.
     """
 
-    policy: Encoding
+    policy: Policy
     lead: str
 
     async def act(

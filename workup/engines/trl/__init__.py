@@ -1,1 +1,24 @@
-"""The engine on TRL."""
+"""The engine on TRL: one machine or several, CPU or GPU, whole models or adapters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from workup.engines import Job
+    from workup.ports import Engine, Processes
+
+
+def processes() -> Processes:
+    """Those of `accelerate launch` or torchrun; else this one alone."""
+    from workup.engines.trl.accelerated import AccelerateProcesses
+
+    return AccelerateProcesses()
+
+
+def open(job: Job) -> Engine:
+    """The engine with the job's weights in this process's memory."""
+    from workup.engines.trl.engine import Following, TrlEngine
+
+    policy = cast("Following", job.follow(*job.load()))
+    return TrlEngine(policy, job.settings, job.folder, resume=True)

@@ -7,28 +7,27 @@ import copy
 import gc
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from accelerate import PartialState
-from accelerate.utils import gather_object, set_seed
+from accelerate.utils import set_seed
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from safetensors.torch import load_model
 from transformers import TrainingArguments
+from transformers.utils import SAFE_WEIGHTS_NAME
 from trl import GRPOConfig
 
+from workup.engines.settings import EngineSettings, RateSettings
+from workup.engines.trl.accelerated import AccelerateProcesses
+from workup.engines.trl.arguments import plain_arguments, policy_arguments
 from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl.policy import PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
-from workup.engines.trl.settings import (
-    EngineSettings,
-    RateSettings,
-    plain_arguments,
-    policy_arguments,
-)
 from workup.engines.trl.trainer import (
-    Hook,
     Hooks,
     ImitationTrainer,
     StageTrainer,
@@ -38,47 +37,54 @@ from workup.engines.trl.trainer import (
 )
 from workup.episode import Sample
 from workup.errors import UserError
-from workup.ports import Collect, Demonstration, Pair, Policy
-from workup.rl.samples import Writer, rows
+from workup.models.chat import LocalChat
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
+from workup.ports import (
+    REFERENCE,
+    Collect,
+    Demonstration,
+    LivePolicy,
+    Model,
+    OnStep,
+    Pair,
+    Policy,
+    Scorer,
+)
+from workup.rl.samples import rows
 from workup.whole import whole_folder
 
-T = TypeVar("T")
 
+class Following(LivePolicy, Protocol):
+    """A policy that samples with the weights of `model`, which the engine trains in place.
 
-class LivePolicy(Policy, Writer, Protocol):
-    """A policy that samples from a transformers model which the engine trains in place."""
+    Its own copy of them, if it has one, is renewed by `refresh`.
+    """
 
-    model: Any
+    model: Any  # a causal language model of transformers
     tokenizer: Any
 
-    def refresh(self) -> None:
-        """Forgets what it computed with the old weights."""
-        ...
 
+class TrlEngine(AccelerateProcesses):
+    """Implements `Engine` with the trainers of transformers and TRL.
 
-class TrlEngine:
-    """Implements `Engine`.
+    A stage's checkpoints lie in `folder/1-sft/checkpoint-N`, `folder/2-grpo/checkpoint-N`, … in the
+    order of the calls; without `resume` none may be there. Training happens on the device where the
+    policy's model lies.
 
-    Each call of `imitate`, `tune`, `prefer` or `reinforce` is one stage with its own checkpoints.
-
-    A stage's checkpoints lie in `folder/1-imitate/checkpoint-N`, `folder/2-reinforce/checkpoint-N`,
-    … in the order of the calls. With `resume`, the same calls in the same order continue: finished
-    stages load what they ended with, the unfinished one goes on from its newest checkpoint.
-    Training happens on the device where the policy's model lies.
-
-    `on_step(step, metrics)` is called on every process after step 1, 2, …, with loss, grad_norm and
-    lr; when reinforcing, also with kl, entropy and clip_ratio; when preferring, with margin and
-    preferred. `run` runs a coroutine to its end (asyncio.run, or a Runner's, to keep one event
-    loop).
+    `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
+    grad_norm and lr; by `grpo` also with kl, entropy and clip_ratio; by `dpo` with margin and
+    preferred. `run` runs a coroutine to its end (asyncio.run, or that of a Runner, which keeps one
+    event loop).
     """
 
     def __init__(
         self,
-        policy: LivePolicy,
+        policy: Following,
         settings: EngineSettings,
         folder: Path,
         *,
-        on_step: Hook = lambda step, metrics: None,
+        on_step: OnStep = lambda step, metrics: None,
         resume: bool = False,
         run: Callable[[Coroutine[Any, Any, Sequence[Sample]]], Sequence[Sample]] = asyncio.run,
     ) -> None:
@@ -91,85 +97,89 @@ class TrlEngine:
             run,
         )
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
-        self._state = PartialState(cpu=self.cpu)
+        super().__init__(cpu=self.cpu)
         self._stages = 0
         self._stopping = self.stopped = False
         self.checkpoint: Path | None = None  # the newest one of the present stage
         self.model = _adapted(policy.model, settings)
 
-    # --- processes ---
+    # --- the policy ---
 
     @property
-    def rank(self) -> int:
-        return int(self._state.process_index)
+    def local(self) -> LocalPolicy:
+        """The policy on the trained module itself, whichever sampler plays the episodes."""
+        policy = self.policy
+        if isinstance(policy, LocalPolicy):
+            return policy
+        return LocalPolicy(policy.model, policy.tokenizer)
 
-    @property
-    def world(self) -> int:
-        """How many processes train together."""
-        return int(self._state.num_processes)
+    def chat(self) -> Model:
+        # A new one each time: it remembers what it has read with the weights of that time.
+        return LocalChat(self.policy.model, self.policy.tokenizer, "the policy")
 
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
+    def scorer(self, name: str) -> Scorer:
+        return LocalScorer.frozen(self.local) if name == REFERENCE else LocalScorer(self.local)
 
-    def gather(self, values: Sequence[float]) -> Sequence[float]:
-        """Everyone's `values`, in rank order; every process must call it."""
-        everyone: list[float] = gather_object(list(values))
-        return everyone
-
-    def send_to_main(self, value: T) -> list[T]:
-        """Everyone's `value` on the main process, nothing on the others; every process must call
-        it.
-        """
-        everyone: list[T] = gather_object([value]) if self.world > 1 else [value]
-        return everyone if self.is_main else []
-
-    def save(self, folder: Path) -> None:
-        """The main process writes the policy as a complete model folder (adapters merged in); it
-        appears whole.
-        """
+    def save(self, folder: Path, *, merged: bool = True) -> None:
         if not self.is_main:
             return
-        model = (
-            copy.deepcopy(self.model).merge_and_unload()
-            if isinstance(self.model, PeftModel)
-            else self.model
-        )
+        model = self.policy.model
+        if merged and isinstance(self.model, PeftModel):
+            model = copy.deepcopy(self.model).merge_and_unload()
         with whole_folder(folder) as draft:
             quietly(model.save_pretrained, draft)
             self.policy.tokenizer.save_pretrained(draft)
 
-    def stop(self) -> None:
-        """Ends the present stage after the present step, with a checkpoint; later stages do
-        nothing. Safe in a signal handler.
-        """
-        self._stopping = True
+    def load(self, folder: Path) -> str:
+        model = self.policy.model
+        before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        try:
+            load_model(model, str(folder / SAFE_WEIGHTS_NAME))
+            why = ""
+        except (RuntimeError, SafetensorError, OSError) as error:
+            why = " ".join(str(error).split())[:200]
+        if all(self.gather([not why])):
+            self.policy.refresh()
+            return ""
+        model.load_state_dict(before)  # here it may be half loaded
+        return why or "another process could not take them"
 
-    def done(self, kind: str) -> int:
-        """How many steps of the coming stage ("imitate", "tune", "prefer" or "reinforce") an
-        earlier session has checkpointed.
-        """
-        found = checkpoints(self.folder / f"{self._stages + 1}-{kind}") if self.resume else []
-        period = self.settings.num_iterations if kind == "reinforce" else 1
-        return updates(found[-1]) // period if found else 0
+    @property
+    def recipe(self) -> str:
+        tokenizer = self.policy.tokenizer.backend_tokenizer.to_str()
+        libraries = [version(name) for name in ("torch", "transformers", "trl", "peft")]
+        device = next(self.policy.model.parameters()).device.type
+        return repr((self.world, device, libraries, tokenizer))
 
     # --- stages ---
 
-    def imitate(self, batches: Iterable[Sequence[Demonstration]], steps: int) -> None:
-        """Trains on this process's share of `steps` batches of demonstrations."""
-        self._supervise("imitate", self.settings.sft, batches, steps)
+    def stop(self) -> None:
+        self._stopping = True
 
-    def tune(self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int) -> None:
-        """The same on a method's own data: a sample's tokens are learned as they are, where its
-        mask is.
-        """
-        self._supervise("tune", self.settings.tuning, batches, steps)
+    def done(self, kind: str) -> int:
+        found = checkpoints(self.folder / f"{self._stages + 1}-{kind}") if self.resume else []
+        period = self.settings.num_iterations if kind == "grpo" else 1
+        return updates(found[-1]) // period if found else 0
 
-    def prefer(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
-        """Trains on this process's share of `steps` batches of pairs (DPO); the reference is the
-        policy as it is now.
-        """
+    def sft(
+        self,
+        batches: Iterable[Sequence[Demonstration | Sample]],
+        steps: int,
+        rate: RateSettings | None = None,
+    ) -> None:
+        def trainer(folder: Path, done: int) -> StageTrainer:
+            return ImitationTrainer(
+                model=self.model,
+                args=self._plain(rate or self.settings.sft, folder, steps),
+                processing_class=self.policy.tokenizer,
+                batches=(rows(batch, self.policy) for batch in islice(batches, done, None)),
+                micro_batch=self.settings.micro_batch,
+                hooks=self._hooks(1),
+            )
 
+        self._fit("sft", steps, trainer)
+
+    def dpo(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
         def trainer(folder: Path, done: int) -> StageTrainer:
             return PreferenceTrainer(
                 model=self.model,
@@ -181,12 +191,9 @@ class TrlEngine:
                 hooks=self._hooks(1),
             )
 
-        self._fit("prefer", steps, trainer)
+        self._fit("dpo", steps, trainer)
 
-    def reinforce(self, collect: Collect, steps: int) -> None:
-        """Trains on `steps` batches; `collect(policy, step)`, step from 0, brings this process's
-        share of each.
-        """
+    def grpo(self, collect: Collect, steps: int) -> None:
         settings, mu = self.settings, self.settings.num_iterations
 
         def samples(step: int) -> Sequence[Sample]:
@@ -209,26 +216,7 @@ class TrlEngine:
                 hooks=self._hooks(mu),
             )
 
-        self._fit("reinforce", steps * mu, trainer)
-
-    def _supervise(
-        self,
-        kind: str,
-        rate: RateSettings,
-        batches: Iterable[Sequence[Demonstration | Sample]],
-        steps: int,
-    ) -> None:
-        def trainer(folder: Path, done: int) -> StageTrainer:
-            return ImitationTrainer(
-                model=self.model,
-                args=self._plain(rate, folder, steps),
-                processing_class=self.policy.tokenizer,
-                batches=(rows(batch, self.policy) for batch in islice(batches, done, None)),
-                micro_batch=self.settings.micro_batch,
-                hooks=self._hooks(1),
-            )
-
-        self._fit(kind, steps, trainer)
+        self._fit("grpo", steps * mu, trainer)
 
     def _plain(self, rate: RateSettings, folder: Path, steps: int) -> Any:
         return _one_device(

@@ -31,6 +31,7 @@ from workup.engines.trl.batches import Part, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
 from workup.engines.trl.scoring import Wanted
 from workup.errors import UserError, WorkupError
+from workup.ports import OnStep
 from workup.rl.samples import Packed
 
 CHECKPOINT = "checkpoint-"
@@ -45,7 +46,6 @@ KEPT = (
     "margin",
     "preferred",
 )
-Hook = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Hooks:
     `period` is how many updates make a step, `keep` how many checkpoints stay.
     """
 
-    on_step: Hook
+    on_step: OnStep
     stopping: Callable[[], bool]
     period: int
     keep: int

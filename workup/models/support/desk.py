@@ -18,7 +18,7 @@ from workup.models.support.account import Account
 from workup.models.support.cached import Cached
 from workup.models.support.config import Config
 from workup.models.support.replies import FILE, Replies, clear_errors
-from workup.models.warm import cache as users_cache
+from workup.places import users_cache
 from workup.ports import Model
 
 

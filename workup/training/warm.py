@@ -1,24 +1,17 @@
-"""Warm-started tiny policies by content hash: what was made once from the same recipe is not made
-again.
-"""
+"""Warm starts of tiny policies by the hash of their recipe: none is made twice."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from workup.errors import UserError
+from workup.places import users_cache
 from workup.whole import whole_folder
 
 WEIGHTS = "model.safetensors"
-
-
-def cache() -> Path:
-    """Where they are kept between runs: $WORKUP_CACHE, or the user's cache folder."""
-    return Path(os.environ.get("WORKUP_CACHE") or Path.home() / ".cache" / "workup")
 
 
 class Store:
@@ -29,7 +22,7 @@ class Store:
     def __init__(self, folder: Path, recipe: str) -> None:
         self.folder = folder
         self.shared = (
-            cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
+            users_cache() / "tiny" / hashlib.blake2b(recipe.encode(), digest_size=16).hexdigest()
         )
 
     @property
@@ -37,23 +30,16 @@ class Store:
         """Whether this warm start has been made before."""
         return any(_complete(path) for path in (self.folder, self.shared))
 
-    def load_into(self, model: Any) -> str:
-        """Puts the kept weights into `model`; returns why they do not fit, or "" if they did.
+    def take(self, load: Callable[[Path], str]) -> str:
+        """Has `load` take the kept weights; returns why they do not fit, or "" if they did.
 
-        The run's own copy comes first, so that it goes on from what it had. Weights that do not fit
-        may leave the model half loaded.
+        The run's own copy comes first, so that it goes on from what it had.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_model
-
         why = "there are none"
         for folder in filter(_complete, (self.folder, self.shared)):
-            try:
-                load_model(model, str(folder / WEIGHTS))
-            except (RuntimeError, SafetensorError, OSError) as error:
-                why = f"{folder}: {' '.join(str(error).split())[:200]}"
-            else:
+            if not (reason := load(folder)):
                 return ""
+            why = f"{folder}: {reason}"
         return why
 
     def discard(self) -> None:
@@ -66,13 +52,8 @@ class Store:
         if not _complete(self.folder):
             _whole(self.folder, lambda path: shutil.copytree(self.shared, path, dirs_exist_ok=True))
 
-    def save(self, model: Any, tokenizer: Any) -> None:
-        """Keeps the policy in both places, in the Hugging Face format."""
-
-        def write(path: Path) -> None:
-            model.save_pretrained(path)
-            tokenizer.save_pretrained(path)
-
+    def save(self, write: Callable[[Path], object]) -> None:
+        """Keeps the policy in both places: `write` makes a model folder."""
         _whole(self.folder, write)
         _whole(self.shared, write)
 
@@ -81,7 +62,7 @@ def _complete(folder: Path) -> bool:
     return (folder / WEIGHTS).exists()
 
 
-def _whole(folder: Path, write: Any) -> None:
+def _whole(folder: Path, write: Callable[[Path], object]) -> None:
     """Another run of the same recipe may be faster: its weights are the same.
 
     Raises UserError when the disk refuses.

@@ -1,9 +1,8 @@
-"""The engine's settings, and how they translate into TRL's."""
+"""Settings that every engine understands: learning rates, clipping, adapters, checkpoints."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -86,7 +85,7 @@ class PreferenceSettings(RateSettings):
 
 
 class EngineSettings(_Settings):
-    """How the policy is updated. The names are TRL's, or say which of TRL's they are."""
+    """How the policy is updated. A description that names TRL says how TRL calls it."""
 
     lr: NonNegative = Field(
         default=3e-4,
@@ -173,79 +172,3 @@ class EngineSettings(_Settings):
     def _several(cls, value: object) -> object:
         """One tracker may be written without a list: report_to=tensorboard."""
         return (value,) if isinstance(value, str) else value
-
-
-def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> dict[str, Any]:
-    """What all stages tell the Trainer; logs and checkpoints come every `period` and `save_every ·
-    period` updates.
-    """
-    return {
-        "output_dir": str(folder),
-        "use_cpu": cpu,
-        "seed": settings.seed,
-        "bf16": settings.bf16,
-        "activation_checkpointing": settings.gradient_checkpointing,
-        "max_grad_norm": settings.max_grad_norm,
-        "logging_steps": period,
-        "save_strategy": "steps",
-        "save_steps": settings.save_every * period,
-        "report_to": list(settings.report_to),
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        # Samples are made per step, so there is nothing to skip; and a loss that is not finite must
-        # show.
-        "ignore_data_skip": True,
-        "logging_nan_inf_filter": False,
-        # The sampler shares the model: its configuration stays as it was.
-        "use_cache": True,
-        "ddp_find_unused_parameters": False,
-        "ddp_broadcast_buffers": False,
-    }
-
-
-def _rate(lr: float, schedule: Schedule, warmup: float, updates: int) -> dict[str, Any]:
-    kind = "constant_with_warmup" if schedule == "constant" else schedule
-    return {
-        "learning_rate": lr,
-        "lr_scheduler_type": kind,
-        "warmup_steps": warmup,
-        "max_steps": updates,
-    }
-
-
-def plain_arguments(
-    settings: EngineSettings, rate: RateSettings, folder: Path, steps: int, *, cpu: bool
-) -> dict[str, Any]:
-    """Keyword arguments of transformers' TrainingArguments for a stage of `steps` updates that
-    samples nothing.
-    """
-    return _common(settings, folder, cpu, 1) | _rate(rate.lr, rate.lr_schedule, rate.warmup, steps)
-
-
-def policy_arguments(
-    settings: EngineSettings, folder: Path, steps: int, *, cpu: bool
-) -> dict[str, Any]:
-    """Keyword arguments of TRL's GRPOConfig for the reinforcement stage of `steps` batches of
-    episodes.
-    """
-    mu = settings.num_iterations
-    return (
-        _common(settings, folder, cpu, mu)
-        | _rate(settings.lr, settings.lr_schedule, settings.warmup, steps * mu)
-        | {
-            "temperature": settings.temperature,
-            "loss_type": settings.loss_type,
-            "epsilon": settings.epsilon,
-            "epsilon_high": settings.epsilon_high,
-            "entropy_coef": settings.entropy,
-            "num_iterations": mu,
-            "max_completion_length": settings.max_completion_length,
-            # The estimator of the papers (k3), not TRL's ratio-weighted one.
-            "use_bias_correction_kl": False,
-            "disable_dropout": True,
-            "router_aux_loss_coef": 0.0,
-            # Without effect, since episodes come from elsewhere; TRL wants the numbers to divide.
-            "per_device_train_batch_size": 2,
-            "num_generations": 2,
-        }
-    )
