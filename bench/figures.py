@@ -13,9 +13,9 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table:
+    """One line of the table.
 
-    `ours` and `baseline` in `unit`, and whether `ratio` is on the right side of `target`.
+    `ours` and `baseline` are in `unit`; `ratio` has to be on the right side of `target`.
     """
 
     measure: str

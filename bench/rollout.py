@@ -188,9 +188,7 @@ RESPONSE = {
 
 
 def trl(folder: str) -> Callable[[], Transcripts]:
-    """TRL's own multi-turn rollout:
-
-    `GRPOTrainer(environment_factory=…)` with the consultation as its environment.
+    """TRL's own multi-turn rollout: `GRPOTrainer(environment_factory=…)` with the consultation.
 
     Measured is `_generate`, which renders, generates, parses, calls the tools and goes on; the
     dataset, the drawing of environments, rewards and training are not. It gets the one tool that is

@@ -26,13 +26,11 @@ SIZE = TinySettings(
 
 
 class Interviewer(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers ships no types here
-    """A tiny policy that always asks:
+    """A tiny policy that always asks: `<ask>`, a random item, `</ask>`.
 
-    `<ask>`, then an item drawn from its own distribution, then `</ask>`.
-
-    What may come next is decided by the last token alone, inside the model: so every contestant
-    samples the same distribution at the same cost, and each episode has exactly its ten turns
-    without any training.
+    The item is drawn from its own distribution. What may come next is decided by the last token
+    alone, inside the model: so every contestant samples the same distribution at the same cost, and
+    each episode has exactly its ten turns without any training.
     """
 
     def follow(self, opening: int, items: Sequence[int], closing: int) -> None:

@@ -1,6 +1,6 @@
-"""Asks a paid endpoint through a desk and says of each answer that it has it:
+"""Asks a paid endpoint through a desk: `asking.py URL FOLDER FIRST LAST`.
 
-`asking.py URL FOLDER FIRST LAST`.
+It reports each answer that it has.
 """
 
 from __future__ import annotations

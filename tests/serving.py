@@ -1,7 +1,4 @@
-"""A real OpenAI-compatible server on loopback whose answers a test decides:
-
-`answer(body) -> text`.
-"""
+"""An OpenAI-compatible server on loopback; a test decides its answers: `answer(body) -> text`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Clinical data sets:
+"""Clinical data sets: AgentClinic, phenopackets, MIMIC-CDM, MIMIC-IV.
 
-AgentClinic, phenopackets, MIMIC-CDM, MIMIC-IV. Files of the same layouts, written here in our
-words.
+Files of the same layouts, written here in our own words.
 """
 
 from __future__ import annotations

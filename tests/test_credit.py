@@ -182,10 +182,7 @@ def ahead(plan: Plan, baseline: Baseline, normalise: Normalise = "none") -> list
 
 @given(batches.filter(any))
 def test_rewards_to_come_are_less_what_the_others_get_at_the_same_point(plan: Plan) -> None:
-    """Against the definition, written with loops:
-
-    G_{k,t} less the mean over j of G_{j, min(t, T_j − 1)}.
-    """
+    """G_{k,t} less the mean over j of G_{j, min(t, T_j − 1)}, by the definition with loops."""
     group = next(filter(None, plan))
     rewards = [[r for r, _ in turns] for turns in group]
 

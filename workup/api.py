@@ -1,4 +1,4 @@
-"""The same from Python: what the commands do, in one call each."""
+"""The commands as Python functions, one call each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from workup.training import loop as training
 
 
 def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
-    """Trains and returns the finished run; `values` are the settings of `workup train`
-    (`steps=200`, `reward={"alpha": 2}`).
+    """Trains and returns the finished run.
 
-    Raises UserError for what the caller can mend, in the command line's words.
+    `values` are the settings of `workup train` (`steps=200`, `reward={"alpha": 2}`). Raises
+    UserError for what the caller can mend, with the same text as the command line.
     """
     read = settings.furnished(settings.Settings, {"method": method, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
@@ -32,11 +32,10 @@ def evaluate(
     quiet: bool = False,
     **values: Any,
 ) -> Run:
-    """Evaluates a policy and returns the run with its episodes and summary; `values` as for `workup
-    evaluate`.
+    """Evaluates a policy and returns the run with its episodes and summary.
 
-    Without `cases` a run is evaluated on those that it was trained on, of which it plays the test
-    side.
+    `values` are the settings of `workup evaluate`. Without `cases` a trained policy is evaluated on
+    the test side of the cases that it was trained on.
     """
     from workup.evaluation import loop as evaluation
 

@@ -512,8 +512,9 @@ Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Foun
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The trials of a case that are kept. For DPO the k-th of `chosen` is preferred to the k-th of
-    `rejected`.
+    """The trials of a case that are kept.
+
+    For DPO the k-th of `chosen` is preferred to the k-th of `rejected`.
     """
 
     chosen: tuple[Trial, ...] = ()

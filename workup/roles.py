@@ -1,5 +1,6 @@
-"""Who plays the supporting roles of a run: judge, patient, record simulator, by name, each opened
-once.
+"""Who plays the supporting roles of a run: judge, patient, record simulator, by name.
+
+Each model is opened once.
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ CLOSED = (
 
 
 class Staff:
-    """The supporting roles as the settings assign them; "exact", and a role that nobody was
-    assigned, is the built-in one.
+    """The supporting roles as the settings assign them.
 
-    `account` names the run in the ledger; `measures` are those that evaluations take, and
-    `measuring` the models that these ask, by role; `roles` is what the settings assign here: a role
-    that workup.yaml alone names is left out where it has no place. Raises UserError for a role of
-    the user's that is neither the judge's, nor one of `environment`'s or of the measures', and for
-    models that cannot be opened.
+    "exact", and a role without an assignment, is the built-in one. `account` names the run in the
+    ledger. `measures` are the extra measures of evaluations, `measuring` the models that they ask,
+    by role. `roles` is the assignment that holds here: a role that only workup.yaml names is left
+    out if it has no place. Raises UserError for a role of the user's that neither the judge, nor
+    `environment`, nor a measure has, and for models that cannot be opened.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Staff:
         )  # an answer by letter is decided there, anything else by the judge
 
     def close(self) -> None:
-        """Writes down what the ledger still holds in memory."""
+        """Writes what the ledger still holds in memory."""
         self.desk.close()
 
     @property
@@ -106,15 +106,16 @@ class Staff:
 
     @property
     def spent(self) -> dict[str, float]:
-        """{"spent": the money that the run has cost so far}, for the live view; empty where no
-        model has a price.
+        """{"spent": the money that the run has cost so far}, for the live view.
+
+        Empty if no model has a price.
         """
         money = self.desk.spent
         return {} if money is None else {"spent": money}
 
     @property
     def notes(self) -> list[str]:
-        """The same for a reader."""
+        """What the reader of the results should know of the models."""
         costs = [
             (
                 f"{row['role']} ({row['model']}): {row['calls']} calls, {row['hits']} answers "

@@ -1,5 +1,6 @@
-"""A run's settings: pydantic models filled from defaults, a YAML file and `key=value` words, with
-nearest-name hints.
+"""A run's settings: pydantic models, filled from defaults, a YAML file and `key=value` words.
+
+An unknown name is refused with the nearest one.
 """
 
 from __future__ import annotations
@@ -145,9 +146,7 @@ class PolicySettings(SupportSettings):
 
 
 class Settings(EngineSettings, SupportSettings):
-    """Everything that decides a training run; the resolved values stand in the run folder's
-    config.yaml.
-    """
+    """Everything that decides a training run; the run folder's config.yaml keeps the values."""
 
     method: str = Field(description="what is trained and how (`workup methods`)")
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
@@ -283,8 +282,10 @@ def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
-    """`values` as `model`; an unknown key gets its nearest neighbour, a bad value the reason, in
-    one line (UserError).
+    """`values` as `model`.
+
+    Raises UserError in one line: an unknown key with its nearest neighbour, a bad value with the
+    reason.
     """
     try:
         return model.model_validate(dict(values))

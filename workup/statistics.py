@@ -113,14 +113,13 @@ def macro(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """The mean over classes of each class's mean value: macro-accuracy, if values are verdicts and
-    classes diagnoses.
+    """The mean over classes of each class's mean value.
 
-    Cases are drawn within their class, so that every draw has all classes. Drawn from all cases
-    alike, a class of one case would be missing from a third of the draws, and the interval could
-    lie beside the mean. What is known of a class by one case alone does not widen the interval:
-    read it as "given these cases of the rare classes". Raises WorkupError when a case belongs to
-    two classes.
+    It is macro-accuracy if values are verdicts and classes are diagnoses. Cases are drawn within
+    their class, so that every draw has all classes. If they were drawn from all cases alike, a
+    class of one case would be missing from a third of the draws, and the interval could lie beside
+    the mean. A class of a single case does not widen the interval: read it as "given these cases of
+    the rare classes". Raises WorkupError when a case belongs to two classes.
     """
     found, cases = _macro(values, clusters, classes, seed, resamples)
     return _told(found, cases, bounds)
@@ -178,8 +177,9 @@ def case_differences(
     others: Sequence[float | None],
     other_clusters: Sequence[Hashable],
 ) -> tuple[dict[Hashable, float], int]:
-    """Mean of `values` − mean of `others` for every case that both have, and how many cases only
-    one of them has.
+    """Mean of `values` − mean of `others` for every case that both have.
+
+    And how many cases only one of them has.
     """
     ours, theirs = _case_means(values, clusters), _case_means(others, other_clusters)
     common = [case for case in ours if case in theirs]
@@ -246,9 +246,7 @@ def _case_means(
 
 
 def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
-    """`resamples` rows of `count` cluster numbers drawn with replacement, in chunks that fit
-    memory.
-    """
+    """`resamples` rows of `count` cluster numbers drawn with replacement, in chunks for memory."""
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // max(1, count))
     for start in range(0, resamples, step):
@@ -256,8 +254,9 @@ def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
 
 
 def _draws_within(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
-    """As `_draws`, each place drawn from the clusters of its own group, so that every group keeps
-    its size.
+    """As `_draws`, but each place is drawn from the clusters of its own group.
+
+    So every group keeps its size.
     """
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)
@@ -307,9 +306,7 @@ class _Cases:
 def _told(
     found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
 ) -> Estimate:
-    """`found` by the bootstrap, or the score interval where too few cases show how the values
-    spread.
-    """
+    """`found` by the bootstrap, or the score interval if too few cases show how values spread."""
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
@@ -334,8 +331,9 @@ def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
 
 
 def _score(cases: _Cases) -> Bounds:
-    """Wilson's interval of a mean of values from 0 to 1: none varies more than a verdict of the
-    same mean.
+    """Wilson's interval of a mean of values from 0 to 1.
+
+    No such values vary more than verdicts of the same mean.
     """
     return wilson(float(cases.weights @ cases.means), cases.number)
 
@@ -362,8 +360,9 @@ def _score_of_gap(cases: _Cases) -> Bounds:
 
 
 def wilson(share: float, n: float) -> Bounds:
-    """Wilson's score interval at LEVEL for a share of `n` > 0 trials; neither needs to be a whole
-    number of them.
+    """Wilson's score interval at LEVEL for a share of `n` > 0 trials.
+
+    Neither number needs to be an integer.
     """
     from statsmodels.stats.proportion import proportion_confint  # takes a second to load
 

@@ -73,9 +73,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The complete blocks of a text in order, and how many tags or control tokens stood where none
-    belongs.
-    """
+    """The complete blocks of a text in order; `errors` counts misplaced tags and control tokens."""
 
     found: tuple[Block, ...]
     errors: int
@@ -132,8 +130,7 @@ def tagged(tag: str, content: str) -> str:
 
 
 def neutralise(text: str) -> str:
-    """`text` with everything that could be read as a tag or a chat template's control token made
-    harmless.
+    """`text` with everything made harmless that could act as a tag or a control token.
 
     For text that goes into a transcript: a record that contains `<diagnose>` or `<|im_end|>` must
     not act. Only the opening bracket changes (`<` to `‹`, `[` to `［`), and only where it could
@@ -150,13 +147,13 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def normalise(name: str) -> str:
-    """The normal form in which names are compared (C-MIG B.3, with the symbols and articles that
-    carry meaning kept).
+    """The normal form in which names are compared (C-MIG B.3).
 
-    Lower case, compatibility forms folded (NFKC), punctuation dropped, white space folded. Signs
-    stay: `+ - < > % ≤ ≥`, so that "Rh-" is not "Rh+" and "stage <3" not "stage >3"; a hyphen within
-    a word is punctuation, a decimal point is none. Only a leading article is dropped: "Hepatitis A"
-    is not "Hepatitis". Idempotent; empty for a name without content.
+    Lower case, compatibility forms folded (NFKC), punctuation dropped, white space folded. Unlike
+    the paper's, it keeps what carries meaning. Signs stay: `+ - < > % ≤ ≥`, so that "Rh-" is not
+    "Rh+" and "stage <3" not "stage >3". A hyphen within a word is punctuation, a decimal point is
+    not. Only a leading article is dropped: "Hepatitis A" is not "Hepatitis". Idempotent; empty for
+    a name without content.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).lower())
     text = _DASHES.sub("-", _APOSTROPHES.sub("", text))

@@ -43,10 +43,9 @@ def open_source(spec: str, *, split: int = 0, strict: bool = False) -> Source:
 
 
 def problems(spec: str, each: Callable[[CaseError], None]) -> int:
-    """Calls `each` with every problem of every row of a source, in order, and returns how many
-    there are.
+    """Calls `each` with every problem of every row of a source, in order; returns their number.
 
-    Raises UserError and CaseError as `open_source` does, but not for a source of bad rows alone.
+    Raises UserError and CaseError as `open_source` does, but accepts a source of bad rows alone.
     """
     count = 0
 

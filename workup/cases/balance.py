@@ -14,8 +14,11 @@ from workup.errors import UserError, unknown
 
 
 class Balanced(Sequence[Case]):
-    """As many draws as there are cases, with replacement: a class of n cases is drawn in proportion
-    to n^(1 − power), a case uniformly within its class. Draw i depends on (seed, i) only."""
+    """As many draws as there are cases, with replacement, towards equal classes.
+
+    A class of n cases is drawn in proportion to n^(1 − power), a case uniformly within its class.
+    Draw i depends on (seed, i) only.
+    """
 
     def __init__(self, cases: Sequence[Case], labels: array[int], power: float, seed: int) -> None:
         self._cases, self._seed = cases, seed
@@ -55,11 +58,10 @@ class Balanced(Sequence[Case]):
 
 
 def balanced(cases: Sequence[Case], *, power: float = 0.5, seed: int = 0) -> Sequence[Case]:
-    """`cases` resampled towards equal classes: power 0 keeps their shares, 1 draws every class
-    equally often.
+    """`cases` resampled: power 0 keeps the classes' shares, 1 draws every class equally often.
 
-    Raises UserError where the cases carry no labels (simulated ones are uniform anyway) or the
-    power is outside [0, 1].
+    Raises UserError if the cases carry no labels (simulated ones are uniform anyway) or the power
+    is outside [0, 1].
     """
     labels = getattr(cases, "labels", None)
     if labels is None:
@@ -107,8 +109,7 @@ def uniform(cases: Sequence[Case], size: int, *, seed: int = 0) -> list[int]:
 
 
 def taken(source: Source, side: str, size: int | None = None, seed: int = 0) -> Iterator[Case]:
-    """The cases of one side of a source, "test" or "train", or `size` of them as `uniform` draws
-    them.
+    """The cases of one side of a source, "test" or "train", or `size` of them as `uniform` draws.
 
     Raises UserError at once: for another side, and as `uniform` does.
     """

@@ -53,9 +53,7 @@ _HELD_OUT_IN = 5  # one group in five is held out
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One non-blank line: where it starts (byte offset), its 1-based number, and its text without
-    the line end.
-    """
+    """One non-blank line: its byte offset, its number from 1, its text without the line end."""
 
     offset: int
     number: int
@@ -96,8 +94,9 @@ def scan(path: Path) -> Iterator[Line]:
 
 
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
-    """As `scan`, but a line that is not UTF-8 or too long comes as its error, and the next one
-    follows.
+    """As `scan`, but a line that is too long or not UTF-8 comes as its error.
+
+    The next one follows.
     """
     with reading(path) as file:
         offset, number = 0, 0
@@ -125,8 +124,9 @@ def line_at(path: Path, offset: int) -> str:
 
 
 def bytes_at(path: Path, offset: int, length: int = 0) -> bytes:
-    """The bytes at `offset` of a file that was read before, to the end of the line where `length`
-    is 0. Raises CaseError.
+    """The bytes at `offset` of a file that was read before. Raises CaseError.
+
+    A `length` of 0 reaches to the end of the line.
     """
     try:
         with path.open("rb") as file:
@@ -203,8 +203,9 @@ def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
 
 
 def _halved(value: object, field: str = "") -> str | None:
-    """The first field below `value` whose name or text holds a lone surrogate, "" for `value`
-    itself; else None.
+    """The first field below `value` whose name or text holds a lone surrogate, or None.
+
+    "" means `value` itself.
     """
     if isinstance(value, str):
         return field if any("\ud800" <= letter <= "\udfff" for letter in value) else None

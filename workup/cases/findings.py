@@ -1,7 +1,6 @@
-"""Records in words: free text cut into sentences, what a presentation states already, how a finding
-is obtained.
+"""Records in words: sentences of free text, what a presentation states, how a finding is obtained.
 
-Shared by the loaders of clinical data sets. Everything is linear in the length of the text.
+The loaders of clinical data sets share it. Everything is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -59,8 +58,9 @@ _LABORATORY = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a free text, without list marks; a line break alone ends none, since notes
-    are wrapped.
+    """The sentences of a free text, without list marks.
+
+    A line break alone does not end a sentence, since notes are wrapped.
     """
     return [
         part
@@ -115,8 +115,9 @@ def parted(facts: Sequence[Fact], presentation: str) -> tuple[tuple[Fact, ...], 
 
 
 def kind_of(words: str, otherwise: Kind) -> Kind:
-    """How a finding is obtained, by the words that name or state it: imaging before procedures
-    before the rest.
+    """How a finding is obtained, by the words that name or state it.
+
+    Imaging is looked for first, then procedures, then the rest.
     """
     patterns = {
         Kind.IMAGING: _IMAGING,

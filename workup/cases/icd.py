@@ -34,10 +34,9 @@ _CODE = re.compile(r"[A-Z][0-9][0-9A-Z](?:\.?[0-9A-Z]{1,4})?")
 
 
 def compact(text: str) -> str:
-    """An ICD-10 code in capitals without its dot: "k50.9" is "K509"; "" for what has not the form
-    of one.
+    """An ICD-10 code in capitals without its dot: "k50.9" is "K509"; "" for other text.
 
-    A code begins with those of the groups that it belongs to: K50.90 with K50.9, and that with K50.
+    A code begins with the codes of its groups: K50.90 with K50.9, and that with K50.
     """
     code = text.strip().upper()
     return code.replace(".", "") if _CODE.fullmatch(code) else ""

@@ -1,9 +1,8 @@
-"""Workup's own case format: one case per line, as described by `case.schema.json`; see
-docs/cases.md.
+"""Workup's own case format: one case per line, by `case.schema.json` (see docs/cases.md).
 
 Beside `NAME.jsonl` there may be a `NAME.source.json` with what holds for all cases: the items that
-can be asked and the closed list of diagnoses. Without it, the items are those that the facts name,
-and answers are open.
+can be asked for, and the closed list of diagnoses. Without it, the items are those that the facts
+name, and answers are open.
 """
 
 from __future__ import annotations
@@ -73,10 +72,9 @@ class TruthLine(_Strict):
 
 
 class ProvenanceLine(_Strict):
-    """One step of preparation that the case went through: what was done, by which model, with which
-    prompt, on which day.
+    """One step of preparation of a case: what was done, by which model and prompt, on which day.
 
-    `detail` is what the step found out besides, for example the grades of its draws.
+    `detail` is what else the step found out, for example the grades of its draws.
     """
 
     step: Name

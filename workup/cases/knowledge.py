@@ -1,20 +1,19 @@
-"""Exact inference in a table of P(answer | profile): posterior, information gain, likelihood ratio,
-criticality.
+"""Exact inference in a table of P(answer | profile): posterior, information gain, criticality.
 
 A profile is one row of the tables: a disease, or one variant of it. Given the profile, items answer
-independently of each other, apart from sub-questions; a disease with inner structure ("two of three
+independently of each other, except sub-questions. A disease with inner structure ("two of three
 criteria") is a mixture of several profiles, so that every quantity stays exact by summing over
 profiles.
 
 A sub-question has a `parent`. If the parent's answer is positive (anything but its normal answer),
-the sub-question is drawn from its own table; if it is normal, the sub-question's answer is its
-normal one with certainty. Items thus form trees, and evidence anywhere in a tree is weighed by one
-pass of sum-product over it: with the parent unknown, a positive sub-answer implies a positive
-parent, and a normal one mixes "parent normal" with "parent positive, but not this". A positive
-sub-answer below an ancestor known to be normal contradicts it and is ignored: nothing below a
-normal answer carries information.
+the sub-question is drawn from its own table. If it is normal, the sub-question's answer is its
+normal one with certainty. Items thus form trees. Evidence anywhere in a tree is weighed by one pass
+of sum-product over it: with the parent unknown, a positive sub-answer implies a positive parent,
+and a normal one mixes "parent normal" with "parent positive, but not this". A positive sub-answer
+below an ancestor known to be normal contradicts it and is ignored: nothing below a normal answer
+carries information.
 
-Arrays inside run answers × profiles, in natural logarithms where named `log`.
+Arrays are answers × profiles, in natural logarithms if named `log`.
 """
 
 from __future__ import annotations
@@ -126,10 +125,10 @@ class Categorical:
 
 @dataclass(frozen=True, eq=False)
 class MultiLabel:
-    """An item whose answer is any subset of `features`, independent of each other given the
-    profile; `()` is normal.
+    """An item whose answer is any subset of `features`; `()` is normal.
 
-    `probability` is profiles × features, within [0, 1]. Raises ValueError if it is not.
+    Features are independent of each other given the profile. `probability` is profiles × features,
+    within [0, 1]. Raises ValueError if it is not.
     """
 
     item: str
@@ -313,12 +312,11 @@ class TabularKnowledge:
         return _listed(self._weights(self._consistent(evidence)) @ self._of)
 
     def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
-        """Expected information gain about the diagnosis in nats of each item's answer; 0 for what
-        is known already.
+        """Expected information gain about the diagnosis, in nats, of each item's answer.
 
-        Exact, but for multi-label items of more than EXACT_FEATURES features, whose gain is the
-        exact gain of "any or none" plus an average over DRAWS sampled answers (repeatable: the seed
-        is the item's name).
+        0 for known items. Exact, but for multi-label items of more than EXACT_FEATURES features.
+        Their gain is the exact gain of "any or none" plus an average over DRAWS sampled answers
+        (repeatable: the seed is the item's name).
         """
         consistent = self._consistent(evidence)
         weights = self._weights(consistent)
@@ -339,11 +337,10 @@ class TabularKnowledge:
     def likelihood_ratios(
         self, findings: Evidence, diagnosis: str, evidence: Evidence
     ) -> list[float]:
-        """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding on its own, given
-        `evidence`.
+        """P(answer | d*, evidence) / P(answer | not d*, evidence) of each finding by itself.
 
-        The other diagnoses are weighted by their posterior given the evidence. 1 where there is no
-        other diagnosis, and for an item that `evidence` already holds.
+        The other diagnoses are weighted by their posterior given `evidence`. The ratio is 1 if
+        there is no other diagnosis, and for an item that `evidence` holds.
         """
         consistent = self._consistent(evidence)
         mine = self._owner == self._index[diagnosis]
@@ -408,9 +405,7 @@ class TabularKnowledge:
         return np.asarray(table.log_likelihood(answer) + below)
 
     def _below(self, item: str, evidence: Evidence) -> tuple[Array | float, float]:
-        """log P(evidence below the item | profile, item positive), and the same given that the item
-        is normal.
-        """
+        """log P(evidence below the item | profile, item positive), and with the item normal."""
         if not (children := self._children[item]):
             return 0.0, 0.0
         inside = sum(
@@ -425,15 +420,14 @@ class TabularKnowledge:
         return sum(self._silent(child, evidence) for child in self._children[item])
 
     def _branches(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
-        """log P(item positive, evidence below | profile, parent positive), and the same with the
-        item normal.
-        """
+        """log P(item positive, evidence below | profile, parent positive), and with item normal."""
         table, (positive, normal) = self._tables[item], self._below(item, evidence)
         return np.asarray(table.log_positive + positive), np.asarray(table.log_normal + normal)
 
     def _outside(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
-        """log P(parent positive, evidence not below the parent's child `item` | profile), and with
-        the parent normal.
+        """log P(parent positive, evidence not below the child `item` | profile).
+
+        And the same with the parent normal.
         """
         table = self._tables[item]
         if table.parent is None:
@@ -488,8 +482,9 @@ class TabularKnowledge:
         return np.asarray(self._unasked[item][row])
 
     def _exact_gains(self, weights: Array, blocks: Sequence[Array]) -> Array:
-        """I(diagnosis; answer) = H(diagnosis) + H(answer) − H(diagnosis, answer) for each block of
-        answers × profiles.
+        """I(diagnosis; answer) = H(diagnosis) + H(answer) − H(diagnosis, answer) for each block.
+
+        A block is answers × profiles.
         """
         joint = (np.concatenate(blocks) * weights) @ self._of
         starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
@@ -497,9 +492,7 @@ class TabularKnowledge:
         return np.maximum(_entropies(weights @ self._of) - np.add.reduceat(pointwise, starts), 0.0)
 
     def _sampled_gain(self, table: MultiLabel, weights: Array, evidence: Evidence) -> float:
-        """I(diagnosis; any or none) + P(any) · I(diagnosis; answer | any), the last factor by
-        sampling.
-        """
+        """I(diagnosis; any or none) + P(any) · I(diagnosis; answer | any), the last one sampled."""
         none = self._predictive(table.item, [table.features[:0]], evidence)
         gain = float(self._exact_gains(weights, [np.concatenate([none, 1 - none])])[0])
         share = weights * (1 - none[0])

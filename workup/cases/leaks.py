@@ -19,9 +19,7 @@ _POSSESSIVE = re.compile(r"['’]s$")
 
 
 def other_names(diagnosis: str) -> tuple[str, ...]:
-    """What the diagnosis is called besides: without its parenthesis, and by the abbreviation that
-    stands in it.
-    """
+    """The diagnosis's other names: the name without its parenthesis, and an abbreviation in it."""
     bare = _PARENTHESIS.sub("", diagnosis).strip()
     short = [
         inside for inside in _PARENTHESIS.findall(diagnosis) if _ABBREVIATION.fullmatch(inside)
@@ -63,9 +61,7 @@ def _spellings(name: str, family: bool) -> set[str]:
 
 
 def _initials(name: str) -> str:
-    """CLL for "Chronic lymphocytic leukemia"; nothing for names of other than three to five plain
-    words.
-    """
+    """CLL for "Chronic lymphocytic leukemia"; "" unless the name has three to five plain words."""
     words = [word for word in _JOINT.split(name) if word]
     return (
         "".join(word[0] for word in words).upper()

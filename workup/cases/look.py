@@ -1,6 +1,4 @@
-"""What `workup cases SOURCE` shows: counts, the spread of diagnoses, and whole cases as a person
-would read them.
-"""
+"""The output of `workup cases SOURCE`: counts, the diagnoses, and whole cases for a person."""
 
 from __future__ import annotations
 
@@ -61,8 +59,9 @@ def _answers(source: Source) -> str:
 
 
 def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
-    """The most frequent diagnoses: counted over the training split where its labels are known, else
-    over the sample.
+    """The most frequent diagnoses.
+
+    They are those of the training split if its labels are known, else of the sample.
     """
     labels = getattr(source.train, "labels", None)
     counts = (

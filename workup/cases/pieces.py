@@ -1,7 +1,7 @@
-"""The records of a file, found without holding them: objects in JSON documents of any size, rows of
-CSV, lines.
+"""The records of a file, found without holding them all in memory.
 
-A lazy source keeps where a record is and reads it again when it is asked for.
+Records are objects in JSON documents of any size, rows of CSV, or lines. A lazy source keeps where
+a record is and reads it again when it is asked for.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ _AGAIN = 10_000  # lines of CSV that may be read a second time, besides as many 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One record of a file: where its bytes are, the line it begins on (None when it is read
-    again), and its text.
+    """One record of a file: where its bytes are, its first line, and its text.
 
-    A length of 0 reaches to the end of the line. `key` is its name where records are the members of
-    a JSON object.
+    The line is None when the record is read again. A length of 0 reaches to the end of the line.
+    `key` is its name if records are the members of a JSON object.
     """
 
     offset: int
@@ -69,13 +68,13 @@ def piece_at(path: Path, offset: int, length: int) -> Piece:
 
 
 def pieces(path: Path, *, under: str = "") -> Iterator[Piece | CaseError]:
-    """The JSON objects in a file, in order, one in memory at a time: one per line, or the members
-    of one document.
+    """The JSON objects in a file, in order, one in memory at a time.
 
-    A document is an array of objects, an object whose values are objects, or, with `under`, an
-    object that holds such an array by that name; which of them is seen from the file itself, not
-    from its name. A member that is no object, and a line that cannot be read, comes as its error,
-    and the next one follows. Raises CaseError for a file that is empty or cannot be read.
+    They are one per line, or the members of one document. A document is an array of objects, an
+    object whose values are objects, or, with `under`, an object that holds such an array by that
+    name. The file's content decides which, not its name. A member that is no object, and a line
+    that cannot be read, comes as its error, and the next one follows. Raises CaseError for a file
+    that is empty or cannot be read.
     """
     with reading(path) as file:
         if not path.stat().st_size:
@@ -90,10 +89,10 @@ def pieces(path: Path, *, under: str = "") -> Iterator[Piece | CaseError]:
 
 
 class _Member(NamedTuple):
-    """What stands before a value: whether a comma does, where the key or else the value begins, the
-    key, the value.
+    """What stands before a value.
 
-    The key is as it is written, with its quotation marks; empty where there is none.
+    A comma or not, and the beginning of the key or else of the value.
+    The key is as written, with its quotation marks; empty if there is none.
     """
 
     comma: bool
@@ -116,9 +115,7 @@ def _name(key: bytes, path: Path, line: int | None) -> str:
 
 
 class _Document:
-    """One JSON value of any size, walked bracket by bracket; what is inside a member is left to the
-    parser.
-    """
+    """One JSON value of any size, read bracket by bracket; the parser reads what is in a member."""
 
     def __init__(self, text: mmap, path: Path) -> None:
         self.text, self.path = text, path
@@ -168,9 +165,7 @@ class _Document:
             yield self._error(rest, "something follows the end")
 
     def _piece(self, member: _Member, end: int, *, sound: bool) -> Piece | CaseError:
-        """The member that ends at `end`; its error where it is no object, where it is too long, or
-        where it is not `sound`.
-        """
+        """The member that ends at `end`; its error if it is no object, too long, or not `sound`."""
         begin, value = member.begin, member.value
         line = self._line_of(value)
         if self.text[value : value + 1] != b"{" or not sound:
@@ -228,10 +223,9 @@ class _Document:
 
 
 class Raw(NamedTuple):
-    """One line of a CSV file with its end: where it starts, its number (from 1), its text, and its
-    bytes.
+    """One line of a CSV file with its end: its offset, its number (from 1), its text, its bytes.
 
-    What is not UTF-8 in it is replaced in the text, and `error` says so.
+    Bytes that are not UTF-8 are replaced in the text, and `error` says so.
     """
 
     offset: int
@@ -280,8 +274,9 @@ class _Lines:
         self.taken, self.broken, self._length = [], None, 0
 
     def back(self) -> None:
-        """Returns to the second line of a record that was given up: an unpaired quotation mark had
-        run into others.
+        """Returns to the second line of a record that was given up.
+
+        An unpaired quotation mark had run into other records.
         """
         again = self.taken[1:]
         if len(again) <= self._spare:
@@ -290,11 +285,10 @@ class _Lines:
 
 
 def csv_records(lines: Iterator[Raw], path: Path) -> Iterator[Record | CaseError]:
-    """The records of a CSV file, blank ones left out; one that is no CSV, or not UTF-8, comes as
-    its error.
+    """The records of a CSV file without blank ones; one that is not CSV or not UTF-8 is its error.
 
     A quoted cell may hold line breaks. After a record that is no CSV, reading goes on with the line
-    behind its first one.
+    after its first one.
     """
     source = _Lines(lines, path)
     reader = csv.reader(source, strict=True)

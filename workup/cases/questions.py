@@ -1,8 +1,7 @@
-"""What all question sets share: official parts, the answer's shape, the split of a stem, one source
-over several files.
+"""What all question sets share: official parts, the answer's shape, the split of a stem.
 
-A question set is a module that says how one record becomes cases (`Read`) and hands that to
-`question_source`.
+One source may have several files. A question set is a module that says how one record becomes cases
+(`Read`) and passes that to `question_source`.
 """
 
 from __future__ import annotations
@@ -38,12 +37,11 @@ _AGAIN = "repeats an earlier one (the same id, or the same text)"
 
 
 class Answer(TypedDict):
-    """`Truth.extra` of a question: the right answers one by one, so that sets can be compared
-    (ProMed PM-16).
+    """`Truth.extra` of a question: the right answers one by one, for comparing sets (PM-16).
 
-    `right` are their texts, in the order of the options; `letters` their letters and `alphabet` the
-    letter of each of `Case.options`, both empty where answers are open. Plain JSON, so that the
-    case format keeps it.
+    `right` are their texts, in the order of the options. `letters` are their letters, and
+    `alphabet` has the letter of each of `Case.options`; both are empty for open answers. Plain
+    JSON, so that the case format keeps it.
     """
 
     right: list[str]
@@ -90,9 +88,7 @@ Read = Callable[[Piece, File], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A spec taken apart: the source's name, what to open, which view of it, and further settings
-    after the `#`.
-    """
+    """A spec in its parts: the source's name, what to open, which view, and settings after `#`."""
 
     name: str
     place: str
@@ -124,12 +120,12 @@ def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> R
 def files_of(
     place: str, patterns: Sequence[str], roles: dict[str, str] | None = None
 ) -> list[File]:
-    """The files of a set: the one named, or those in a folder that match; test before dev before
-    train.
+    """The files of a set: the one named, or the matching ones of a folder.
 
+    Test before dev before train.
     A word of the file's name says its part (train, dev, val, test, and those of `roles`). In a
-    folder with named parts, other files are left out: they are the whole set once more. Raises
-    UserError where there is none.
+    folder with named parts, other files are left out: they hold the whole set once more. Raises
+    UserError if there is none.
     """
     path = existing(place)
     if not path.is_dir():
@@ -183,8 +179,9 @@ class _Index:
             self.digest.append(int.from_bytes(_digest(row.case.id, size=8)))
 
     def sides(self, view: str) -> tuple[np.ndarray, np.ndarray]:
-        """The entries to train on and those to test on, each id once (the first, so a test row
-        rather than a training row).
+        """The entries to train on and those to test on, each id once.
+
+        The first entry counts, so a test row is preferred to a training row.
         """
         _, first = np.unique(np.frombuffer(self.digest, np.uint64), return_index=True)
         kept = np.sort(first)
@@ -345,8 +342,9 @@ def choice(options: dict[str, str], right: str) -> tuple[tuple[str, ...], Truth]
 
 
 def question(id: str, stem: str, options: dict[str, str], right: str, **rest: Any) -> Row | Dropped:
-    """A multiple-choice question as a case; `rest` are fields of `Case`, and `references`,
-    explanations of the answer.
+    """A multiple-choice question as a case.
+
+    `rest` are further fields of `Case`; `references` are explanations of the answer.
     """
     if not stem.strip():
         return Dropped("it has no question")

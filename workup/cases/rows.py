@@ -67,9 +67,7 @@ class RowErrors:
             self.each(problem)
 
     def once(self, id: str, *, file: Path, line: int | None = None) -> None:
-        """Raises CaseError if `id` is blank, or has been asked about before; blanks around it count
-        as nothing.
-        """
+        """Raises CaseError if `id` is blank or was seen before; blanks around it are ignored."""
         plain = id.strip()
         if not plain:
             raise CaseError("is blank.", file=file, line=line, field="id")
@@ -82,8 +80,9 @@ class RowErrors:
         self._ids.add(digest)
 
     def nothing(self, otherwise: UserError) -> UserError:
-        """The error of a source without a case: what its first bad row lacks; `otherwise` where no
-        row was left out.
+        """The error of a source without a case: what its first bad row lacks.
+
+        `otherwise` if no row was left out.
         """
         if not self.first:
             return otherwise
@@ -92,10 +91,10 @@ class RowErrors:
         return CaseError(first.problem + count, file=first.file, line=first.line, field=first.field)
 
     def notes(self, spec: str, *, listed: bool = True) -> tuple[str, ...]:
-        """What a reader of the source `spec` has to know: how many rows are left out, and why the
-        first ones are.
+        """For a reader of the source `spec`.
 
-        `listed` where `workup cases` can list them all.
+        How many rows are left out, and why the first ones are.
+        `listed` says that `workup cases` can list them all.
         """
         if not self.left_out:
             return ()

@@ -1,9 +1,8 @@
-"""Releases that are folders of large CSV files: read once as a stream, kept as a private SQLite
-index.
+"""Releases that are folders of large CSV files: read once, and kept as a private SQLite index.
 
-MIMIC's tables are compressed, sorted by nobody's needs and larger than memory, so a case cannot be
+MIMIC's tables are compressed, larger than memory, and not sorted by patient, so a case cannot be
 read by byte offset. Each release is read once, row by row, into an index in the user's cache that
-nobody else can open; it is built anew when a file changes. Memory stays flat: one row at a time
+nobody else can open. It is built again when a file changes. Memory stays flat: one row at a time
 here, one case at a time when cases are made.
 """
 
@@ -45,9 +44,7 @@ CREATE TABLE left_out (file TEXT, line INTEGER, field TEXT, problem TEXT);
 
 
 class Row(NamedTuple):
-    """One row of a CSV file: the values of the columns asked for, in that order, and where it
-    stands.
-    """
+    """One row of a CSV file: the values of the requested columns, in that order, and its place."""
 
     path: Path
     line: int
@@ -83,10 +80,10 @@ def member(folder: Path, file: str, release: str) -> Path:
 
 
 def rows(path: Path, columns: Sequence[str]) -> Iterator[Row | CaseError]:
-    """The rows of a CSV file with a header, plain or gzipped, as a stream; a row that is none comes
-    as its error.
+    """The rows of a CSV file with a header, plain or gzipped, as a stream.
 
-    Raises CaseError for a file that cannot be read, is cut, or lacks a column.
+    A row that cannot be read comes as its error. Raises CaseError for a file that cannot be read,
+    is cut, or lacks a column.
     """
     wanted, places, width = tuple(columns), list[int](), 0
     for record in csv_records(_lines(path), path):
@@ -164,8 +161,9 @@ class Filling:
         self.database, self.errors = database, errors
 
     def rows(self, path: Path, columns: Sequence[str], read: Callable[[Row], T]) -> Iterator[T]:
-        """What `read` makes of every row of a file; a row for which it raises CaseError is left
-        out.
+        """The results of `read` for the rows of a file.
+
+        Rows for which it raises CaseError are left out.
         """
         yield from (made for _, made in self.errors.read(rows(path, columns), read))
 
@@ -191,12 +189,11 @@ def indexed(
     fill: Callable[[Filling], None],
     errors: RowErrors,
 ) -> Index:
-    """The index of `files`, made by `schema` and `fill` unless one of the same files and schema
-    exists.
+    """The index of `files`, made by `schema` and `fill` unless it exists already.
 
-    Files count as unchanged while path, size and time of change are. The rows that were left out
-    stand in the index; `errors` is told of them whether it is new or not. Raises what `fill`
-    raises, and UserError where the cache cannot be written; then nothing is left behind.
+    Files count as unchanged while path, size and modification time are. The index holds the rows
+    that were left out; `errors` is told of them whether it is new or not. Raises what `fill`
+    raises, and UserError if the cache cannot be written; then nothing is left behind.
     """
     stamp = _stamp(files, schema)
     folder = _private(users_cache() / "tables")
@@ -250,7 +247,7 @@ def _current(path: Path, stamp: str) -> bool:
 def _build(
     path: Path, stamp: str, schema: str, fill: Callable[[Filling], None], *, strict: bool
 ) -> None:
-    """The index is complete or absent, and readable by this user alone."""
+    """Fills the index, which is complete or absent, and readable by this user alone."""
     try:
         with whole_file(path, private=True) as draft, closing(sqlite3.connect(draft)) as database:
             database.executescript(

@@ -222,10 +222,10 @@ def _total(rows: Sequence[Cost]) -> Cost:
 
 
 def _shown(run: str, names: Mapping[str, str]) -> str:
-    """The folder or file that a run of the ledger is, else its name in the ledger; what lies below
-    the working directory is told from there.
+    """The folder or file of a run in the ledger, else the run's name there.
 
-    A folder whose run was made anew has several names in the ledger, so these stand beside.
+    Below the working directory the path is relative. A folder whose run was made again has several
+    names in the ledger, so the name is added.
     """
     name = names.get(run, run)
     path = Path(name)

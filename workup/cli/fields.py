@@ -143,9 +143,7 @@ def _first_sentence(model: type[BaseModel]) -> str:
 
 
 def evaluated() -> Groups:
-    """The settings of `workup evaluate` that `workup train` does not have, or not with this
-    default.
-    """
+    """The settings of `workup evaluate` that `workup train` lacks, or has with another default."""
     from workup.settings import PolicySettings
 
     known = {each.typed for settings in trained().values() for each in settings}

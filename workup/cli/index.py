@@ -180,9 +180,7 @@ def search(
 
 
 def _say_who_is_asked(library: str) -> None:
-    """Names the servers that are about to be asked and how long each is waited for, on standard
-    error.
-    """
+    """Names, on standard error, the servers that will be asked, and how long each is waited for."""
     from workup.retrieval import JOINED
     from workup.retrieval.calls import DEADLINE
 

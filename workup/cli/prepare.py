@@ -1,6 +1,4 @@
-"""`workup prepare`: one step of offline preparation, from a file or a source of cases into a file
-of cases.
-"""
+"""`workup prepare`: one step of offline preparation, from a file or source into a file of cases."""
 
 from __future__ import annotations
 

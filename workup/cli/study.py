@@ -1,5 +1,6 @@
-"""`workup study`: questions about policies that take several evaluations or many probes, each with
-a table and a page.
+"""`workup study`: questions about policies that need several evaluations or many probes.
+
+Each has a table and a page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The other side of an encounter.
+"""The environments: the other side of an encounter, which answers the doctor.
 
 An environment is one module of this package that defines `open(source, max_turns, …)`.
 """

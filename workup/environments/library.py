@@ -1,11 +1,10 @@
-"""Search, refine, diagnose (C-MIG CM-1 to CM-3): a patient's description, a library to search, one
-diagnosis.
+"""Search, refine, diagnose (C-MIG CM-1 to CM-3): a patient, a library to search, one diagnosis.
 
-The doctor writes `<search>`, `<refine>` and `<diagnosis>` (and may `<think>`); `<evidence>` is
-written here alone. A turn is what the doctor says up to `</search>` or `</diagnosis>`: a refinement
-opens the turn after the evidence that it refines. So the evidence is never part of a completion,
-and is masked because somebody else wrote it, not because it looks like evidence. Actions are of the
-kinds "search" and "diagnose".
+The doctor writes `<search>`, `<refine>` and `<diagnosis>` (and may `<think>`); the environment
+alone writes `<evidence>`. A turn is the doctor's text up to `</search>` or `</diagnosis>`. A
+refinement therefore begins the turn after the evidence that it refines. So the evidence is never
+part of a completion: it is masked because the environment wrote it, not because its text looks like
+evidence. Actions are of the kinds "search" and "diagnose".
 """
 
 from __future__ import annotations
@@ -50,11 +49,10 @@ _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
 
 
 class Library(Encounter):
-    """An `Environment`: the doctor searches `retriever` until it names the diagnosis of a patient
-    who is described at once.
+    """An `Environment`: the doctor searches `retriever` until it names the diagnosis.
 
-    `said` is what passages are made of, where that is known, for a tiny policy's vocabulary. A
-    search in the last turn reaches nobody.
+    The patient is described at the beginning. `said` are the pieces of the passages, if they are
+    known, for a tiny policy's vocabulary. A search in the last turn gets no reply.
     """
 
     def __init__(
@@ -92,8 +90,9 @@ class Library(Encounter):
         return LibraryTeaching(self.shape).demonstrate(source, self, seed, index)
 
     def known(self, case: Case) -> Evidence:
-        """All findings of the kinds that are told are known: those that are not mentioned are
-        normal.
+        """The findings of the kinds that are told.
+
+        A finding of these kinds that is not told is normal.
         """
         normal: Evidence = {
             item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds
@@ -101,9 +100,7 @@ class Library(Encounter):
         return normal | evidence_of((*case.given, *self.shape.facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then what is told of the patient, the case's question and its options, one per
-        line.
-        """
+        """The rules; then the patient, the case's question and its options, one per line."""
         lines = (case.presentation, *self._further(case), case.question, *case.options)
         shown = neutralise("\n".join(line for line in lines if line))
         return Message("system", self._rules), Message("user", shown)
@@ -208,10 +205,9 @@ class Library(Encounter):
 
 
 def open_library(source: Source, shape: Shape, index: str = "") -> Library:
-    """The library named by `index` (see `workup.retrieval`), or the clinic's own for a clinic's
-    cases.
+    """The library named by `index` (see `workup.retrieval`), or by default the clinic's own.
 
-    Raises UserError where there is none of this name, or none is named and the cases have none of
+    Raises UserError if there is none of this name, or if none is named and the cases have none of
     their own.
     """
     spec = index or source.name
@@ -235,9 +231,7 @@ def open(source: Source, max_turns: int, index: str = "") -> Library:
 
 @lru_cache(maxsize=4)
 def _own(subset: str) -> Index:
-    """A clinic's documents in short passages, so that what a search brings fits a tiny policy's
-    context.
-    """
+    """A clinic's documents in short passages: a search's result fits a tiny policy's context."""
     documents = (
         Document(document.id, document.title, document.text) for document in library(subset)
     )
@@ -245,8 +239,9 @@ def _own(subset: str) -> Index:
 
 
 def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
-    """What the passages are made of: names of findings and diagnoses, numbers, and what stands
-    between them.
+    """The pieces of the passages.
+
+    Names of findings and diagnoses, numbers, and the text between.
     """
     names = sorted(
         {*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True

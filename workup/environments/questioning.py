@@ -96,12 +96,11 @@ _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
 class Questioning(Encounter):
-    """An `Environment`: the doctor questions a patient about a partial question and answers it
-    (PM-1).
+    """An `Environment`: the doctor questions a patient about a partial question (PM-1).
 
-    `max_turns` ≥ 1 counts the answer, as everywhere: the paper's 10 questions are max_turns 11.
-    After the last question the patient's reply asks for the answer; a further question reaches
-    nobody.
+    It then answers the question. `max_turns` ≥ 1 counts the answer, as everywhere: the paper's 10
+    questions are max_turns 11. After the last question the patient's reply asks for the answer; a
+    further question gets no reply.
     """
 
     def __init__(
@@ -123,8 +122,9 @@ class Questioning(Encounter):
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """`[end]` alone: reasoning may span lines and hold brackets, so a chat model's action ends
-        with its turn.
+        """`[end]` alone; reasoning may span lines and hold brackets.
+
+        A chat model's action ends with its turn.
         """
         return (END,)
 
@@ -142,10 +142,9 @@ class Questioning(Encounter):
         return ("patient", "checker")
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """With a "patient" that model answers; with a "checker" as well its answers have to pass
-        that one's check.
+        """This environment with models: a "patient" answers, a "checker" checks its answers.
 
-        Without a patient a checker has nothing to do here; rewards may ask it what a doctor has
+        Without a patient the checker checks nothing here; a reward may ask it what a doctor has
         understood.
         """
         if "patient" not in models:
@@ -159,9 +158,7 @@ class Questioning(Encounter):
         return True
 
     def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then the presentation, the question and the options with their letters, one
-        per line.
-        """
+        """The rules; then the presentation, the question and the lettered options, line by line."""
         wording = _wording(case)
         options = (
             f"{letter}. {option}"
@@ -236,9 +233,9 @@ def open(
 
 
 def gold(case: Case) -> str:
-    """A*, as `[answer:
+    """A* in the form that `[answer: X]` needs.
 
-    X]` has to give it: the letters of the right options, or the answer itself.
+    It is the letters of the right options, or the answer itself.
     """
     options = right(case)
     letters = [

@@ -1,5 +1,6 @@
-"""What every doctor of a run is put through: the same test cases, seeds, environment and judge; and
-who can take part.
+"""The evaluation that every doctor of a run goes through, and the doctors that can take part.
+
+Test cases, seeds, environment and judge are the same for all.
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ have a verdict; and, if `judged` is not 0, `accuracy_so_far`, the share of them 
 
 @dataclass(frozen=True)
 class Examination:
-    """What every doctor of a run is put through: the same cases, the same seeds, the same judge.
+    """The evaluation of a run: the same cases, seeds and judge for every doctor.
 
-    `reward` scores the episodes as training does, so that the report can show where the reward
-    comes from.
+    `reward` scores the episodes as training does, so that the report can show the reward's parts.
     """
 
     environment: Environment
@@ -64,10 +64,10 @@ class Examination:
         models: Mapping[str, Model] | None = None,
         **more: object,
     ) -> Examination:
-        """The examination on the test split of `source`, with what `settings` has measured besides,
-        `models` helping.
+        """The evaluation on the test split of `source`, with the extra measures in `settings`.
 
-        UserError when the split is empty or a measure cannot be taken.
+        `models` play the measures' roles. Raises UserError if the split is empty or a measure
+        cannot be taken.
         """
         if not len(source.test):
             raise UserError(
@@ -80,20 +80,22 @@ class Examination:
 
     @property
     def total(self) -> int:
-        """How many episodes one doctor plays."""
+        """The number of episodes of one doctor."""
         return min(len(self.cases), self.settings.cases) * self.settings.samples
 
     @property
     def played(self) -> Sequence[Case]:
-        """The cases that are played, evenly spaced, since a file may be sorted by diagnosis; made
-        when they are indexed.
+        """The cases that are played, made when they are indexed.
+
+        They are evenly spaced, because a file may be sorted by diagnosis.
         """
         count = min(len(self.cases), self.settings.cases)
         return Lazy(count, lambda place: self.cases[place * len(self.cases) // count])
 
     def jobs(self) -> Iterator[tuple[Job, int]]:
-        """Every episode to play, with the number of its sample; the key depends on case and sample
-        alone.
+        """Every episode to play, with the number of its sample.
+
+        The key depends on case and sample alone.
         """
         for case in self.played:
             for sample in range(self.settings.samples):
@@ -108,7 +110,7 @@ Player = Callable[[Examination, Job], Awaitable[Episode]]
 
 
 def playing(doctor: Doctor) -> Player:
-    """`doctor` plays from the presentation to the diagnosis."""
+    """`doctor` plays every episode from the presentation to the diagnosis."""
 
     async def play(examination: Examination, job: Job) -> Episode:
         return await rollout(job, examination.environment, doctor, examination.play)
@@ -126,7 +128,7 @@ def searching(searcher: Searcher) -> Player:
 
 
 def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
-    """One gathers, another concludes from the transcript (CR-11)."""
+    """One doctor gathers, another concludes from the transcript (CR-11)."""
 
     async def play(examination: Examination, job: Job) -> Episode:
         gathered = await gather(examination, job)
@@ -138,7 +140,7 @@ def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
 
 
 def oracle(diagnoser: Diagnoser, record: Consultation) -> Player:
-    """The diagnoser sees the whole of `record` at once (CR-11)."""
+    """The diagnoser reads the whole of `record` at once (CR-11)."""
 
     async def play(examination: Examination, job: Job) -> Episode:
         environment = examination.environment
@@ -157,10 +159,10 @@ async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Enviro
 def examine(
     run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None
 ) -> None:
-    """Plays the examination and writes its episodes into `run` as those of `label`.
+    """Plays the evaluation for one doctor and writes its episodes into `run` as `label`.
 
-    What an earlier session has written is not played again, but for the failed episodes. Raises
-    WorkupError when more than `max_failed` of the episodes failed.
+    Episodes of earlier sessions are not played again, except failed ones. Raises WorkupError when
+    more than `max_failed` of the episodes failed.
     """
     played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}

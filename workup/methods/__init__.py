@@ -10,7 +10,6 @@ A hyphen in a name is an underscore in the folder's. There is no registry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
@@ -41,9 +40,9 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Method:
-    """The built-in method of this name, or what `package.module:attribute` names outside.
+    """The built-in method of this name, or the one at `package.module:attribute`.
 
-    Raises UserError if there is no such method, or if what is there is none.
+    Raises UserError if there is no such method, or if the attribute is none.
     """
     known = {
         _name(module.rpartition(".")[2]): f"{__name__}.{module}:method" for module in _places()
@@ -52,9 +51,7 @@ def load(name: str) -> Method:
 
 
 def _places() -> Iterator[str]:
-    """Where the methods are, as in `promed` and `promed.sft_gt`: each paper's own before its
-    baselines.
-    """
+    """The methods' places, such as `promed` and `promed.sft_gt`; a paper before its baselines."""
     for paper, folder in _packages(__path__):
         if paper != _SHARED:
             yield paper

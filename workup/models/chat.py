@@ -1,4 +1,4 @@
-"""A local Hugging Face model in a supporting role: its weights and nobody else's server."""
+"""A local Hugging Face model in a supporting role, without a server."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ THOUGHT = "</think>"
 
 
 class LocalChat:
-    """A `Model` on any causal language model of transformers with full attention and a chat
-    template.
+    """A `Model` on any transformers causal language model with full attention and a chat template.
 
-    Concurrent requests share batches. Equal requests have equal answers: the draw is keyed by the
-    request, and differs with `Request.sample`. What a reasoning model thinks is no part of its
-    answer.
+    Concurrent requests share batches. Equal requests have equal answers: the sampling key is made
+    from the request, and differs with `Request.sample`. A reasoning model's thought is not part of
+    its answer.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
@@ -42,11 +41,10 @@ class LocalChat:
 
     @classmethod
     def load(cls, spec: str) -> Self:
-        """From a model folder or a hub id.
+        """The model from a model folder or a hub id.
 
-        Its name holds a digest of the folder's files, or the hub's commit.
-
-        Raises UserError where there is no such model.
+        Its name holds a digest of the folder's files, or the hub's commit. Raises UserError if
+        there is no such model.
         """
         model, tokenizer = load(spec)
         if (folder := Path(spec)).is_dir():
@@ -55,8 +53,10 @@ class LocalChat:
         return cls(model, tokenizer, f"{spec}@{commit}")
 
     async def complete(self, request: Request) -> Reply:
-        """Raises RolloutError where the prompt does not fit the context, or the chat template
-        refuses the messages.
+        """The model's answer.
+
+        Raises RolloutError if the prompt does not fit the context, or the chat template refuses the
+        messages.
         """
         prompt = self._prompt(request)
         room = self._policy.context - len(prompt)
@@ -84,8 +84,9 @@ class LocalChat:
 
 
 def digest(folder: Path) -> str:
-    """A BLAKE2b digest (64 bits, hexadecimal) of the names and contents of what makes the model:
-    weights, settings, tokenizer.
+    """A BLAKE2b digest (64 bits, hexadecimal) of a model folder's file names and contents.
+
+    The files are weights, settings and tokenizer.
     """
     whole = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.iterdir()):
@@ -97,7 +98,7 @@ def digest(folder: Path) -> str:
 
 
 def _answer(text: str) -> str:
-    """What follows the thought; nothing while that is not over."""
+    """The text after the thought; nothing while the thought is not over."""
     thought, closed, answer = text.partition(THOUGHT)
     if closed:
         return answer.strip()

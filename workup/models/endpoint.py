@@ -1,5 +1,6 @@
-"""Any OpenAI-compatible endpoint as a model in a supporting role: concurrent, limited, patient,
-counted.
+"""Any OpenAI-compatible endpoint as a model in a supporting role.
+
+Requests are concurrent, limited in rate, repeated after passing errors, and counted.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Price(BaseModel):
 class EndpointSettings(BaseModel):
     """One entry under `endpoints:` in workup.yaml.
 
-    A key is named by its environment variable, never written down.
+    A key is given by the name of its environment variable; it is never written down.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -158,7 +159,7 @@ class _Usage(BaseModel):
 
 
 class _Answer(BaseModel):
-    """What we read of a chat completion; checked here, since the SDK lets any JSON pass."""
+    """The fields of a chat completion that are used, validated because the SDK accepts any JSON."""
 
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
@@ -175,7 +176,7 @@ class _Answer(BaseModel):
 
 @dataclass(frozen=True)
 class _Line:
-    """What is bound to one event loop: connections and queues."""
+    """What belongs to one event loop: connections and queues."""
 
     client: AsyncOpenAI
     party: Party
@@ -186,9 +187,9 @@ class _Line:
 class Endpoint:
     """A `Model` behind HTTP.
 
-    Any number of requests may be made at once, and from one event loop after another; the limits
-    hold per loop. `notes` is what the reader of its results should know, such as a format that the
-    endpoint turned out not to speak.
+    Any number of requests may run at once, and from several event loops in turn; the limits hold
+    per loop. `notes` is what the reader of its results should know, such as a format that the
+    endpoint turned out not to support.
     """
 
     def __init__(self, settings: EndpointSettings) -> None:
@@ -202,7 +203,7 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """Model, address, and the parameters that make it answer otherwise."""
+        """Model, address, and the parameters that change its answers."""
         own = (
             f" with {json.dumps(self.settings.parameters, sort_keys=True)}"
             if self.settings.parameters
@@ -214,8 +215,8 @@ class Endpoint:
         """The endpoint's answer, after as many attempts as the settings allow.
 
         Raises RolloutError when none succeeded, when the deadline passed, or when the endpoint
-        refuses this request; UserError where the settings are wrong: the key, the model's name, the
-        address.
+        refuses this request. Raises UserError if the settings are wrong: the key, the model's name,
+        the address.
         """
         import stamina
 
@@ -252,9 +253,10 @@ class Endpoint:
         raise RolloutError(f"{self.name}: {spent}: {failures[-1]}")
 
     def _wait(self, asked: float | None, clock: anyio.CancelScope) -> bool | float:
-        """Whether to try again:
+        """Whether to try again.
 
-        True after our own backoff, or after this many seconds; not if that outlasts the deadline.
+        True: after our own backoff. A number: after so many seconds. False: if that would be after
+        the deadline.
         """
         if asked is None:
             return True
@@ -264,9 +266,9 @@ class Endpoint:
 
     @asynccontextmanager
     async def _turn(self, line: _Line, clock: anyio.CancelScope) -> AsyncIterator[None]:
-        """A place among those in flight.
+        """Waits for a place among the requests in flight.
 
-        The clock of the request stands still until it has one: a long queue is no failure.
+        The clock of the request starts when it has one: a long queue is no failure.
         """
         left = min(clock.deadline - anyio.current_time(), self.settings.deadline)
         clock.deadline = math.inf
@@ -297,9 +299,9 @@ class Endpoint:
         return self._reply(outcome, request)
 
     async def _send(self, line: _Line, request: Request) -> _Answer | Exception:
-        """One HTTP request.
+        """One HTTP request; returns the reply or the error.
 
-        The error is returned: raised in here, it would drag the SDK's along, and with it the key.
+        The error is not raised here: it would carry the SDK's error, and with it the key.
         """
         from openai import OpenAIError
 
@@ -318,8 +320,10 @@ class Endpoint:
             return explain(error, line.party)
 
     def _reply(self, answer: _Answer, request: Request) -> Reply:
-        """Raises Passing for an answer without text; RolloutError where more attempts would end the
-        same way.
+        """The reply in an answer.
+
+        Raises Passing for an answer without text; RolloutError if more attempts would end the same
+        way.
         """
         from workup.models.support.faults import Passing
 
@@ -346,7 +350,7 @@ class Endpoint:
         return Reply(text, usage.prompt_tokens, usage.completion_tokens, truncated)
 
     def _tokens(self, request: Request) -> int:
-        """The tokens that the answer may have, as the endpoint is told."""
+        """The limit of the answer's tokens, in the endpoint's own parameter."""
         told = {self.settings.max_tokens_name: request.max_tokens, **self.settings.parameters}
         limits = [limit for name in LIMITS if isinstance(limit := told.get(name), int)]
         return max(limits, default=UNLIMITED)
@@ -373,7 +377,7 @@ class Endpoint:
         }
 
     def _shape(self, body: dict[str, Any], request: Request) -> None:
-        """Asks for the schema: in the field for it, or in the last message."""
+        """The request for a schema: in the field for it, or in the last message."""
         if self._structured == "json_schema":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", request.role)[:64] or "answer"
             body["response_format"] = {
@@ -398,9 +402,9 @@ class Endpoint:
         return self._lines[loop][0]
 
     async def _open(self) -> AsyncGenerator[_Line, None]:
-        """The line of the running loop.
+        """The connections and queues of the running event loop.
 
-        A loop that ends closes its generators, and with this one the connections.
+        They close with the loop.
         """
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
 
@@ -435,9 +439,9 @@ class Endpoint:
             await client.close()
 
     def key(self) -> str:
-        """The key, or "" where none is configured.
+        """The key, or "" if none is configured.
 
-        Raises UserError where its environment variable is not set, or holds what cannot be a key.
+        Raises UserError if its environment variable is not set or holds what cannot be a key.
         """
         variable = self.settings.api_key_env
         if variable is None:

@@ -1,8 +1,8 @@
-"""Material that others wrote, put into a prompt so that none of it can pose as the prompt.
+"""Text that others wrote, put into a prompt so that none of it can act as the prompt.
 
-A policy's answer, a file's text, another model's reply: each stands between two lines that carry a
-key. The key is a hash of all the material, so the same material gives the same prompt, and nobody
-can write the key into the text it is made of.
+A policy's answer, a file's text, another model's reply: each stands between two lines with a key.
+The key is a hash of all the material. So the same material gives the same prompt, and nobody can
+write the key into the text that it is made of.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ def cut(text: str, longest: int) -> str:
 
 
 def clean(text: str, longest: int) -> str:
-    """`text` fit for a section: at most `longest` characters of it, no chat control tokens, no
-    invisible characters.
+    """`text` for a section: at most `longest` characters, without control tokens.
 
-    Every line end becomes a newline. What cannot be seen or encoded (bidirectional overrides,
-    zero-width and tag characters, controls, lone surrogates) becomes □, so that whoever reads the
-    prompt sees that something was there.
+    Every line end becomes a newline. Characters that cannot be seen or encoded (bidirectional
+    overrides, zero-width and tag characters, controls, lone surrogates) become □, so that the
+    reader of the prompt sees that something was there.
     """
     text = neutralise(cut(text, longest))
     if text.translate(_SPACES).isprintable():  # most texts are, and this is much faster
@@ -58,8 +57,9 @@ def _visible(character: str) -> str:
 
 
 def numbered(entries: Sequence[str], longest: int) -> str:
-    """One entry per line, counted from 1; each at most `longest` characters, its white space
-    folded: none can add a line.
+    """One entry per line, counted from 1, each at most `longest` characters.
+
+    White space is folded, so that no entry can add a line.
     """
     return "\n".join(
         f"{number}. {' '.join(clean(entry, longest).split())}"

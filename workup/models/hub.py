@@ -1,8 +1,8 @@
 """Weights by name: a folder on this machine, or a repository of the Hugging Face hub.
 
-A name that can only be a path never goes to the hub. What the hub's cache on this machine holds is
-used as it is. For anything else the hub is asked once and briefly, before a library that would try
-again and again is let near it.
+A name that can only be a path never goes to the hub. Files in the hub's local cache are used as
+they are. For anything else the hub is asked once, with a short timeout, before a library that
+would try again many times may ask it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes 
 
 
 def weights(name: str, *, forms: str = FORMS) -> str:
-    """Where the weights of this name are: a folder, or a hub id where they are still to be fetched.
+    """The folder of the weights of this name, or a hub id if they are still to be downloaded.
 
     Raises UserError for a folder that does not exist, and for a hub id that is neither in the cache
     nor known to a hub that answers. `forms` says what else could have been named.
@@ -49,11 +49,11 @@ def weights(name: str, *, forms: str = FORMS) -> str:
 
 
 def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
-    """What `make` makes of the weights of this name, given their folder or their hub id.
+    """The result of `make` for the weights of this name, given their folder or their hub id.
 
-    Where the cache holds a part of them only, they are made once more with the hub's help. Raises
-    UserError, as `weights` does and in the place of what `make` raises for files that are missing,
-    of another kind, or damaged.
+    If the cache holds only a part of them, `make` is called again with the hub's help. Raises
+    UserError as `weights` does, and in place of what `make` raises for files that are missing, of
+    another kind, or damaged.
     """
     from safetensors import SafetensorError
 
@@ -92,7 +92,7 @@ def is_path(name: str) -> bool:
 
 
 def cached(name: str) -> str | None:
-    """The folder of the hub's cache that holds a model of this name, whole or in part."""
+    """The folder of the hub's cache for a model of this name, complete or partial."""
     from huggingface_hub import try_to_load_from_cache
 
     found = (try_to_load_from_cache(name, file) for file in FILES)
@@ -100,9 +100,9 @@ def cached(name: str) -> str | None:
 
 
 def at_hand(name: str) -> bool:
-    """Whether the hub's cache holds a model's weights and not its settings alone.
+    """Whether the hub's cache holds a model's weights, not only its settings.
 
-    Asks no server.
+    It asks no server.
     """
     folder = cached(name)
     return folder is not None and any(
@@ -112,7 +112,7 @@ def at_hand(name: str) -> bool:
 
 @cache
 def _ask(name: str) -> None:
-    """One request, without a second attempt. Raises UserError where it brings no model."""
+    """One request, without a second attempt. Raises UserError if the hub has no such model."""
     from huggingface_hub import constants, errors, get_hf_file_metadata, hf_hub_url
 
     patience = float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or PATIENCE)
@@ -135,7 +135,7 @@ def _ask(name: str) -> None:
 
 
 def _near(path: Path) -> str:
-    """The folder beside it whose name is nearest."""
+    """The folder beside it with the most similar name."""
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, beside, n=1, cutoff=0.6)
     return f". Did you mean '{path.parent / near[0]}'?" if near else ""

@@ -1,8 +1,8 @@
-"""A local Hugging Face model as a scorer: how probable an answer is after each of many contexts.
+"""A local Hugging Face model as a scorer: log P of an answer after each of many contexts.
 
-Contexts that begin alike share their tokens (`scorer_trie`), concurrent requests share forward
-passes, and what was asked before is remembered. The output layer runs only where an answer's token
-is predicted. No gradient flows.
+Contexts share their common prefixes (`scorer_trie`), concurrent requests share forward passes, and
+values are remembered. The output layer runs only where an answer's token is predicted. No gradient
+flows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ ROUGH = 0.5
 
 @dataclass(slots=True)
 class Work:
-    """What a scorer has done so far: `asked` answers, of which `scored` were not known yet; these
-    took `tokens` through the model in `forwards` and `seconds`.
+    """What a scorer has done so far.
+
+    `asked` answers, of which `scored` were new; these took `tokens` through the model in `forwards`
+    and `seconds`.
     """
 
     asked: int = 0
@@ -56,13 +58,12 @@ class Work:
 
 
 class LocalScorer:
-    """Implements `Scorer` on the model of a `LocalPolicy`, as its weights are when a request is
-    served.
+    """A `Scorer` on the model of a `LocalPolicy`, with the weights at the time of the request.
 
-    Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never do;
-    `adapters=False` scores with the policy's own weights but without its adapters, which training
-    leaves alone. `budget` bounds the tokens of a forward pass, `remembered` the values kept. Raises
-    UserError for models that cannot be packed.
+    Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never
+    change. With `adapters=False` it scores without the policy's adapters, that is with the weights
+    that training leaves alone. `budget` limits the tokens of a forward pass, `remembered` the
+    values kept. Raises UserError for models that cannot be packed.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class LocalScorer:
 
     @classmethod
     def frozen(cls, policy: LocalPolicy, **settings: Any) -> Self:
-        """On a copy of the policy's model as it is now."""
+        """A scorer on a copy of the policy's present model."""
         model = copy.deepcopy(policy.model).requires_grad_(False).eval()
         vars(model).pop("forward", None)  # an engine's, which would run the policy's own weights
         return cls(LocalPolicy(model, policy.tokenizer), **settings)
@@ -128,9 +129,7 @@ class LocalScorer:
     async def _computed(
         self, probe: Probe, answer: Ids, missing: dict[bytes, Context]
     ) -> dict[bytes, float]:
-        """The values of contexts that are not known, each computed once whoever else is asking for
-        it.
-        """
+        """The values of new contexts; two callers that ask for the same share one computation."""
         paths = {
             key: self._path(probe, context, len(answer))
             for key, context in missing.items()
@@ -184,7 +183,7 @@ class LocalScorer:
         return self.policy.encode(piece) if isinstance(piece, str) else piece
 
     def _split(self, opening: tuple[Message, ...]) -> tuple[Ids, Ids]:
-        """What the chat template puts before the pieces, and between them and the model's turn."""
+        """The chat template's tokens before the pieces, and between them and the model's turn."""
         if not opening:
             return (), ()
         chat = [{"role": m.role, "content": m.content} for m in opening]
@@ -198,9 +197,7 @@ class LocalScorer:
     # --- forward passes ---
 
     async def _serve(self) -> None:
-        """Scores while anything is waiting; between two forward passes everyone else gets their
-        turn.
-        """
+        """Scores while requests wait; between two forward passes other tasks get their turn."""
         try:
             while self.waiting:
                 # Twice: once for those that a value woke, once for the requests they make.
@@ -269,11 +266,10 @@ class LocalScorer:
         return -F.cross_entropy(out.logits[0].float(), wanted, reduction="none")
 
     def _check_attention(self) -> None:
-        """Raises UserError unless a few tokens have the same log-probabilities packed as one by
-        one.
+        """Raises UserError if packed log-probabilities differ from those of single sequences.
 
-        Attention that is not torch's own, or positions that are not those given, would fail
-        silently.
+        A few tokens are compared. Attention that is not torch's own, or a model that ignores the
+        given positions, would otherwise fail silently.
         """
         try:
             apart = self._discrepancy()
@@ -288,9 +284,7 @@ class LocalScorer:
         self.work = Work()
 
     def _discrepancy(self) -> float:
-        """By how much (nats) the answers of a small trie differ from those of ordinary forward
-        passes, at most.
-        """
+        """The largest difference (nats) between packed and ordinary passes for a small trie."""
         a, b, c, d, e = (i % self._vocabulary for i in range(5, 10))
         wanted = [
             Wanted(((a, b), (c,)), (d, e)),
@@ -314,10 +308,10 @@ class LocalScorer:
 
 
 class Branching(TorchFunctionMode):
-    """Within it, torch's attention lets each token of one sequence see its own past only, whatever
-    mask the model passes.
+    """A context in which each token of a sequence sees only its own past in the trie.
 
-    `ends` is the sequence's, `like` a tensor of the model's type and device.
+    It replaces torch's attention, whatever mask the model passes. `ends` is the sequence's, `like`
+    a tensor of the model's type and device.
     """
 
     def __init__(self, ends: Sequence[int], width: int, like: torch.Tensor) -> None:
@@ -327,8 +321,9 @@ class Branching(TorchFunctionMode):
     def _ready(
         self, cut: Slice, like: torch.Tensor
     ) -> tuple[slice, slice | torch.Tensor, torch.Tensor]:
-        """The queries, the keys, and the mask as what is added to the scores: of booleans every
-        layer would make this again.
+        """The queries, the keys, and the mask as a term to add to the scores.
+
+        From a boolean mask every layer would compute that term again.
         """
         mask = like.new_zeros(cut.seen.shape)
         mask.masked_fill_(~torch.from_numpy(cut.seen).to(like.device), torch.finfo(like.dtype).min)
@@ -379,11 +374,10 @@ def _pick(states: torch.Tensor, keys: slice | torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
-    """Within it the output layer `head` sees these positions of the flattened batch only, as one
-    sequence.
+    """A context in which the output layer `head` gets only these positions, as one sequence.
 
-    As a hook of the layer, so that whatever the model does to its logits afterwards is done to
-    these.
+    `positions` index the flattened batch. It is a hook of the layer, so that the model's later
+    changes to its logits still apply.
     """
     handle = head.register_forward_pre_hook(
         lambda module, inputs: (inputs[0].flatten(0, 1)[where][None],)
@@ -396,8 +390,9 @@ def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
 
 @contextmanager
 def _scoring(model: Any, adapters: bool) -> Iterator[None]:
-    """The model as a scorer needs it: without dropout, gradients and, if so wished, adapters;
-    afterwards as it was.
+    """A context with the model as a scorer needs it: no dropout, no gradients, perhaps no adapters.
+
+    Afterwards the model is as before.
     """
     training = model.training
     layers = (
@@ -437,7 +432,7 @@ def _keys(probe: Probe) -> list[bytes]:
     seen: dict[Context, Any] = {(): root}
 
     def chain(context: Context) -> Any:
-        """A digest of the context that goes on from that of its longest known beginning."""
+        """The digest of a context, from the digest of its longest known prefix."""
         known = next(n for n in range(len(context), -1, -1) if context[:n] in seen)
         state = seen[context[:known]]
         for n in range(known, len(context)):
@@ -450,7 +445,7 @@ def _keys(probe: Probe) -> list[bytes]:
 
 
 def _feed(state: Any, piece: Piece) -> None:
-    """Adds a piece such that no two sequences of pieces look alike."""
+    """Adds a piece so that two different sequences of pieces never give the same bytes."""
     data = (
         piece.encode("utf-8", "surrogatepass")
         if isinstance(piece, str)

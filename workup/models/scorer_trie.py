@@ -1,11 +1,12 @@
-"""Many transcripts that begin alike, laid out so that what they share is computed once, without any
-padding.
+"""Many transcripts with common prefixes in one sequence, so that shared tokens are computed once.
 
 Transcripts form a trie whose nodes are runs of tokens. A sequence holds tries in depth-first order,
-so that the descendants of a token are the tokens right behind it: token i sees token j exactly when
-j ≤ i < end[j], where end[j] is where the last descendant of j ends. For attention a sequence is cut
-into slices of queries, each with those keys only that one of them sees: the work is that of the
-transcripts' own lengths, however many share the sequence.
+so that the descendants of a token are the tokens right after it. Token i sees token j exactly when
+j ≤ i < end[j]; end[j] is where the last descendant of j ends. For attention a sequence is cut into
+slices of queries, each with only the keys that one of them sees. The work is then that of the
+transcripts' own lengths, however many share the sequence. There is no padding.
+
+Example: the transcripts a b and a c are the sequence a b c with ends 3 2 3: c sees a and c, not b.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Sequenced:
-    """One sequence of T tokens with their positions and ends, and for every answer where its
-    tokens' predictors stand.
-    """
+    """One sequence of T tokens with positions and ends, and the places that predict each answer."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -57,8 +56,9 @@ class Sequenced:
         return len(self.tokens)
 
     def add(self, wanted: Wanted, runs: int, depth: int) -> None:
-        """Appends `wanted` but for its first `runs` runs of `depth` tokens, which the one before it
-        had too.
+        """Appends `wanted` without its first `runs` runs, which the answer before it shares.
+
+        These runs have `depth` tokens.
         """
         self.close(runs)
         for run in wanted.path[runs:]:
@@ -86,11 +86,10 @@ class Sequenced:
 
 
 def sequences(wanted: Sequence[Wanted], budget: int, scored: int) -> list[Sequenced]:
-    """All of `wanted`, in sequences of at most `budget` tokens and `scored` answer tokens, or of
-    one transcript.
+    """All of `wanted` in sequences of at most `budget` tokens and `scored` answer tokens.
 
-    A new sequence begins where a branch does not fit the present one but a fresh one, so that
-    little is computed twice.
+    One transcript alone may be longer. A new sequence begins where a branch would fit a fresh one
+    but not the present one, so that little is computed twice.
     """
     ordered = sorted(wanted, key=lambda one: one.path)
     shared = [(0, 0), *(_shared(one.path, other.path) for one, other in pairwise(ordered))]
@@ -118,14 +117,15 @@ def sequences(wanted: Sequence[Wanted], budget: int, scored: int) -> list[Sequen
 
 
 def _shared(one: Sequence[Ids], other: Sequence[Ids]) -> tuple[int, int]:
-    """How many leading runs two paths have in common, and their tokens."""
+    """The number of leading runs that two paths share, and of their tokens."""
     same = list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     return len(same), sum(len(run) for run, _ in same)
 
 
 def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:
-    """For each place, the tokens added from there until something shares no more than it does with
-    what stands before.
+    """For each place, the tokens added from there to the end of its branch.
+
+    The branch ends where a path shares no more with it than with what stands before.
     """
     sizes = [0] * len(added)
     total = [*accumulate(added, initial=0)]
@@ -140,9 +140,7 @@ def _branches(shared: Sequence[int], added: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The queries from `start` to before `stop`, the keys they need, and which of them each sees,
-    (queries, keys).
-    """
+    """Queries from `start` to before `stop`, their keys, and who sees whom (queries, keys)."""
 
     start: int
     stop: int
@@ -153,7 +151,7 @@ class Slice:
 def slices(ends: Sequence[int], width: int) -> list[Slice]:
     """A sequence cut for attention.
 
-    Keys that lie close enough together are taken as they lie, which spares a copy.
+    Keys that are close together are taken as one range, which saves a copy.
     """
     end, made = np.array(ends), []
     for start in range(0, len(ends), width):

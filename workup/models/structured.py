@@ -1,6 +1,4 @@
-"""Answers of a fixed shape from any model: a JSON Schema is asked for, the answer checked, and what
-is wrong asked again.
-"""
+"""Answers of a fixed shape from any model: a JSON Schema is sent, and the answer is checked."""
 
 from __future__ import annotations
 
@@ -29,11 +27,11 @@ async def ask(
     shape: type[Shape],
     check: Callable[[Shape], str | None] = lambda answer: None,
 ) -> Shape:
-    """The model's answer as `shape`; `check` says in one sentence what is wrong with a well-formed
-    answer, or None.
+    """The model's answer as `shape`.
 
-    A wrong answer is shown to the model with the reason and the schema (which some endpoints take
-    and never show their model), at most twice. Raises RolloutError when it stays wrong.
+    `check` says in one sentence what is wrong with a well-formed answer, or None. A wrong answer is
+    shown to the model with the reason and the schema (some endpoints accept a schema and never show
+    it to their model), at most twice. Raises RolloutError when it stays wrong.
     """
     schema = schema_of(shape)
     first = request = replace(request, schema=schema)
@@ -64,7 +62,7 @@ async def ask(
 
 
 def in_words(schema: str) -> str:
-    """What is added to a prompt for a model that is told of the schema nowhere else."""
+    """The text for a prompt of a model that gets the schema nowhere else."""
     return f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
 
 
@@ -74,11 +72,10 @@ def schema_of(shape: type[BaseModel]) -> str:
 
 
 def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
-    """The JSON object in `text` as `shape`, or None and what is wrong, in one line.
+    """The JSON object in `text` as `shape`; or None and what is wrong, in one line.
 
-    Prose and code fences around the object are forgiven, as is a thought before it: what counts is
-    from the first brace to the last, or where that is no such object from the first brace after
-    `</think>`.
+    Prose and code fences around the object are accepted, and a thought before it. The object is
+    from the first brace to the last; if that is none, from the first brace after `</think>`.
     """
     text = text[:LONGEST]
     answer, problem = _parse(text, shape)

@@ -1,10 +1,9 @@
-"""The tiny policy: a language model small enough to train from nothing in a minute on one CPU core.
+"""The tiny policy: a language model that trains from nothing in a minute on one CPU core.
 
-Its vocabulary is made from the cases: every fixed phrase of the source (a finding's name, a
-diagnosis, a whole answer) is ONE token, so that a ten-question encounter is about fifty tokens and
-still reads as English. Text outside the phrases falls back to sub-words learned from the cases.
-What comes out is an ordinary Hugging Face model folder, so that real weights take the same code
-path.
+Its vocabulary is made from the cases. Every fixed phrase of the source (a finding's name, a
+diagnosis, a whole answer) is one token, so that an encounter of ten questions has about fifty
+tokens and still reads as English. Other text is split into sub-words learned from the cases. The
+result is an ordinary Hugging Face model folder, so that real weights take the same code path.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SUBWORDS = 4_096
 
 
 class TinySettings(BaseModel):
-    """Size of the tiny policy (a Qwen3 in miniature)."""
+    """The size of the tiny policy (a Qwen3 in miniature)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,7 +45,7 @@ class TinySettings(BaseModel):
 def build(
     source: Source, said: Iterable[str], settings: TinySettings, seed: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """An untrained policy for `source`; `said` are the phrases the environment adds of its own.
+    """An untrained policy for `source`; `said` are the environment's own phrases.
 
     The same source, settings and seed give the same weights.
     """
@@ -76,8 +75,9 @@ def build(
 
 
 def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    """One token per phrase and tag; sub-words for the rest (single characters only, where the
-    source is all phrases).
+    """One token per phrase and tag, and sub-words for other text.
+
+    If the source is all phrases, sub-words are single characters.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -105,9 +105,7 @@ def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedToken
 
 
 def corpus(source: Source, phrases: Sequence[str]) -> Iterator[str]:
-    """Text to learn characters and sub-words from: the phrases, or where there are none the
-    training cases themselves.
-    """
+    """The text from which sub-words are learned: the phrases, or else the training cases."""
     yield from phrases
     if source.phrases:
         return

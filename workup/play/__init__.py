@@ -1,5 +1,6 @@
-"""You are the doctor: one case at the keyboard, then what was missed, what it was worth, and what
-others asked.
+"""You are the doctor: one case at the keyboard, then a review.
+
+The review shows what was missed, what it was worth, and what others asked.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ def play(
     console: Console | None = None,
     ask: Callable[[str], str] = input,
 ) -> list[Record]:
-    """Let a person play one test case of `source` and show the review; returns everyone's episode,
-    the person's first.
+    """Lets a person play one test case of `source` and shows the review.
 
-    The case is the `index`-th of the test split, or drawn with `seed`. `against` plays the same
-    case afterwards, sampled at temperature 1, as do the greedy and the random doctor where the
-    source has a model of its cases. `max_turns` is T for everyone, the reward CRAFT's with its
-    defaults. `ask` shows a prompt and returns a line.
+    Returns everyone's episode, the person's first. The case is the `index`-th of the test split, or
+    drawn with `seed`. `against` plays the same case afterwards, sampled at temperature 1; so do the
+    greedy and the random doctor if the source has a model of its cases. `max_turns` is T for
+    everyone; the reward is CRAFT's with its defaults. `ask` shows a prompt and returns a line.
 
-    Empty when the person leaves early, by command or at the end of input; Ctrl-C goes on as
-    KeyboardInterrupt. Raises UserError for a source without test cases and for an index outside it.
+    Returns an empty result when the person leaves early, by command or at the end of input. Ctrl-C
+    raises KeyboardInterrupt. Raises UserError for a source without test cases and for an index
+    outside it.
     """
     with suppress(ImportError):
         import readline  # noqa: F401  its presence gives `input` line editing and history
@@ -79,9 +80,7 @@ def play(
 
 @dataclass(frozen=True)
 class _Round:
-    """What everyone who plays the case shares: the source, CRAFT's settings (and with them T), and
-    the seed of all draws.
-    """
+    """What all players of the case share: the source, CRAFT's settings (with T), the seed."""
 
     source: Source
     settings: craft.Settings
@@ -92,9 +91,7 @@ class _Round:
         return craft.method.environment(self.source, self.settings)
 
     def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
-        """Who else plays, by label: the policy, and the anchors where the source has a model of its
-        cases.
-        """
+        """The other players by label: the policy, and the anchors if the source has a model."""
         doctors = {} if against is None else {"policy": against}
         knowledge, items = self.source.knowledge, self.source.items
         if knowledge is not None:
@@ -111,8 +108,9 @@ class _Round:
             return loop.run_until_complete(rollout(job, self.environment, doctor, Play()))
 
     def judge(self, label: str, episode: Episode) -> Record:
-        """The verdict, CRAFT's score where the findings have weights, and the measures; none of a
-        failed episode.
+        """The verdict, CRAFT's score if the findings have weights, and the measures.
+
+        None of them for a failed episode.
         """
         if episode.ending is Ending.FAILED:
             return Record(label, episode)

@@ -101,8 +101,9 @@ class Person:
         )
 
     def _read(self, line: str, case: Case, past: Sequence[Turn]) -> str | None:
-        """The action that the line asks for, in the grammar; None where it was a command or was not
-        understood.
+        """The action that the line asks for, in the grammar.
+
+        None for a command or an unknown text.
         """
         command, _, rest = line.partition(" ")
         match command.lower():
@@ -140,8 +141,9 @@ class Person:
         return self._ask_for(line, "", case, past)
 
     def _ask_for(self, request: str, kind: str, case: Case, past: Sequence[Turn]) -> str | None:
-        """The action asking for `request`, with the item's own tag if `kind` is ""; None, and why,
-        where it is none.
+        """The action that asks for `request`; None, and why, if it is none.
+
+        The tag is the item's own if `kind` is "".
         """
         request, reply = self._understood(request, case)
         if self.items and not reply.item and not reply.evidence:
@@ -160,8 +162,11 @@ class Person:
         return None
 
     def _understood(self, request: str, case: Case) -> tuple[str, Observation]:
-        """The request as the environment understands it, with its reply: by number, by its own
-        words, or by the name of the only item that contains all of them."""
+        """The request as the environment understands it, with its reply.
+
+        It is understood by number, by its own words, or by the name of the only item that contains
+        all of them.
+        """
         if request.isdecimal() and 1 <= int(request) <= len(self.items):
             request = self.items[int(request) - 1].name
         reply = self._reply(request, case)
@@ -204,8 +209,9 @@ class Person:
         self._say(f"No turn was used: type a number or a name.{more}")
 
     def _related(self, wanted: str) -> tuple[str, list[Item]]:
-        """The items that all of the wanted words, or else the rarest of them, have to do with; and
-        those words.
+        """The items that match all of the wanted words, or else the rarest of them.
+
+        And those words.
         """
         found = {part: self._search(part) for part in (wanted, *wanted.split()) if part}
         if found.get(wanted):
@@ -259,8 +265,9 @@ class Person:
         self._print([(known.index(name) + 1, Text(printable(name))) for name in found])
 
     def _diagnose(self, name: str, known: Sequence[str]) -> str | None:
-        """The diagnosis that ends it: a name on the closed list where there is one; asked about
-        unless it is exactly that.
+        """The diagnosis that ends the encounter: a name on the closed list, if there is one.
+
+        Unless the text is exactly that name, the person is asked.
         """
         if not normalise(name):
             self._list_diagnoses(known, "")
@@ -320,8 +327,9 @@ def _content(text: str) -> str:
 
 
 def _matching(wanted: str, entries: Sequence[T], wording: Callable[[T], str]) -> list[T]:
-    """The entries in whose wording every word of `wanted` begins a word; all where nothing is
-    wanted.
+    """The entries in whose wording every word of `wanted` begins a word.
+
+    All entries if nothing is wanted.
     """
     parts = normalise(wanted).split()
     return [

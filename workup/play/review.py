@@ -1,7 +1,7 @@
-"""After the diagnosis: what there was to find, what it was worth, who else asked what, and how the
-evidence moved the odds.
+"""The review after the diagnosis: what could be found, its worth, and what others asked.
 
-Colour means criticality and nothing else; the figure beside it says the same without colour.
+It also shows how the evidence moved the odds. Colour means criticality and nothing else; the figure
+beside it says the same without colour.
 """
 
 from __future__ import annotations
@@ -70,10 +70,9 @@ def _verdict(console: Console, record: Record) -> None:
 
 
 def _findings(console: Console, record: Record, settings: craft.Settings) -> None:
-    """Every hidden finding in the order of its weight: when it was found, and its share of CR-6 and
-    of the reward.
+    """Every hidden finding by weight: when it was found, its share of CR-6, its worth in reward.
 
-    The worth in reward is what the finding brings to a right diagnosis, α·w_f / Σ w.
+    The worth is what the finding adds to a right diagnosis, α·w_f / Σ w.
     """
     case, turns = record.episode.case, _found_in(record.episode)
     shown, rest = _worth_showing(case, turns)
@@ -114,8 +113,9 @@ def _worth(fact: Fact, total: int, settings: craft.Settings) -> tuple[str, str, 
 
 
 def _worth_showing(case: Case, turns: dict[str, int]) -> tuple[list[Fact], int]:
-    """The findings by weight, found ones first, and how many irrelevant ones are left out because
-    nobody asked.
+    """The findings by weight, found ones first; and the number of irrelevant ones left out.
+
+    These are findings that nobody asked for.
     """
     facts = case.truth.facts
     shown = [fact for fact in facts if fact.weight != 0 or fact.id in turns]
@@ -156,8 +156,9 @@ def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
 
 
 def _side_by_side(console: Console, records: Sequence[Record]) -> None:
-    """What everyone asked, turn by turn, and how it ended; several tables where one would be too
-    narrow to read.
+    """What everyone asked, turn by turn, and how it ended.
+
+    Several tables if one would be too narrow to read.
     """
     longest = max(len(_name(turn)) + 2 for record in records for turn in record.episode.turns)
     least = _WIDEST if longest > _SENTENCE else max(_NARROWEST, min(longest, _NARROW))
@@ -207,9 +208,7 @@ def _columns(records: Sequence[Record], width: int, title: str) -> Table:
 
 
 def _asked(record: Record, width: int) -> Iterator[Text]:
-    """One cell per question: the heaviest criticality of what it revealed, and what was asked, on
-    two lines at most.
-    """
+    """One cell per question, on at most two lines: its highest criticality, and what was asked."""
     weights = {fact.id: fact.weight for fact in record.episode.case.truth.facts}
     known: set[str] = set()
     for turn in record.episode.turns:
@@ -243,9 +242,7 @@ def _legend() -> Text:
 
 
 class _Tutor:
-    """How the exact posterior moved with each question, and what each question could be expected to
-    tell.
-    """
+    """How the exact posterior moved with each question, and each question's expected gain."""
 
     def __init__(self, source: Source, episode: Episode) -> None:
         assert source.knowledge is not None
@@ -284,9 +281,7 @@ class _Tutor:
         console.print(table)
 
     def _hint(self, evidence: Evidence, turn: Turn) -> str:
-        """What the question could be expected to tell, in bits, beside the most telling one at that
-        time.
-        """
+        """The question's expected gain in bits, beside that of the best question at that time."""
         names = [item.name for item in self.items]
         gains = np.asarray(self.knowledge.gains(evidence, names)) / math.log(2)
         best = int(np.argmax(gains))

@@ -1,9 +1,7 @@
-"""Offline preparation of cases:
+"""Offline preparation of cases: JSON lines in, JSON lines out.
 
-JSON lines in, JSON lines out, resumable, with provenance in every record.
-
-A step is one module of this package that defines `step`; its name, with hyphens, is what one types.
-There is no registry.
+It can be resumed, and every record has its provenance. A step is one module of this package that
+defines `step`; its name, with hyphens, is what one types. There is no registry.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ class ComplexitySettings(GradedSettings):
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    """Draws one after the other, and stops when the verdict cannot change any more: most questions
-    need three draws.
+    """Draws one answer after the other, and stops when the verdict cannot change any more.
+
+    Most questions need three draws.
     """
     settings: ComplexitySettings = aids.settings
     marks: list[int] = []

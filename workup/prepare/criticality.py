@@ -1,6 +1,4 @@
-"""How much each hidden finding says about the diagnosis (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2,
-3}.
-"""
+"""The criticality of each hidden finding (CRAFT CR-4): ψ(f | d*, o_0) ∈ {0, 1, 2, 3}."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def exact(case: Case, source: Source) -> Outcome:
-    """The weights that the case has already, and for findings without one those that the source's
-    knowledge implies.
-    """
+    """The weights that the case has; for findings without one, those of the source's knowledge."""
     facts = case.truth.facts
     if not facts:
         return Drop(UNWEIGHED)
@@ -90,8 +86,9 @@ def exact(case: Case, source: Source) -> Outcome:
 
 
 def _psi(fact: Fact, case: Case, knowledge: Knowledge, source: Source) -> int:
-    """ψ(f | d*, o_0) from LR = P(f | d*, o_0) / P(f | not d*, o_0), by Bayes the posterior odds of
-    d* over its prior odds.
+    """ψ(f | d*, o_0) from the likelihood ratio P(f | d*, o_0) / P(f | not d*, o_0).
+
+    By Bayes it is the posterior odds of d* over its prior odds.
     """
     stated = evidence_of([*case.given, *_above(fact, case, source)])
     place = list(knowledge.diagnoses).index(case.truth.diagnosis)
@@ -105,8 +102,9 @@ def _odds(p: float) -> float:
 
 
 def _above(fact: Fact, case: Case, source: Source) -> list[Fact]:
-    """The findings that the fact's item is a question about: that there is pain is paid once, not
-    with each place of it.
+    """The findings that the fact's item is a sub-question of.
+
+    A pain is worth something once, not again with each of its places.
     """
     parents = {item.name: item.parent for item in source.items}
     line, name = set(), parents.get(fact.item)

@@ -25,8 +25,9 @@ about how you work."""
 
 
 async def draw(case: Case, aids: Aids, sample: int) -> str | None:
-    """The `sample`-th answer to the case without its options (temperature 1); None if it was cut
-    off or is empty.
+    """The `sample`-th answer to the case without its options (temperature 1).
+
+    None if it was cut off or is empty.
     """
     question = fenced([("question", clean(stem(case), LONGEST))])
     messages = (Message("system", TASK), Message("user", question))
@@ -61,9 +62,7 @@ async def mark(case: Case, text: str, judge: Model) -> int:
 
 
 def answer_of(text: str) -> str | None:
-    """The one answer of a well-formed draw (one thought, one answer, nothing after it); None if it
-    is not well formed.
-    """
+    """The answer of a well-formed draw (one thought, one answer, nothing after it); else None."""
     read = blocks(text, ("answer",))
     complete = (
         text.startswith("<think>")

@@ -1,5 +1,6 @@
-"""A raw report into a case of five parts (ES-11): history, microscopy, differential, tests with
-results, final diagnosis.
+"""Makes a case of five parts from a raw report (ES-11).
+
+The parts are history, microscopy, differential, tests with results, and final diagnosis.
 """
 
 from __future__ import annotations

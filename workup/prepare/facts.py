@@ -1,5 +1,6 @@
-"""Atomic findings of a record (CRAFT CR-3, φ): single, without interpretation, stated in the
-presentation or hidden.
+"""Atomic findings of a record (CRAFT CR-3, φ), each stated in the presentation or hidden.
+
+A finding is single and without interpretation.
 """
 
 from __future__ import annotations

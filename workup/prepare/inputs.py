@@ -1,5 +1,6 @@
-"""What a preparation reads: cases with their provenance, or raw reports as cases of which only the
-record is known.
+"""The input of a preparation: cases with their provenance, or raw reports.
+
+A raw report is a case of which only the record is known.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ SPLITS = ("all", "train", "test")
 
 @dataclass(frozen=True)
 class Input:
-    """`cases` in order, each with an id of its own; `histories` holds the provenance of those that
-    have one.
-    """
+    """`cases` in order, each with a unique id; `histories` holds their provenance, if any."""
 
     source: Source
     cases: Sequence[Sequence[Case]]
@@ -70,11 +69,11 @@ def open_input(
     reports: bool = False,
     strict: bool = False,
 ) -> Input:
-    """Opens `SCHEME:REST` or a jsonl file of cases; with `reports` also a jsonl file of reports or
-    a folder of texts.
+    """Opens `SCHEME:REST` or a jsonl file of cases.
 
-    Rows that are no cases, and texts that are no reports, are left out; with `strict` the first is
-    an error. Raises UserError and CaseError.
+    With `reports` also a jsonl file of reports or a folder of texts. Rows that are no cases, and
+    texts that are no reports, are left out; with `strict` the first one is an error. Raises
+    UserError and CaseError.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)

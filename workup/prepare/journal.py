@@ -1,9 +1,8 @@
-"""What a preparation has finished, kept at every moment: one line per case, appended, whatever
-happens next.
+"""What a preparation has finished: one line per case, appended at once.
 
-The first line says how the file is made (step, model, version, settings, first day); every other
-line is one case, kept or dropped, with a digest of what came in, so that a case that was edited
-since counts as a new one.
+The first line says how the file is made (step, model, version, settings, first day). Every other
+line is one case, kept or dropped, with a digest of its input, so that a case that was edited since
+counts as a new one.
 """
 
 from __future__ import annotations
@@ -63,8 +62,9 @@ class Journal:
             raise
 
     def _read(self, header: dict[str, Any]) -> dict[str, Any]:
-        """The header as it stands in the file, or `header`, newly written; a half-written last line
-        is cut off.
+        """The header in the file, or `header`, newly written.
+
+        An incomplete last line is cut off.
         """
         known, offset = None, 0
         for number, line in enumerate(self._reader, start=1):

@@ -53,9 +53,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def revealed(case: Case, question: str) -> str | None:
-    """What is wrong with an open question that still shows an answer or an option; None if nothing
-    is.
-    """
+    """What is wrong with an open question that still shows an answer or an option; else None."""
     before = stem(case)
     shown = [
         name

@@ -1,5 +1,6 @@
-"""A partial question (ProMed PM-12): the chief complaint, or a share of the findings, is stated,
-the rest has to be asked for.
+"""A partial question (ProMed PM-12): part of the findings is stated, the rest has to be asked for.
+
+The stated part is the chief complaint, or a share of the findings.
 """
 
 from __future__ import annotations
@@ -81,9 +82,7 @@ def _problem(parts: Parts, count: int) -> str | None:
 
 
 def _drawn(case: Case, count: int, settings: PartialSettings) -> set[int]:
-    """The indices of a random share, at least one and not all; a function of the seed and the
-    case's id.
-    """
+    """The indices of a random share, at least one and not all; a function of seed and case id."""
     key = int.from_bytes(blake2b(case.id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
     size = min(max(round(settings.share * count), 1), count - 1)
     return set(np.random.default_rng([settings.seed, key]).permutation(count)[:size].tolist())

@@ -40,8 +40,9 @@ def request(
 
 
 def numbered(facts: Iterable[Fact]) -> str:
-    """One finding per line, counted from 1: ids are the file's and may be anything, numbers are
-    ours.
+    """One finding per line, counted from 1.
+
+    The file's ids may be any text, so they are not shown.
     """
     return _numbered([fact.text for fact in facts], _SHORT_FACT)
 
@@ -52,8 +53,9 @@ def stem(case: Case) -> str:
 
 
 def named(names: Iterable[str], text: str) -> str | None:
-    """The first of `names` that stands in `text`, as whole words or, in Chinese and Japanese,
-    anywhere; None if none does.
+    """The first of `names` that stands in `text`; None if none does.
+
+    It has to be whole words, or in Chinese and Japanese any part of the text.
     """
     return next((name for name in names if name and _stands(name, text)), None)
 

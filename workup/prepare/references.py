@@ -1,5 +1,6 @@
-"""Reference reasoning (Med-R³ MR-12): what a strong model thought on its way to a fully right
-answer, where it is sound.
+"""Reference reasoning (Med-R³ MR-12): a strong model's thought before a fully right answer.
+
+It is kept if it is sound.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class ReferenceSettings(GradedSettings):
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    """Draws as many at once as are still wanted; in the order of the draws, so that the result
-    depends on nothing else.
+    """Draws as many at once as are still wanted.
+
+    They are checked in the order of the draws, so that the result depends on nothing else.
     """
     settings: ReferenceSettings = aids.settings
     found: list[str] = []
@@ -69,8 +71,9 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 async def _reference(case: Case, aids: Aids, sample: int) -> str | None:
-    """The draw if it is whole, well formed, fully right and sound, each asked only if the one
-    before holds; else None.
+    """The draw if it is whole, well formed, fully right and sound; else None.
+
+    Each condition is checked only if the one before holds.
     """
     text = await draws.draw(case, aids, sample)
     if text is None or draws.answer_of(text) is None:

@@ -78,8 +78,9 @@ class Report:
         return json.dumps({**plain, "complete": self.complete}, ensure_ascii=False, indent=1)
 
     def rows(self) -> list[tuple[str, int, str]]:
-        """(what, how many, for example) for a table: kept, each reason to drop by frequency,
-        failures.
+        """(what, how many, an example) for a table.
+
+        Kept, the reasons to drop by frequency, failures.
         """
         reasons = [("dropped", *pair) for pair in self.dropped.items()] + [
             ("failed", *pair) for pair in self.failed.items()

@@ -1,5 +1,6 @@
-"""Any question about a patient's diagnosis as an open one in another language (C-MIG CM-18); other
-questions are dropped.
+"""Turns a question about a patient's diagnosis into an open one in another language (C-MIG CM-18).
+
+Other questions are dropped.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def _revealing(made: Rewritten, case: Case) -> str | None:
 
 
 def _rewritten(case: Case, made: Rewritten) -> Case:
-    """The case in the new language; what it was stays in the record, and the old name of the answer
-    among the aliases.
+    """The case in the new language.
+
+    The old text stays in the record, and the old name of the answer among the aliases.
     """
     texts = {finding.number: finding.text.strip() for finding in made.findings}
     facts = [

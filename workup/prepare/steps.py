@@ -1,6 +1,4 @@
-"""What a step of preparation is: one case in, the case changed or dropped out, with the model's
-help.
-"""
+"""A step of preparation: one case in, the case changed or dropped out, with the model's help."""
 
 from __future__ import annotations
 

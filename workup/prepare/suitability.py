@@ -1,5 +1,6 @@
-"""Which questions stand without options (Med-R³ MR-10), are about a patient (ProMed PM-12), ask for
-a diagnosis (CM-18).
+"""Which questions can stand without options, are about a patient, and ask for a diagnosis.
+
+These are MR-10 (Med-R³), PM-12 (ProMed) and CM-18 (C-MIG).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Preparing a file: a bounded number of cases at a time, finished ones written down at once, the
-result in the input's order.
+"""The preparation of a file: a limited number of cases at a time, each written when it is finished.
 
-Nothing that is finished is done again: killed, stopped or interrupted, the same call goes on. A
-case whose model fails is neither kept nor dropped; the next call tries it again.
+The result is in the input's order. Nothing that is finished is done again: after a stop, the same
+call goes on. A case whose model fails is neither kept nor dropped; the next call tries it again.
 """
 
 from __future__ import annotations
@@ -135,9 +134,7 @@ class _Work:
     stop: WorkupError | None = None
 
     async def run(self) -> None:
-        """Works on cases until there are none left or there is a reason to stop; then reads on, to
-        know what is there.
-        """
+        """Works on cases until none is left or there is a reason to stop; then counts the rest."""
         pending = self._pending()
         await asyncio.gather(*(self._worker(pending) for _ in range(self.job.concurrency)))
         while self._next(pending):
@@ -158,8 +155,9 @@ class _Work:
             )  # exact steps never wait: let the others, and Ctrl-C, have their turn
 
     def _next(self, pending: Iterator[tuple[Case, str]]) -> tuple[Case, str] | None:
-        """The next case to do; None at the end, or where the input cannot be read on, which is a
-        reason to stop.
+        """The next case to do; None at the end, or if the input cannot be read on.
+
+        The latter is a reason to stop.
         """
         try:
             return next(pending, None)
@@ -168,8 +166,9 @@ class _Work:
             return None
 
     def _pending(self) -> Iterator[tuple[Case, str]]:
-        """The cases that are not finished; a generator that all workers share, so it runs no
-        further than they do.
+        """The cases that are not finished, as a generator that all workers share.
+
+        So the input is read only as far as they work.
         """
         for case in self.job.input:
             if case.id in self.digests:
@@ -253,8 +252,9 @@ class _Work:
             raise self._too_many()
 
     def write(self) -> Report:
-        """Writes the result in the order of the input, its sidecar and its report; returns the
-        report.
+        """Writes the result in the order of the input, its sidecar and its report.
+
+        Returns the report.
         """
         out, private = self.job.out, self.aids.source.restricted
         report = Report.of(

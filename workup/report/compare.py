@@ -1,5 +1,6 @@
-"""Several runs beside each other: one table, differences to the first run, what success goes with,
-curves, transcripts.
+"""Several runs beside each other.
+
+A table, paired differences, a regression, curves, transcripts.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ REGRESSION = "what success goes with (logistic regression)"
 
 @dataclass(frozen=True)
 class Side:
-    """One of the compared runs; `doctor` is who is compared, `changes` its paired differences to
-    the first run, and `alike` whether it was evaluated on the same cases as that one
-    (`unseen.alike`).
+    """One of the compared runs.
+
+    `doctor` is who is compared, `changes` its paired differences to the first run. `alike` says
+    whether it was evaluated on the same cases as the first run (`unseen.alike`).
     """
 
     label: str
@@ -67,13 +69,12 @@ def compare(
     *,
     transcripts: bool = False,
 ) -> None:
-    """Print the comparison of `runs` (differences to the first), and write it as an offline page to
-    `html` if given.
+    """Prints the comparison of `runs` with the first, and writes it as an offline page to `html`.
 
     The page has all transcripts in a folder of its name beside it; those of restricted cases only
-    if `transcripts` asks for them. Of each run the trained policy is compared, or where there is
-    none whoever was evaluated last. Raises UserError for a run in which no one was evaluated, and
-    for one that is named twice.
+    if `transcripts` asks for them. Of each run the trained policy is compared, or if there is none,
+    whoever was evaluated last. Raises UserError for a run in which no one was evaluated, and for
+    one that is named twice.
     """
     sides = _sides(runs)
     console = console or Console(highlight=False)
@@ -233,8 +234,9 @@ def _encounters(players: Sequence[Player]) -> dict[str, Any]:
 
 
 def _figures(sides: Sequence[Side]) -> dict[str, Any]:
-    """Accuracy by category, and against what was found (CRAFT's Figs. 2 and 3), of every run; as
-    landmarks the first run's anchors, and its policy before training.
+    """Accuracy by category, and accuracy against evidence (CRAFT's Figs. 2 and 3), of every run.
+
+    The first run's anchors, and its policy before training, are landmarks.
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
     found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)

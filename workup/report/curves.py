@@ -1,6 +1,4 @@
-"""Figures over training: learning curves with the anchors drawn in, where the reward came from, and
-the optimiser's health.
-"""
+"""Figures over training: learning curves with the anchors, the reward's parts, the optimiser."""
 
 from __future__ import annotations
 
@@ -104,8 +102,9 @@ Levels = Mapping[str, Mapping[str, Estimate]]  # doctor → metric → estimate
 
 @figure
 def learning(curve: Curve, levels: Levels, ends: Levels) -> Drawing | None:
-    """One panel per metric: every step thin, their mean thick, the anchors as labelled lines, and
-    the held-out evaluations before and after training (`ends`, in that order) as points with their
+    """One panel per metric: every step thin, their mean thick, the anchors as labelled lines.
+
+    The held-out evaluations before and after training (`ends`, in that order) are points with their
     intervals.
     """
     shown = [
@@ -220,9 +219,7 @@ def _curve(ax: Axes, curve: Curve, metric: str, *, faint: bool, **look: Any) -> 
 
 
 def _steps(ax: Axes, curve: Curve | None = None) -> None:
-    """The axis of the steps, with the borders of the stages of `curve`, whose names stand at their
-    top.
-    """
+    """The axis of the steps, with the borders and names of the stages of `curve`."""
     tidy(ax)
     ax.set_xlabel("step")
     for steps, name in curve.borders if curve else ():
@@ -262,8 +259,9 @@ def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
 
 
 def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
-    """A line per anchor, with its name to the right of the panel; names that would touch are moved
-    apart.
+    """A line per anchor, with its name to the right of the panel.
+
+    Names that would overlap are moved apart.
     """
     known = sorted(
         (mean, doctor)
@@ -285,8 +283,9 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Sorted `places`, moved as little as possible (least squares) so that neighbours lie at least
-    `gap` apart.
+    """Sorted `places`, moved as little as possible so that neighbours are at least `gap` apart.
+
+    "As little as possible" is by least squares.
     """
     if len(places) < 2:
         return list(places)

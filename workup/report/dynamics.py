@@ -1,7 +1,7 @@
-"""How a training run went, in figures: trends, late-stage volatility and what moved together (C-MIG
-CM-17, Tables 2 and 8 to 11).
+"""A training run in figures: trends, late-stage volatility, correlations (C-MIG CM-17).
 
-All of it is worked out from metrics.jsonl: one value per step of the stages that a reward drove.
+These are the paper's Tables 2 and 8 to 11. All of it comes from metrics.jsonl: one value per step
+of the stages that a reward drove.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One metric over training: its mean, the least-squares line over the steps, and its late
-    stage.
+    """One metric over training: its mean, the least-squares line over the steps, its late stage.
 
-    `slope` is per step; `r2` is the share of the variance that the line explains, within [0, 1];
-    `std` is the sample standard deviation of the late stage (its volatility), `cv` its population
-    standard deviation over its absolute mean. NaN is what too few steps, a constant or a mean of 0
-    leave undefined.
+    `slope` is per step; `r2` is the share of the variance that the line explains, within [0, 1].
+    `std` is the sample standard deviation of the late stage (its volatility); `cv` is its
+    population standard deviation over its absolute mean. A value is NaN if too few steps, a
+    constant or a mean of 0 leave it undefined.
     """
 
     name: str
@@ -60,8 +59,9 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Pearson's r of two metrics over the steps that have both, as logged and smoothed over
-    `window` steps.
+    """Pearson's r of two metrics over the steps that have both, as logged and smoothed.
+
+    The smoothing is over `window` steps.
     """
 
     one: str
@@ -97,9 +97,7 @@ def together(
     others: Sequence[float | None],
     window: int,
 ) -> Together:
-    """How two metrics move together; smoothing over `window` steps takes the noise of single
-    batches out of both.
-    """
+    """The correlation of two metrics; smoothing removes the noise of single batches from both."""
     pairs = [(a, b) for a, b in zip(values, others, strict=True) if a is not None and b is not None]
     a, b = np.array(pairs, dtype=float).reshape(-1, 2).T
     smoothed = (
@@ -133,8 +131,9 @@ def late(values: Floats) -> Floats:
 
 
 def trends(curve: Curve) -> list[Trend]:
-    """Every metric of `ROWS` that was logged, and every part of the reward; without those that
-    never were anything but 0.
+    """Every metric of `ROWS` that was logged, and every part of the reward.
+
+    Metrics that were always 0 are left out.
     """
     found = {name: values(curve, name) for name in ROWS} | dict(parts(curve))
     return [trend(name, column) for name, column in found.items() if any(column)]
@@ -171,11 +170,10 @@ def heading(name: str) -> str:
 
 
 def cells(found: Trend) -> list[str]:
-    """For a table: mean, slope per 100 steps, R², and of the late stage mean, standard deviation
-    and CV.
+    """For a table: mean, slope per 100 steps, R², and the late stage's mean, deviation and CV.
 
-    The deviation is the sample's; that of the gradient norm the population's, as in the paper's
-    figures.
+    The standard deviation is the sample's; that of the gradient norm is the population's, as in the
+    paper's figures.
     """
     std = found.population_std if found.name == "grad_norm" else found.std
     return [
@@ -197,8 +195,9 @@ COMPARED = (
 
 
 def compared(curve: Curve) -> list[str]:
-    """One run's row beside others', by `COMPARED`: r is that of accuracy with the first of `PAIRS`
-    that was logged.
+    """One run's row beside others', by `COMPARED`.
+
+    r is that of accuracy with the first of `PAIRS` that was logged.
     """
     by_name = {found.name: found for found in trends(curve)}
     pair = next(iter(correlations(curve)), None)
@@ -219,8 +218,9 @@ def plain(value: float) -> str:
 
 @figure
 def drawn(curve: Curve) -> Drawing | None:
-    """Entropy, gradient norm, response length and Doc_Hit over training: smoothed, with the line of
-    their trend, and the late stage shaded.
+    """Entropy, gradient norm, response length and Doc_Hit over training.
+
+    Each is smoothed, with the line of its trend; the late stage is shaded.
     """
     panels = []
     for name in PLOTTED:

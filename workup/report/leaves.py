@@ -1,5 +1,6 @@
-"""All transcripts on further pages beside a report, a limited number on each, linked to each other
-and from the report.
+"""All transcripts on further pages beside a report, linked to each other and from the report.
+
+Each page holds a limited number.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from workup.runs.files import clear_errors, write_whole
 
 @dataclass(frozen=True)
 class Leaf:
-    """One of the further pages: its file, and the places of its first and last case among all (from
-    1).
-    """
+    """One of the further pages: its file, and the places (from 1) of its first and last case."""
 
     name: str
     first: int
@@ -29,12 +28,11 @@ class Leaf:
 def write(
     folder: Path, players: Sequence[Player], title: str, back: str, *, private: bool = False
 ) -> list[Leaf]:
-    """Write every evaluated episode of `players` into `folder` as 1.html, 2.html, …, and remove the
-    pages of before.
+    """Writes every evaluated episode of `players` into `folder` as 1.html, 2.html, ….
 
-    At most two pages are in memory at a time. `back` is the file that links here, beside `folder`;
-    with `private` the folder and its files are their owner's alone. Without players nothing is
-    left. Raises UserError when the disk refuses.
+    Older pages are removed. At most two pages are in memory at a time. `back` is the file that
+    links here, beside `folder`. With `private` the folder and its files are their owner's alone.
+    Without players nothing is left. Raises UserError when the disk refuses.
     """
     leaves: list[Leaf] = []
     if players:

@@ -1,6 +1,4 @@
-"""What a run shows while it works: a live view on a terminal, plain lines elsewhere, JSON lines for
-machines.
-"""
+"""The output of a running run: a live view on a terminal, else plain lines, or JSON lines."""
 
 from __future__ import annotations
 
@@ -44,9 +42,11 @@ class Live(Protocol):
         """A stage of `total` steps begins, `done` of them in an earlier session."""
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Step `metrics["step"]` is done. Read, all optional: reward, parts, endings,
-        tokens_per_second and what `SHOWN` names, each of this step; accuracy_so_far of the `judged`
-        episodes so far; and spent, the money that the run has cost so far.
+        """Step `metrics["step"]` is done.
+
+        All figures are optional: reward, parts, endings, tokens_per_second and those in `SHOWN`,
+        each of this step; accuracy_so_far of the `judged` episodes so far; and spent, the run's
+        cost so far.
         """
 
     def note(self, text: str) -> None:
@@ -142,9 +142,7 @@ def reward_line(progress: Progress) -> str:
 
 
 def figures(progress: Progress) -> list[tuple[str, str]]:
-    """(name, figure) of everything that is known: what is counted so far, then means over the last
-    steps.
-    """
+    """(name, figure) of everything that is known: counts so far, then means over the last steps."""
     shown = [(name, progress.mean(name)) for name in SHOWN]
     means = [(name, number(name, value)) for name, value in shown if value is not None]
     return [*_so_far(progress), *means]
@@ -177,8 +175,9 @@ def time_line(progress: Progress) -> str:
 
 
 def spark(values: Sequence[float], width: int = 24) -> str:
-    """A curve in one line of block letters, from the lowest to the highest value; empty before
-    there is a curve.
+    """A curve in one line of block letters, from the lowest to the highest value.
+
+    Empty before there is a curve.
     """
     if len(values) < width:
         return ""

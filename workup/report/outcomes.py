@@ -47,9 +47,7 @@ SHARES = {
 
 @figure
 def by_category(found: Categories, looks: Looks) -> Drawing | None:
-    """A row per category (the 25 commonest): each doctor's accuracy with its interval, the doctors
-    below each other.
-    """
+    """A row per category (the 25 most frequent): each doctor's accuracy with its interval."""
     groups = list(found.groups.items())[:MOST]
     if not groups:
         return None
@@ -95,8 +93,9 @@ def _row_points(
 def against_accuracy(
     doctors: Mapping[str, Mapping[str, Estimate]], looks: Looks, curve: Curve
 ) -> Drawing | None:
-    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2): every doctor a point with
-    its intervals, and the training of `curve` a path.
+    """Coverage, noise and critical share against accuracy (CRAFT Fig. 2).
+
+    Every doctor is a point with its intervals; the training of `curve` is a path.
     """
     panels: list[Axes] = []
     drawn: set[str] = set()
@@ -129,8 +128,9 @@ def against_accuracy(
 
 
 def looks(doctors: Sequence[str], before: str | None = None, after: str | None = None) -> Looks:
-    """How each doctor's points look, the same in every figure of a page: the policy before training
-    hollow, anchors grey.
+    """The style of each doctor's points, the same in every figure of a page.
+
+    The policy before training is hollow, anchors are grey.
     """
     numbers = count(1 if after in doctors else 0)  # the first colour is that of `after`
     return {

@@ -1,5 +1,6 @@
-"""report.html: one run on one page that opens offline, made from the run folder alone; all
-transcripts on pages beside it.
+"""report.html: one run on one page that opens offline, made from the run folder alone.
+
+All transcripts are on pages beside it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed
 
 
 def build(run: Run, *, transcripts: bool = False) -> Path:
-    """Write `run`'s report.html, with all transcripts in `transcripts/` beside it, and return the
-    path of the report.
+    """Writes `run`'s report.html, with all transcripts in `transcripts/` beside it.
 
+    Returns its path.
     Transcripts of restricted cases are left out, and pages that hold them are removed, unless
     `transcripts` asks for them. Raises UserError when the disk refuses.
     """

@@ -1,8 +1,6 @@
-"""matplotlib figures as inline SVG that takes its colours and fonts from the page, so that it
-follows light and dark.
+"""matplotlib figures as inline SVG in the page's own colours and fonts, light and dark.
 
-A drawing is one SVG per panel, so that the page can put panels side by side or below each other, as
-its width allows.
+A drawing is one SVG per panel, so that the page can put panels side by side or below each other.
 """
 
 from __future__ import annotations
@@ -110,8 +108,9 @@ class Drawing:
 
 
 def panel(title: str, height: float, width: float = 3.3) -> Axes:
-    """A panel of its own, in inches before the page scales it. 3.3 is a third of the page, or a
-    telephone's width.
+    """A panel of its own; width and height are inches before the page scales it.
+
+    3.3 is a third of the page, or a telephone's width.
     """
     made = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06))
     ax = made.subplots()
@@ -120,8 +119,9 @@ def panel(title: str, height: float, width: float = 3.3) -> Axes:
 
 
 def series(number: int) -> dict[str, Any]:
-    """The look of the curve numbered `number`: the colours in turn, then the same colours dashed
-    and dotted.
+    """The look of the curve numbered `number`.
+
+    The colours come in turn, then the same colours dashed, then dotted.
     """
     turn = number // len(SERIES) % len(DASHES)
     return {"color": SERIES[number % len(SERIES)], "linestyle": list(DASHES)[turn]}
@@ -151,9 +151,7 @@ def tidy(ax: Axes, ticks: int = 5) -> None:
 
 
 def figure(draw: Callable[P, Drawing | None]) -> Callable[P, Markup]:
-    """Make a function that returns a drawing return its HTML; an empty string where it returns None
-    (nothing to draw).
-    """
+    """Makes a function that returns a drawing return its HTML; "" if it returns None."""
 
     @functools.wraps(draw)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Markup:
@@ -230,8 +228,9 @@ def _own_ids(svg: str, name: str) -> str:
 
 
 def smooth(values: Sequence[float | None], window: int) -> Floats:
-    """The mean of the defined values within a centred window, which narrows at the ends; NaN where
-    there is none.
+    """The mean of the defined values within a centred window, which is narrower at the ends.
+
+    NaN if there is none.
     """
     data = np.array([np.nan if value is None else value for value in values], dtype=float)
     known = np.isfinite(data)
@@ -244,7 +243,5 @@ def smooth(values: Sequence[float | None], window: int) -> Floats:
 
 
 def thin(count: int, most: int = 400) -> NDArray[np.int64]:
-    """Indices of at most `most` of `count` points, evenly spread, the first and the last among
-    them.
-    """
+    """Indices of at most `most` of `count` points, evenly spread, with the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))

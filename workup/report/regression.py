@@ -1,8 +1,7 @@
-"""What success goes with: a logistic regression over episodes, beside the paper's (CRAFT, Sec. 4.3,
-Table 2).
+"""A logistic regression of success over episodes, beside the paper's (CRAFT, Sec. 4.3, Table 2).
 
 log odds(right) = intercept + β₁·critical + β₂·noise + β₃·coverage + one indicator for every model
-but the first. Several models meet the same cases, so the standard errors are clustered by case. The
+but the first. Several models play the same cases, so the standard errors are clustered by case. The
 fit is statsmodels'.
 """
 
@@ -30,16 +29,14 @@ PAPER = {
 """CRAFT's Table 2 as printed: coefficient (standard error) and p, N = 324."""
 
 FEW = 50
-"""Below this many cases clustered standard errors tend to be too small (Cameron & Miller 2015, Sec.
-VI).
-"""
+"""Below this many cases clustered standard errors tend to be too small.
+
+Cameron & Miller 2015, Sec. VI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One judged episode: whose it is, of which case, how it ended, and its shares in the order of
-    `SHARES`, in [0, 1].
-    """
+    """One judged episode: its model, case and verdict, and its shares in [0, 1] as in `SHARES`."""
 
     model: str
     case: str
@@ -49,8 +46,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One share's coefficient: the change of the log odds of success from a share of 0 to a share
-    of 1.
+    """One share's coefficient: the change of the log odds of success from share 0 to share 1.
 
     `p` is two-sided, of Wald's z test.
     """
@@ -63,10 +59,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """The effects in the order of `SHARES`, and what they rest on; without effects, `problem` says
-    why there are none.
+    """The effects in the order of `SHARES`, and their data.
 
-    `notes` tell what was left out, and what limits the figures.
+    Without effects, `problem` says why there are none. `notes` say what was left out, and what
+    limits the figures.
     """
 
     effects: tuple[Effect, ...]
@@ -88,11 +84,10 @@ class _Unfit(Exception):
 
 
 def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
-    """The regression over all judged episodes of `played` (model → its outcomes) in which every
-    share is defined.
+    """The regression over all judged episodes of `played` in which every share is defined.
 
-    A model that is right in every episode, or in none, has no finite indicator. It is left out,
-    which changes nothing for the shares' coefficients, and told.
+    `played` is model → its outcomes. A model that is right in every episode, or in none, has no
+    finite indicator. It is left out, and a note says so; the shares' coefficients do not change.
     """
     everything = [
         _observation(model, each) for model, outcomes in played.items() for each in outcomes
@@ -124,11 +119,10 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
 
 
 def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
-    """Maximum likelihood, and the covariance clustered by case with statsmodels' correction G/(G −
-    1) · (N − 1)/(N − k).
+    """Maximum likelihood, and the covariance clustered by case.
 
-    G counts cases, N episodes, k coefficients. Raises _Unfit where the coefficients are not
-    determined or not finite.
+    The correction is statsmodels': G/(G − 1) · (N − 1)/(N − k), with G cases, N episodes, k
+    coefficients. Raises _Unfit if the coefficients are not determined or not finite.
     """
     names, design = _design(observations)
     right = np.array([each.right for each in observations], dtype=float)
@@ -162,13 +156,12 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
 
 
 def separable(design: Floats, right: Floats) -> bool:
-    """Whether a line parts right from wrong, points on the line allowed: then the likelihood has no
-    finite maximum.
+    """Whether a line separates right from wrong; points may be on the line.
 
-    `design` is (episodes, coefficients) of full rank, `right` 0 or 1. A linear programme decides
-    (Konis 2007, "Linear programming algorithms for detecting separated data in binary logistic
-    regression models"): where nothing is parted, only coefficients of 0 keep every episode on its
-    side; else the largest go to their bound of 1.
+    Then the likelihood has no finite maximum. `design` is (episodes, coefficients) of full rank,
+    `right` 0 or 1. A linear programme decides (Konis 2007, "Linear programming algorithms for
+    detecting separated data in binary logistic regression models"). If nothing is separated, only
+    coefficients of 0 keep every episode on its side; else the largest go to their bound of 1.
     """
     from scipy.optimize import linprog
 

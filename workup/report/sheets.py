@@ -18,8 +18,10 @@ LABEL = 28  # columns of the terminal for a row's names, at most
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of text under `headings`; the first `words` columns (at least one) name the row, the
-    others are figures. `styles` gives the rich style of a row by its number.
+    """Rows of text under `headings`.
+
+    The first `words` columns (at least one) name the row, the others are figures. `styles` gives
+    the rich style of a row by its number.
     """
 
     headings: Sequence[str]
@@ -30,8 +32,10 @@ class Sheet:
     styles: Mapping[int, str] = field(default_factory=dict)
 
     def show(self, console: Console) -> None:
-        """Print it: as one table with headings in one line, with headings over several lines, or as
-        several tables below each other, the first of these that the console has room for.
+        """Prints the first of three layouts that fits the console.
+
+        One table with headings in one line; with headings over several lines; several tables below
+        each other.
         """
         for table in self._fitting(console):
             console.print(table)
@@ -80,8 +84,9 @@ class Sheet:
         return table
 
     def _names(self, *, wrapped: bool) -> list[int]:
-        """The width of each column that names the row: of its longest text and at most `LABEL`. If
-        `wrapped`, the widest are narrowed until all of them together have `LABEL`.
+        """The width of each column that names the row: that of its longest text, at most `LABEL`.
+
+        If `wrapped`, the widest are narrowed until all of them together have `LABEL`.
         """
         names = [
             [self.headings[place], *(row[place] for row in self.rows)]

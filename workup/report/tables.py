@@ -77,8 +77,9 @@ class Ends:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, how many values it rests on where some were undefined, and where its interval lies
-    on a bar from 0 to the column's largest value (in percent; None: no bar).
+    """A figure, with the number of its values if some were undefined, and its interval as a bar.
+
+    The bar runs from 0 to the column's largest value, in percent; None means no bar.
     """
 
     text: str
@@ -191,9 +192,7 @@ def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
 
 
 def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str]) -> list[Change]:
-    """Ours − theirs for every metric over their common cases; metrics with fewer than two such
-    cases are left out.
-    """
+    """Ours − theirs for every metric over their common cases; at least two of them are needed."""
     seed = ours[0].seed
     sides = [run.outcomes(doctor) for run, doctor in (ours, theirs)]
     common = {outcome.case_id for outcome in sides[0]} & {outcome.case_id for outcome in sides[1]}
@@ -227,8 +226,9 @@ class Part:
 
 
 def reward_parts(run: Run, ends: Ends) -> list[Part]:
-    """The mean of every part over all scored episodes (0 where an episode lacks it), and of the
-    return.
+    """The mean of every part over all scored episodes, and of the return.
+
+    An episode that lacks a part counts 0.
     """
     sides = [
         [outcome for outcome in run.outcomes(name) if outcome.total is not None]
@@ -260,8 +260,9 @@ def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Calls:
-    """What models were asked in supporting roles, and what that took: rows of role, model and
-    figures, the last of several their sum; the headings name role and model together.
+    """The calls of models in supporting roles, and their cost: rows of role, model and figures.
+
+    If there are several rows, the last is their sum. The headings name role and model together.
     """
 
     headings: tuple[str, ...]
@@ -318,11 +319,10 @@ def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
 
 @dataclass(frozen=True)
 class Categories:
-    """Accuracy by group of cases: `kind` is "category", or "diagnosis" where the cases name no
-    category.
+    """Accuracy by group of cases.
 
-    `groups` has the number of cases of each group, the largest group first; `accuracies` of each
-    label one estimate per group.
+    `kind` is "category", or "diagnosis" if the cases name no category. `groups` has the number of
+    cases of each group, the largest first; `accuracies` of each label one estimate per group.
     """
 
     kind: str

@@ -1,6 +1,4 @@
-"""Encounters with the same patients, side by side: a dozen on the page, and all of them on further
-pages beside it.
-"""
+"""Encounters with the same patients, side by side: a dozen on the page, all on further pages."""
 
 from __future__ import annotations
 
@@ -33,8 +31,9 @@ class Player:
 
 @dataclass(frozen=True)
 class Line:
-    """One turn: what was done (`label` and `content`, or the raw text where that says more), the
-    reply, what it revealed.
+    """One turn: the action, the reply, and what it revealed.
+
+    The action is `label` and `content`, or the raw text if that says more.
     """
 
     number: int
@@ -92,11 +91,10 @@ class Group:
 def groups(
     sides: Sequence[Sequence[Outcome]], *, between: str = " → ", most: int = MOST
 ) -> list[Group]:
-    """The cases that all `sides` were judged on, by their verdicts (first samples), and which of
-    the cases to show.
+    """The cases that all `sides` were judged on, by their verdicts, and those to show.
 
-    Groups in which the sides disagree come first. The groups take turns, and within a group the
-    cases stand in the order of their ids: nothing is picked by hand.
+    The first samples count. Groups in which the sides disagree come first. The groups take turns;
+    within a group the cases are in the order of their ids: nothing is picked by hand.
     """
     verdicts = [
         {each.case_id: each.correct for each in reversed(side) if each.correct is not None}
@@ -138,10 +136,10 @@ def _judged(player: Player, case: str) -> Record:
 
 
 def everything(players: Sequence[Player]) -> Iterator[Meeting]:
-    """Every case that someone played, in the order of the ids, with all episodes of all players:
-    one case in memory at a time.
+    """Every case that someone played, with all episodes of all players, in the order of the ids.
 
-    What two runs call by the same id and is not the same patient stands apart.
+    One case is in memory at a time. Two runs may use the same id for different patients; these are
+    separate entries.
     """
     played = merge(
         *(_played(player, place) for place, player in enumerate(players)), key=lambda each: each[:2]
@@ -175,8 +173,9 @@ def _meeting(players: Sequence[Player], episodes: Sequence[tuple[int, Record]]) 
 
 
 def in_pages(meetings: Iterator[Meeting]) -> Iterator[list[Meeting]]:
-    """The meetings in pages of at most `CASES` cases and about `CHARACTERS` characters; a page has
-    one case at least.
+    """The meetings in pages of at most `CASES` cases and about `CHARACTERS` characters.
+
+    A page has at least one case.
     """
     page: list[Meeting] = []
     size = 0

@@ -62,8 +62,9 @@ def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
 
 
 def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
-    """The index in a folder, or of a clinic's built-in library ("clinic:s"), which is made in
-    memory. Raises UserError.
+    """The index in a folder, or of a clinic's built-in library ("clinic:s").
+
+    The latter is made in memory. Raises UserError.
     """
     from workup.retrieval.index import Index
 

@@ -19,8 +19,9 @@ MOST = 128
 
 
 async def _away(find: Find, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
-    """`find` in a thread that nobody waits for when the loop ends: a search may wait minutes for a
-    server.
+    """`find` in a thread that the event loop does not wait for at its end.
+
+    A search may wait minutes for a server.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[Sequence[Passage]]] = loop.create_future()

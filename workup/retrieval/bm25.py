@@ -39,10 +39,10 @@ Ranking = list[tuple[int, float]]
 
 
 def analyzer(language: str) -> TextAnalyzer:
-    """Words in lower case, without accents, stop words and endings of `language` ("none" keeps
-    both).
+    """Words in lower case, without accents, and without `language`'s stop words and endings.
 
-    Each Chinese character is a word of its own, in any language.
+    "none" keeps stop words and endings. Each Chinese character is a word of its own, in any
+    language.
     """
     import tantivy
 
@@ -69,10 +69,9 @@ def build(
     language: str,
     told: Callable[[int], None] = lambda done: None,
 ) -> Index:
-    """Indexes the passages that `passages(start)` yields from row `start` on: from the first that
-    `folder` does not hold yet.
+    """Indexes the passages of `passages(start)`, from the first row that `folder` does not hold.
 
-    None as folder keeps the index in memory. `told` hears how many are committed.
+    With None as folder the index is in memory. `told` is called with the number committed.
     """
     from tantivy import Document
 
@@ -162,8 +161,9 @@ class Bm25:
 
 @contextmanager
 def _damage(folder: Path | None) -> Iterator[None]:
-    """What tantivy says of a damaged file, and its panics (which are no Exception), as one line
-    that says what to do.
+    """tantivy's message about a damaged file as one line with a remedy.
+
+    Its panics are no Exception; they are caught too.
     """
     try:
         yield

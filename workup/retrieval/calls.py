@@ -1,7 +1,4 @@
-"""HTTP calls to a library elsewhere:
-
-JSON out, JSON in, patient with a server that is away for a while.
-"""
+"""HTTP calls to a library on another machine, with JSON; they wait for a server that restarts."""
 
 from __future__ import annotations
 
@@ -45,12 +42,12 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class Caller:
-    """Calls to one address; a call waits for the server up to `deadline` seconds, `timeout` at a
-    time.
+    """Calls to one address.
 
-    `key_env` names an environment variable with user:password, sent only when it is set. With
-    `patient`, a server that cannot be reached is waited for, as one that is being started again;
-    without, it is a UserError at once.
+    A call waits for the server up to `deadline` seconds, `timeout` seconds per attempt. `key_env`
+    names an environment variable with user:password, sent only when it is set. With `patient`, it
+    waits for a server that cannot be reached, as for one that is being restarted; without, that is
+    a UserError at once.
     """
 
     url: str

@@ -1,6 +1,6 @@
-"""Corpora as streams of documents:
+"""Corpora as streams of documents: JSON Lines, Parquet, plain text, PubMed's baseline XML.
 
-JSON Lines, Parquet, plain text, PubMed's baseline XML; nothing is held but one document.
+One document is in memory at a time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the three parts of a document are called in JSON Lines and Parquet; the first name that
-    a row has counts.
+    """The names of the three parts of a document in JSON Lines and Parquet.
 
-    `contents` of which the first line is a quoted title, as Search-R1 writes it, is taken apart.
+    The first name that a row has counts. `contents` with a quoted title in its first line, as
+    Search-R1 writes it, is split.
     """
 
     id: tuple[str, ...] = ("id", "_id", "docid", "pmid")
@@ -77,11 +77,10 @@ def files(corpora: Sequence[Path]) -> list[Path]:
 
 
 def documents(file: Path, fields: Fields = Fields()) -> Iterator[tuple[Document, int]]:
-    """A file's documents in order, each with the bytes of the file that were read by then (all of
-    them at the last).
+    """A file's documents in order, each with the number of bytes read so far.
 
-    Documents with neither title nor text come as they are: who counts documents must see them.
-    Raises UserError with file and line for what cannot be read.
+    The last one has all bytes. Documents with neither title nor text are included, because
+    documents are counted. Raises UserError with file and line for what cannot be read.
     """
     reader = _reader(file)
     if reader is None:
@@ -133,8 +132,9 @@ def _row(line: bytes, file: Path, number: int) -> Mapping[str, Any]:
 
 
 def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -> Document:
-    """`number` names a row without an id; it counts lines in JSON Lines and rows in Parquet, from
-    1.
+    """The document of a row; `number` names a row without an id.
+
+    It counts lines in JSON Lines and rows in Parquet, from 1.
     """
     text = _first(row, fields.text)
     if text is None:
@@ -190,9 +190,7 @@ def _text(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
 
 
 def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
-    """The articles of one file of PubMed's baseline (also of its updates, of which deletions are
-    passed over).
-    """
+    """The articles of one file of PubMed's baseline or its updates; deletions are skipped."""
     with file.open("rb") as raw:
         try:
             events = iter(ElementTree.iterparse(_open(file, raw), events=("start", "end")))

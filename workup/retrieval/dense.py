@@ -1,9 +1,7 @@
-"""Dense retrieval: embeddings by a sentence-transformers model, cosine similarity, exact or by a
-FAISS index.
+"""Dense retrieval: sentence-transformers embeddings, cosine similarity, exact or by FAISS.
 
-The embeddings lie as half precision in one file in the order of the passages; exact search reads it
-by memory map in blocks. A FAISS index of compressed codes is made from that file when one is asked
-for.
+The embeddings are in one file, in half precision, in the order of the passages. Exact search reads
+it by memory map in blocks. A FAISS index of compressed codes is made from that file on request.
 """
 
 from __future__ import annotations
@@ -44,9 +42,7 @@ Vectors = NDArray[np.float32]
 
 
 class Encoder:
-    """A sentence-transformers model: its prompts for queries and documents are used, embeddings
-    have length 1.
-    """
+    """A sentence-transformers model, with its prompts for queries and documents; unit vectors."""
 
     def __init__(self, name: str) -> None:
         self._model = loaded("SentenceTransformer", name)
@@ -73,8 +69,9 @@ class Encoder:
 
 @cache
 def loaded(kind: str, name: str) -> Any:
-    """A model of sentence-transformers ("SentenceTransformer", "SparseEncoder") from a folder or
-    the hub. Raises UserError.
+    """A sentence-transformers model from a folder or the hub. Raises UserError.
+
+    Its class is "SentenceTransformer" or "SparseEncoder".
     """
     made = getattr(wanted("sentence_transformers"), kind)
     # The library takes a bare name for one of its own models.
@@ -91,9 +88,7 @@ def build(
     factory: str = EXACT,
     told: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Embeds the passages that `passages(start)` yields from row `start` on: from the first that
-    `folder` does not hold yet.
-    """
+    """Embeds the passages of `passages(start)`, from the first row that `folder` does not hold."""
     folder.mkdir(parents=True, exist_ok=True)
     width = 2 * encoder.dimension
     path = folder / VECTORS
@@ -177,8 +172,9 @@ class Dense:
         ]
 
     def _exact(self, asked: Vectors, k: int) -> tuple[Vectors, NDArray[np.int64]]:
-        """[queries, k] scores and rows, block by block: memory stays that of one block, whatever
-        the corpus.
+        """[queries, k] scores and rows, block by block.
+
+        Memory stays that of one block, whatever the corpus.
         """
         scores = np.empty((len(asked), 0), np.float32)
         rows = np.empty((len(asked), 0), np.int64)

@@ -10,12 +10,11 @@ from workup.retrieval.index import IndexSettings, Told, manifest
 
 
 def push(folder: Path, target: str, told: Told = lambda stage, done, total: None) -> int:
-    """Sends the passages of the index in `folder` to "qdrant:ADDRESS#COLLECTION" or
-    "opensearch:ADDRESS#INDEX".
+    """Sends the passages of the index in `folder` to a Qdrant or OpenSearch server.
 
-    What is there already from an interrupted call is not sent again. Returns how many are there
-    now. Raises UserError for a target that is neither, or Qdrant without a dense index to take the
-    vectors from.
+    `target` is "qdrant:ADDRESS#COLLECTION" or "opensearch:ADDRESS#INDEX". Passages from an
+    interrupted call are not sent again. Returns how many are there now. Raises UserError for
+    another target, and for Qdrant without a dense index to take the vectors from.
     """
     read = manifest(folder)
     settings: IndexSettings = read["settings"]

@@ -22,8 +22,9 @@ Find = Callable[[Sequence[str], int], Sequence[Sequence[Passage]]]
 
 
 def reciprocal_rank(rankings: Sequence[Sequence[Key]], k: int) -> list[tuple[Key, float]]:
-    """The best `k` by Σ_rankings 1 / (60 + rank), ranks from 1; of equal ones that first which an
-    earlier ranking has.
+    """The best `k` by Σ_rankings 1 / (60 + rank), ranks from 1.
+
+    Of equal ones, that of an earlier ranking comes first.
     """
     scores: dict[Key, float] = defaultdict(float)
     for ranking in rankings:

@@ -1,7 +1,7 @@
-"""An index is a folder: the passages, one or more ways to find them, and a manifest, written last,
-with a checksum per file.
+"""An index is a folder: the passages, one or more ways to find them, and a manifest.
 
-Without the manifest the folder is half built, and the same build goes on with it.
+The manifest is written last and has a checksum per file. Without it the folder is incomplete, and
+the same build goes on with it.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def build(
     settings: IndexSettings,
     told: Told = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Writes the index of `corpora` (files and folders) to `out`, or goes on where an interrupted
-    build of the same stopped.
+    """Writes the index of `corpora` (files and folders) to `out`, or goes on with a build.
 
-    Memory stays bounded whatever the corpus. Returns the manifest. Raises UserError for a corpus
-    that cannot be read, a missing extra, or an `out` that holds something else.
+    An interrupted build of the same index is continued. Memory stays bounded whatever the corpus.
+    Returns the manifest. Raises UserError for a corpus that cannot be read, a missing extra, or an
+    `out` that holds something else.
     """
     files = corpus.files(corpora)
     names = corpus.Fields(settings.id_fields, settings.title_fields, settings.text_fields)
@@ -131,8 +131,9 @@ def _store(
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Two builds of one folder would write into each other's files; the lock ends with its process,
-    however that ends.
+    """A lock on a folder's build, which ends with its process.
+
+    Two builds of one folder would write into each other's files.
     """
     with (out / PLAN).open() as file:
         try:
@@ -283,11 +284,10 @@ class Index:
 
     @classmethod
     def open(cls, folder: Path, kind: str = "") -> Index:
-        """The folder's index of this kind ("bm25", "dense", "sparse", "hybrid"; "" is hybrid where
-        there are several kinds).
+        """The folder's index of this kind: "bm25", "dense", "sparse" or "hybrid".
 
-        Compares the files' sizes with the manifest; `damages` compares their contents. Raises
-        UserError.
+        "" is hybrid if there are several kinds. Compares the files' sizes with the manifest;
+        `damages` compares their contents. Raises UserError.
         """
         read = manifest(folder)
         if not read["passages"]:

@@ -63,10 +63,9 @@ class OpenSearch:
         k1: float = K1,
         b: float = B,
     ) -> int:
-        """Sends the passages that `passages(start)` yields from row `start` on, from the first that
-        the index lacks.
+        """Sends the passages of `passages(start)`, from the first row that the index lacks.
 
-        Creates the index where there is none; here k1 and b are free. Returns how many it holds.
+        Creates the index if there is none; its k1 and b can be chosen. Returns how many it holds.
         Raises RolloutError.
         """
         done = self._create(language, k1, b)

@@ -106,10 +106,10 @@ def push(
     encoder: str,
     told: Callable[[int], None] = lambda done: None,
 ) -> int:
-    """Sends the passages that `passages(start)` yields, from the first missing, with their
-    `vectors` [passages, dimension].
+    """Sends the passages of `passages(start)`, from the first missing, with their `vectors`.
 
-    Creates the collection where there is none. Returns how many it holds.
+    Vectors are [passages, dimension]. Creates the collection if there is none. Returns how many it
+    holds.
     """
     models = wanted("qdrant_client").models
     if not client.collection_exists(collection):

@@ -1,6 +1,4 @@
-"""How good a ranking is, by judgements of which documents are relevant: nDCG@10, Recall@5,
-reciprocal rank.
-"""
+"""The quality of a ranking, by judgements of relevance: nDCG@10, Recall@5, reciprocal rank."""
 
 from __future__ import annotations
 

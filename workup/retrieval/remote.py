@@ -1,6 +1,4 @@
-"""A library behind Search-R1's `/retrieve`: ours (`workup serve retrieval`) or anybody's that
-speaks it.
-"""
+"""A library behind Search-R1's `/retrieve`: that of `workup serve retrieval`, or another server."""
 
 from __future__ import annotations
 
@@ -21,10 +19,9 @@ def contents(passage: Passage) -> str:
 
 
 class Remote:
-    """Finds passages by asking a server at `url` (with or without /retrieve), waiting up to
-    `deadline` seconds for it.
+    """Searches by asking a server at `url` (with or without /retrieve).
 
-    `patient` is as for `Caller`.
+    It waits up to `deadline` seconds for it. `patient` is as for `Caller`.
     """
 
     def __init__(

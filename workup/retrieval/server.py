@@ -1,10 +1,9 @@
-"""An index behind Search-R1's `/retrieve`, for rollout workers on other machines or in other
-programs.
+"""An index behind Search-R1's `/retrieve`, for rollout workers in other programs or machines.
 
 POST /retrieve {"queries": […], "topk": 3, "return_scores": true} → {"result": [[{"document": {"id",
-"contents"}, "score"}]]}; GET /healthz says that it lives, /readyz that the index is open, /metrics
-counts in Prometheus' text form. Only requests that call the server by an address or a name of its
-own are answered: a page in somebody's browser, which calls it by another, learns nothing.
+"contents"}, "score"}]]}. GET /healthz says that the server runs, /readyz that the index is open;
+/metrics has counts in Prometheus' text form. Only requests that use an address or the server's own
+name are answered. So a web page in somebody's browser, which uses another name, learns nothing.
 """
 
 from __future__ import annotations
@@ -46,12 +45,11 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may ask, and how much is answered at once; more is refused (408, 413, 422,
-    503).
+    """What one client may ask, and how much is answered at once.
 
-    `head` and `body` are the seconds that these parts of a request may take to arrive; at most
-    `waiting` connections may be open without a whole request. `sent` bounds the bytes of all bodies
-    that are arriving.
+    More is refused (408, 413, 422, 503). `head` and `body` are the seconds in which these parts of
+    a request have to arrive. At most `waiting` connections may be open without a whole request.
+    `sent` limits the bytes of all bodies that are arriving.
     """
 
     queries: int = 512
@@ -252,8 +250,9 @@ def application(
     told: Callable[[Exception | None], None] = lambda failure: None,
     names: Collection[str] = (),
 ) -> ASGIApp:
-    """The service as an ASGI application, for requests that call it by `names`, an address or
-    "localhost".
+    """The service as an ASGI application.
+
+    It answers requests that use one of `names`, an address or "localhost".
     """
     route = wanted("starlette.routing").Route
 
@@ -290,10 +289,10 @@ def _called(app: ASGIApp, names: Collection[str]) -> ASGIApp:
 
 
 def known_host(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header holds an IP address or one of `names` (in lower case), with or without
-    a port.
+    """Whether a Host header holds an IP address or one of `names`, with or without a port.
 
-    An address is safe: a page that was led here by a name of its own calls the server by that name.
+    Names are in lower case. An address is safe: a page that reaches the server through a name of
+    its own sends that name.
     """
     try:
         called = urlsplit(f"//{host}").hostname or ""

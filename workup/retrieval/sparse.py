@@ -1,7 +1,6 @@
-"""Learned sparse retrieval (SPLADE and its kin): a weight for each word of a model's vocabulary,
-products by postings.
+"""Learned sparse retrieval (SPLADE and its kin): weights over a model's vocabulary, and postings.
 
-Postings lie in blocks of passages, each an array per file that is opened by memory map.
+Postings are stored in blocks of passages, each an array per file, opened by memory map.
 """
 
 from __future__ import annotations
@@ -55,8 +54,9 @@ def build(
     told: Callable[[int], None] = lambda done: None,
     block: int = BLOCK,
 ) -> None:
-    """Weighs the passages that `passages(start)` yields from row `start` on: from the first block
-    that `folder` does not hold.
+    """Weighs the passages of `passages(start)`, from the first block that `folder` does not hold.
+
+    `passages(start)` yields passages from row `start` on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     number = len(_blocks(folder))

@@ -1,7 +1,6 @@
-"""The passages themselves: one JSON object per line, opened by memory map, with the place of each
-line beside it.
+"""The passages themselves: one JSON object per line, opened by memory map, with line offsets.
 
-Written as a stream that a killed process leaves in a state from which the next one goes on.
+They are written as a stream. After a kill, the next process can continue it.
 """
 
 from __future__ import annotations
@@ -85,8 +84,9 @@ def _passage(line: bytes, file: Path) -> Passage:
 
 
 def stream(folder: Path, start: int = 0) -> Iterator[Passage]:
-    """The passages from row `start` on, read as a file and not by memory map: a build's memory
-    stays its own.
+    """The passages from row `start` on, read as a file and not by memory map.
+
+    So a build's memory stays small.
     """
     with (folder / PLACES).open("rb") as places, (folder / LINES).open("rb") as lines:
         if start:
@@ -102,7 +102,7 @@ def size(folder: Path) -> int:
 
 
 class _Writer:
-    """Appends passages, and now and then notes where it stands:
+    """Appends passages, and now and then writes how far it is.
 
     `state` is what the reader of the corpora needs to go on.
     """
@@ -181,12 +181,12 @@ def write(
     limit: int,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, int]:
-    """Cuts the documents of `corpus` (files) into passages of at most `limit` tokens, and writes
-    those still missing.
+    """Cuts the documents of `corpus` into passages of at most `limit` tokens; writes missing ones.
 
-    `told` hears now and then how many bytes of how many are read. Returns how many `passages` were
-    written and how many documents were `empty` (neither title nor text) or `repeated` and are left
-    out, or were `numbered` (see `names`). Raises UserError for a corpus that cannot be read.
+    `told` is called now and then with the bytes read, and of how many. Returns how many `passages`
+    were written, how many documents were left out because they were `empty` (neither title nor
+    text) or `repeated`, and how many were `numbered` (see `names`). Raises UserError for a corpus
+    that cannot be read.
     """
     sizes = [_size(file) for file in corpus]
     with _Writer(folder) as writer:

@@ -1,6 +1,4 @@
-"""Texts as a search takes them: what no library can read is removed, and long ones are cut where a
-reader would.
-"""
+"""Texts for a search: unreadable characters are removed, and long texts are cut at a word."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action"
 
 
 def value(outcome: Outcome, metric: str) -> float | None:
-    """One episode's value of a metric; None where it is undefined or was not measured, and for a
-    failed episode.
+    """One episode's value of a metric; None if it is undefined or the episode failed.
 
     "accuracy" is the verdict, "return" the score, and every other metric a measure.
     """
@@ -71,9 +70,7 @@ def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | Non
 
 
 def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """The headline metrics, then whatever else was measured, then the return if episodes were
-    scored.
-    """
+    """The headline metrics, then other measures, then the return if episodes were scored."""
     told = {
         *HEADLINE,
         *(ending.name.lower() for ending in Ending),
@@ -87,8 +84,9 @@ def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11);
-    nothing for a single one.
+    """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11).
+
+    None of it for a single repeat.
     """
     samples = sorted({outcome.sample for outcome in outcomes})
     if len(samples) < 2:

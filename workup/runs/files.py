@@ -34,9 +34,7 @@ _SQLITE_HINTS = {
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the disk or of SQLite on `path` into one line that names it and says what to
-    do.
-    """
+    """Turns an error of the disk or of SQLite on `path` into one line with a remedy."""
     try:
         yield
     except OSError as error:
@@ -64,8 +62,7 @@ def _sqlite_hint(error: sqlite3.DatabaseError) -> str | None:
 
 
 def write_whole(path: Path, text: str, *, private: bool = False) -> None:
-    """Write `text` (UTF-8) so that a reader, or the next start after a crash, sees the old file or
-    the new one.
+    """Writes `text` (UTF-8) so that a reader sees the old file or the new one, after a crash too.
 
     With `private` no other user may read it. Raises UserError when the disk refuses.
     """

@@ -1,5 +1,4 @@
-"""The run folder: all there is to know about a run, and the only thing that reports and viewers
-read.
+"""The run folder: all that is kept of a run, and all that reports and viewers read.
 
 config.yaml       the fully resolved configuration; its presence makes a folder a run
 versions.json     software, machine, seeds, command
@@ -88,11 +87,11 @@ class Run:
         *,
         restricted: bool = False,
     ) -> Run:
-        """Start a run in a new or empty folder; one of restricted cases is closed to other users
-        (mode 0700).
+        """Starts a run in a new or empty folder.
 
-        Raises UserError when the folder holds a run or anything else, or cannot be written, and for
-        a setting with `${…}` in it (see `mapping`).
+        Restricted cases close it to other users (mode 0700). Raises UserError when the folder holds
+        a run or anything else, or cannot be written, and for a setting with `${…}` in it (see
+        `mapping`).
         """
         path = Path(path)
         refuse_filled(config, "settings")
@@ -138,9 +137,7 @@ class Run:
 
     @property
     def account(self) -> str:
-        """The name under which the ledger keeps this run's calls; every session of it uses the
-        same.
-        """
+        """The run's name in the ledger, the same in all its sessions."""
         return str(self.config["account"])
 
     def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -187,15 +184,16 @@ class Run:
         self._store.write(list(records))
 
     def episodes(self, **where: Any) -> Episodes:
-        """Episodes by column:
+        """Episodes by column.
 
-        `run.episodes(phase="eval", doctor="trained", ending="out of turns")`.
+        For example `run.episodes(phase="eval", doctor="trained", ending="out of turns")`.
         """
         return Episodes(self._store, where)
 
     def export_parquet(self, path: str | Path) -> int:
-        """Write all episodes to a Parquet file (columns: parquet.SCHEMA), a thousand at a time;
-        returns how many.
+        """Writes all episodes to a Parquet file, a thousand at a time; returns how many.
+
+        The columns are those of parquet.SCHEMA.
         """
         from workup.runs.parquet import (
             export,
@@ -224,9 +222,7 @@ class Run:
         ]
 
     def evaluated(self, doctor: str, **where: Any) -> Episodes:
-        """The episodes of `doctor`'s last evaluation (that fit `where`), in the order of cases and
-        samples.
-        """
+        """The episodes of `doctor`'s last evaluation, filtered by `where`, by case and sample."""
         return Episodes(self._store, {**self._last(doctor), **where})
 
     def _last(self, doctor: str) -> dict[str, Any]:
@@ -236,10 +232,10 @@ class Run:
         return where | {key: row[key] for row in last for key in ("stage", "step")}
 
     def compare(self, other: str = "warm start", doctor: str = "trained") -> Table:
-        """`doctor` beside `other` with intervals and paired differences, as a table that terminals
-        and notebooks show.
+        """`doctor` beside `other` with intervals and paired differences, as a table.
 
-        Raises UserError for someone who was not evaluated in this run.
+        Terminals and notebooks can show it. Raises UserError for someone who was not evaluated in
+        this run.
         """
         from workup.runs.estimates import contrast  # numpy, which few readers need
 
@@ -250,15 +246,15 @@ class Run:
         return contrast({name: self.outcomes(name) for name in (other, doctor)}, self.seed)
 
     def truncate_after(self, stage: str, step: int) -> None:
-        """Forget the steps of `stage` after `step`, and whatever was logged after these: what a
-        resumed run will do again.
+        """Forgets the steps of `stage` after `step`, and whatever was logged after these.
 
-        Steps are counted from 1 within a stage. Where no such step was logged, later stages stay:
-        they have checkpoints of their own. Episodes of stages that logged no step are forgotten
-        too, but for those outside any stage (stage ""), and for what was explored: an exploration
-        begins when the stages before it have ended for good.
+        A resumed run will do them again. Steps are counted from 1 within a stage. If no such step
+        was logged, later stages stay: they have checkpoints of their own. Episodes of stages that
+        logged no step are forgotten too, with two exceptions: those outside any stage (stage ""),
+        and those of searches, since a search stage begins when the stages before it have ended for
+        good.
 
-        Raises UserError where the metrics of `step` itself are gone.
+        Raises UserError if the metrics of `step` itself are gone.
         """
         end, stages, last = _kept(self._metrics.lines(), stage, step)
         if last != step:
@@ -270,8 +266,9 @@ class Run:
         self._store.forget(stages, stage, step)
 
     def refuse_lost(self, stage: str, step: int) -> None:
-        """Raises UserError where episodes.sqlite has no episode of this step, from 1; step 0 has
-        none.
+        """Raises UserError if episodes.sqlite has no episode of this step (from 1.
+
+        Step 0 has none).
         """
         if step and not self.episodes(stage=stage, step=step):
             raise UserError(

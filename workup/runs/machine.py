@@ -54,8 +54,9 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source checkout that this package runs from ("+" after it: with local
-    changes), if it is one.
+    """The commit of the source checkout that this package runs from, if it is one.
+
+    "+" after it means local changes.
     """
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():

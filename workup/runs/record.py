@@ -1,8 +1,7 @@
-"""One episode as the run folder keeps it: what happened, how it was scored, and where in the run it
-belongs.
+"""One episode as the run folder keeps it: what happened, its score, and its place in the run.
 
-A `Record` becomes one row of SQLite and comes back equal, but for `Truth.extra` (typed,
-method-owned, not stored) and for log-probabilities and advantages, which are kept in single
+A `Record` becomes one row of SQLite and comes back equal, with two exceptions. `Truth.extra`
+(typed, owned by a method) is not stored. Log-probabilities and advantages are kept in single
 precision.
 """
 
@@ -143,9 +142,7 @@ def _turns(turns: Sequence[Turn]) -> str:
 
 
 def flat(episode: Episode) -> tuple[list[int], bytearray, list[float]]:
-    """(token ids, mask, log-probabilities), one entry per token of the transcript; the mask is 1
-    where the doctor spoke.
-    """
+    """(token ids, mask, log-probabilities), one entry per token; the mask is 1 for the doctor's."""
     tokens: list[int] = []
     mask = bytearray()
     logprobs: list[float] = []
@@ -228,8 +225,9 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
 
 
 def to_case_row(case: Case) -> tuple[Any, ...]:
-    """The values of a case's row: id, diagnosis, category, and the whole case as JSON (without
-    `truth.extra`).
+    """The values of a case's row: id, diagnosis, category, and the whole case as JSON.
+
+    The JSON is without `truth.extra`.
     """
     truth = {
         name: getattr(case.truth, name)

@@ -112,8 +112,9 @@ class Store:
             yield from self._open().execute(text, values)
 
     def forget(self, stages: Iterable[str], stage: str, step: int) -> None:
-        """Delete the episodes of `stage` after `step`, and of each stage that is not among
-        `stages`; not what was explored.
+        """Deletes the episodes of `stage` after `step`, and those of stages not among `stages`.
+
+        Episodes of searches stay.
         """
         if not self.path.exists():
             return

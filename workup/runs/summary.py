@@ -37,8 +37,9 @@ def summarise(
 
 
 def describe(run: Run, doctor: str) -> dict[str, Any]:
-    """One doctor's entry in summary.json: cases, episodes, endings, and every metric as mean, low,
-    high, n, missing.
+    """One doctor's entry in summary.json: cases, episodes, endings, and every metric's estimate.
+
+    An estimate is mean, low, high, n and missing.
     """
     outcomes, seed = run.outcomes(doctor), run.seed
     endings = Counter(outcome.ending for outcome in outcomes)

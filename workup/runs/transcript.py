@@ -1,6 +1,4 @@
-"""A transcript on the terminal: each finding in the colour of its criticality, each turn with its
-score.
-"""
+"""A transcript on the terminal: findings in the colour of their criticality, turns with scores."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ DASH = "–"
 
 
 def in_order(doctors: Iterable[str]) -> list[str]:
-    """Doctors from the floor to the ceiling; those that no one foresaw stand after the trained
-    policy.
-    """
+    """Doctors from lower to upper anchors; unknown ones come after the trained policy."""
     place = {doctor: number for number, doctor in enumerate(DOCTORS)}
     return sorted(doctors, key=lambda doctor: place.get(doctor, place["trained"] + 0.5))
 
@@ -69,10 +67,9 @@ def plus_minus(metric: str, estimate: Estimate) -> str:
 
 
 def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:
-    """One doctor's entry in summary.json for one metric, as text; a dash where it was not measured
-    or says nothing.
+    """One doctor's entry in summary.json for one metric, as text; a dash if it has no meaning.
 
-    The full-information doctor reads the whole record: what it asked and found says nothing.
+    The full-information doctor reads the whole record, so that what it asked says nothing.
     """
     found = entry.get(metric)
     blind = doctor == "full information" and metric not in ("accuracy", "macro_accuracy")

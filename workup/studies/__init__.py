@@ -1,3 +1,4 @@
-"""Studies: questions about policies that take several evaluations or many probes, each with a table
-and a page (ProMed's).
+"""Studies: questions about policies that need several evaluations or many probes.
+
+Each has a table and a page; most are ProMed's.
 """

@@ -1,6 +1,6 @@
-"""How far several judges agree:
+"""How far several judges agree: Krippendorff's α.
 
-Krippendorff's α, with missing marks, for nominal, ordinal and interval scales.
+Marks may be missing, and of a nominal, ordinal or interval scale.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ def krippendorff(
     *,
     seed: int = 0,
 ) -> Estimate:
-    """α = 1 − D_o / D_e over `units`, each with every judge's mark (None: missing), and its
-    interval by drawing `clusters`.
+    """Krippendorff's α = 1 − D_o / D_e over `units`, and its interval by drawing `clusters`.
 
-    1 is agreement, 0 what chance would give. Units with fewer than two marks say nothing:
-    `missing`. NaN where all marks are equal, since nothing can be told from chance then; draws of
-    that kind are left out of the interval. (Krippendorff 2011, "Computing Krippendorff's
-    Alpha-Reliability".)
+    A unit has every judge's mark, None for a missing one. 1 is agreement, 0 is chance. Units with
+    fewer than two marks are counted as `missing`. NaN if all marks are equal, since chance is then
+    undefined; such draws are left out of the interval. (Krippendorff 2011, "Computing
+    Krippendorff's Alpha-Reliability".)
     """
     marks = [[mark for mark in unit if mark is not None] for unit in units]
     kept = [(unit, cluster) for unit, cluster in zip(marks, clusters, strict=True) if len(unit) > 1]

@@ -1,5 +1,6 @@
-"""The evaluations that a study compares: each an ordinary run folder below the study's, so that it
-resumes and has a report.
+"""The evaluations that a study compares, each a run folder below the study's.
+
+So each can be resumed and has a report.
 """
 
 from __future__ import annotations
@@ -67,11 +68,10 @@ def labels(policies: Sequence[str]) -> dict[str, str]:
 
 
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
-    """Plays every arm in a run folder of its own below `folder`; goes on with those that an earlier
-    session began.
+    """Plays every arm in a run folder of its own below `folder`, or resumes it.
 
     What was changed in one of these with `workup resume` stays as it was changed. Raises UserError
-    where such a folder holds another evaluation.
+    if such a folder holds another evaluation.
     """
     played: dict[tuple[str, str], Sequence[Outcome]] = {}
     quiet = _Steps(live)
@@ -107,8 +107,9 @@ def _slug(name: str) -> str:
 
 @dataclass
 class _Steps:
-    """A `Live` that passes on the progress, each note once, and no table or report: the study has
-    its own.
+    """A `Live` that passes on the progress, and each note once.
+
+    It shows no table and no report: the study has its own.
     """
 
     live: Live

@@ -1,5 +1,6 @@
-"""What Shapley values cost: time against the tolerance ε, the number of facts, and the size of the
-model (PM-21).
+"""The cost of Shapley values: time against the tolerance ε, the number of facts, the model's size.
+
+ProMed PM-21.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One estimate: wall-clock seconds, orders taken, tokens through the model, the mean standard
-    error of φ in nats.
+    """One estimate: seconds, orders, tokens through the model, and the mean standard error in nats.
+
+    Seconds are of wall-clock time.
     """
 
     policy: str
@@ -113,8 +115,9 @@ class Cost(Study):
         )
 
     def ratio(self, one: tuple[str, Condition], other: tuple[str, Condition]) -> float:
-        """How many times as long `one` took as `other`: the median over the cases that both have,
-        which a busy moment spares.
+        """The ratio of `one`'s time to `other`'s: the median over the cases that both have.
+
+        A median is not affected by a short load of the machine.
         """
         ours, theirs = (
             {each.case: each.seconds for each in self.of(*side)} for side in (one, other)
@@ -334,8 +337,9 @@ class Stopwatch:
     async def time(
         self, policies: Mapping[str, LanguageModel], tick: Callable[[], None]
     ) -> list[Timed | None]:
-        """Every condition on every case, in an order that turns from case to case; None where a
-        prompt does not fit.
+        """Every condition on every case, in an order that changes from case to case.
+
+        None if a prompt does not fit.
         """
         likelihoods = {
             name: Likelihood(policy.scorer(), self.environment) for name, policy in policies.items()
@@ -379,8 +383,9 @@ class Stopwatch:
         )
 
     def _facts(self, likelihood: Likelihood, case: Case, size: int | None) -> list[Fact]:
-        """The case's own facts; or `size` facts: a random part of them, filled up with those of
-        other cases.
+        """The case's own facts; or `size` facts, a random part of them.
+
+        Facts of other cases fill up what is missing.
         """
         own = list(likelihood.of(case))
         if size is None:
@@ -437,8 +442,9 @@ def study(
 def _open(
     label: str, settings: PolicySettings, source: Source, environment: Environment
 ) -> dict[str, LanguageModel]:
-    """One policy; or for "tiny" a family of untrained tiny ones, since their time does not depend
-    on what they learned.
+    """One policy; for "tiny", several untrained ones of different sizes.
+
+    The time does not depend on what they learned.
     """
     if settings.policy != TINY:
         return {label: weights(settings, source, environment)}

@@ -1,5 +1,6 @@
-"""Accuracy and questions against how much the doctor is told at the outset (PM-17, ProMed Figs. 3
-and 7).
+"""Accuracy and questions against the share of facts told at the outset (PM-17, ProMed Figs.
+
+3, 7).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ METRICS = {"accuracy": 2, "questions": 1}  # decimals
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One policy at one share: its metrics, their differences to the smallest share and to the
-    first policy, by case.
+    """One policy at one share: its metrics, and their paired differences.
+
+    The differences are to the smallest share and to the first policy.
     """
 
     policy: str
@@ -206,8 +208,9 @@ def study(
 
 
 def _check_opening(arm: Arm) -> None:
-    """Raises UserError where nothing at all would be put to the doctor: the consultation asks no
-    question of its own.
+    """Raises UserError if the doctor would be told nothing at all.
+
+    The consultation asks no question of its own.
     """
     _, environment, cases = opened(arm.settings)
     if not environment.open(cases[0])[-1].content.strip():

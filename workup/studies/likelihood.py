@@ -1,6 +1,4 @@
-"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for the studies
-that look into it.
-"""
+"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for studies."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ _RECORD = Consultation(())
 
 @dataclass(frozen=True)
 class Likelihood:
-    """v(S) of the policy behind `scorer`, which reads the opening of `environment` and then the
-    facts of S, a line each.
+    """v(S) of the policy behind `scorer`, after the opening of `environment` and the facts of S.
 
-    `facts` "hidden" are those that the presentation does not state, which stands before them; "all"
-    are the paper's F, with the question alone before them. `order` is `answer_game`'s.
+    Each fact is a line. With `facts` "hidden", S is taken from the facts that the presentation does
+    not state, and the presentation stands before them. With "all" it is taken from the paper's F,
+    and only the question stands before them. `order` is `answer_game`'s.
     """
 
     scorer: Scorer

@@ -1,5 +1,6 @@
-"""Do a policy's likelihoods tell a case's own facts from facts that do not belong to it? (PM-20,
-ProMed Table 8)
+"""Do a policy's likelihoods tell a case's own facts from facts of others?
+
+ProMed PM-20, Table 8.
 """
 
 from __future__ import annotations
@@ -42,12 +43,11 @@ POOL = 1_000  # cases that foreign facts are taken from
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """How noise is added:
+    """How noise is added, and how φ is estimated.
 
-    `ratio` foreign facts for each own one, from "other" cases or "trivia"; how φ is estimated.
-
-    `least` is the criticality ψ from which on an own fact is relevant: with 1 the own facts that
-    tell nothing count as noise too.
+    `ratio` foreign facts for each own one, from "other" cases or "trivia". `least` is the
+    criticality ψ from which on an own fact is relevant: with 1 the own facts that tell nothing
+    count as noise too.
     """
 
     ratio: float = 1.0
@@ -60,8 +60,9 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One case: the places of its relevant facts among `facts` ones, and every fact's value by each
-    ranking, nats.
+    """One case: the places of its relevant facts among `facts`, and every fact's value by ranking.
+
+    Values are in nats.
     """
 
     case: str
@@ -289,11 +290,10 @@ def spread(cases: Sequence[Case]) -> list[Case]:
 def noise(
     case: Case, pool: Sequence[Case], own: Sequence[Fact], injection: Injection
 ) -> list[Fact]:
-    """Facts that do not belong to `case`: round(ratio · |own|) of them, at least one where there
-    are any; drawn by its id.
+    """Facts that do not belong to `case`: round(ratio · |own|), at least one if there are any.
 
-    From other cases come only facts of another diagnosis, about items that the case has no fact of;
-    no text twice.
+    They are drawn by the case's id. From other cases come only facts of another diagnosis, about
+    items that the case has no fact of; no text is taken twice.
     """
     rng = np.random.default_rng(seed_key("noise", injection.seed, case.id))
     wanted = max(1, round(injection.ratio * len(own)))
@@ -338,8 +338,9 @@ def _foreign(case: Case, pool: Sequence[Case], rng: np.random.Generator) -> Iter
 async def rank(
     case: Case, foreign: Sequence[Fact], likelihood: Likelihood, injection: Injection
 ) -> Ranked | str:
-    """Every fact's value by each ranking; or why there is none, in words that name no text of the
-    case.
+    """Every fact's value by each ranking; or a reason why there is none.
+
+    The reason quotes no text of the case.
     """
     own = likelihood.of(case)
     if not own or not foreign:

@@ -30,11 +30,10 @@ def curves(
     ends: Mapping[str, Ends] = NO_ENDS,
     log: bool = False,
 ) -> Drawing | None:
-    """A panel per title: every series a line through its means, with whiskers; `log` for the
-    horizontal axis.
+    """A panel per title: every series is a line through its means, with whiskers.
 
-    A panel ends where `ends` says, else it begins at 0; one whose values span more than a factor of
-    ten is logarithmic too.
+    `log` is for the horizontal axis. A panel ends where `ends` says; else it begins at 0. One whose
+    values span more than a factor of ten is logarithmic.
     """
     shown = {title: series for title, series in panels.items() if any(map(_drawn, series.values()))}
     if not shown:
@@ -139,10 +138,10 @@ def rows(
     *,
     ends: Mapping[str, Ends] = NO_ENDS,
 ) -> Drawing | None:
-    """A panel per title, a row per name: every series a point with its interval, side by side
-    within the row.
+    """A panel per title, a row per name: every series is a point with its interval.
 
-    A panel ends where `ends` says; one of the others that crosses 0 has a line there.
+    Points of one row are side by side. A panel ends where `ends` says; of the others, one that
+    crosses 0 has a line there.
     """
     if not names or not panels:
         return None

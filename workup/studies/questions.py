@@ -1,5 +1,6 @@
-"""How good a doctor's questions are: five marks from 1 to 5 by model judges, and what was gained
-(PM-19, ProMed Fig. 4).
+"""How good a doctor's questions are (PM-19, ProMed Fig. 4).
+
+Model judges give five marks from 1 to 5; the information gain is measured beside them.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class _Marks(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One conversation: its marks by judge in the order of SCALES (None where the judge gave up),
-    and its total SIG.
+    """One conversation: its marks by judge in the order of SCALES, and its total SIG.
+
+    A mark is None if the judge gave up.
     """
 
     run: str
@@ -89,8 +91,9 @@ class Rated:
     gain: float | None = None
 
     def mean(self, scale: str) -> float | None:
-        """Over the judges; None unless all have rated it, since a mean over fewer is another
-        figure.
+        """The mean over the judges.
+
+        None unless all have rated, since a mean over fewer would differ.
         """
         place = SCALES.index(scale)
         given = [marks[place] for marks in self.marks.values() if marks is not None]
@@ -296,11 +299,10 @@ class QuestionQuality(Study):
 def conversations(
     runs: Mapping[str, Run], doctor: str | None, n: int, seed: int
 ) -> dict[str, list[Record]]:
-    """Of each run the same `n` cases at most, drawn by `seed`: the first sample of `doctor`, or of
-    the one who ends each run.
+    """At most `n` cases, drawn by `seed`, the same for each run: the first sample of one doctor.
 
-    Failed episodes are left out. Raises UserError where the runs have no case in common, or
-    `doctor` is in none.
+    That is `doctor`, or else the run's last one. Failed episodes are left out. Raises UserError if
+    the runs have no case in common, or `doctor` is in none.
     """
     found = {name: _episodes(run, doctor) for name, run in runs.items()}
     common = sorted(set.intersection(*(set(own) for own in found.values())))
@@ -337,9 +339,9 @@ def _evaluated(run: Run, doctors: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How conversations are read: the shuffling's seed; with `outcome` judges are told the verdict,
-    as in the paper.
+    """How conversations are read.
 
+    `seed` is that of the shuffling. With `outcome` judges are told the verdict, as in the paper.
     `scorer` (its name, itself) weighs the facts for SIG. With `restricted` no model's words reach
     the study, errors included.
     """
@@ -409,8 +411,9 @@ async def _rate(
 
 
 async def _gained(episode: Episode, scorer: Scorer, reasons: Counter[str]) -> float | None:
-    """Σ_t SIG(q_t), by identity of what was told; None for a case that does not fit the scorer's
-    context.
+    """Σ_t SIG(q_t), by identity of what was told.
+
+    None if a case does not fit the scorer's context.
     """
     try:
         world = Questioning(Consultation(()), max_turns=max(1, len(episode.turns)))
@@ -437,8 +440,9 @@ def sections(record: Record, outcome: bool) -> list[tuple[str, str]]:
 
 
 def _lines(episode: Episode) -> list[str]:
-    """The questions as they were parsed: thoughts and markup would tell policies apart, and were
-    said to nobody.
+    """The questions as they were parsed.
+
+    Thoughts and markup would tell policies apart, and were said to nobody.
     """
     lines = []
     for turn in episode.turns:

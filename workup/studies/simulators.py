@@ -24,8 +24,9 @@ METRICS = {"accuracy": 2, "questions": 1}
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """One policy before one patient: its metrics, and their differences to the reference patient,
-    by case.
+    """One policy with one patient.
+
+    Its metrics, and their paired differences to the reference patient.
     """
 
     policy: str
@@ -153,10 +154,10 @@ class Simulators(Study):
 def arms(
     values: Mapping[str, Any], policies: Sequence[str], others: Sequence[str] = ()
 ) -> list[Arm]:
-    """Every policy before the embedded patient and those whose roles are played; `others` are
-    further patient models.
+    """Every policy with the embedded patient and with those that models play.
 
-    Raises UserError where no model plays the patient, or the environment has none.
+    `others` are further patient models. Raises UserError if no model plays the patient, or the
+    environment has none.
     """
     named, values = labels(policies), on_the_same_cases(values, policies)
     planned: list[Arm] = []

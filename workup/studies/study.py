@@ -1,6 +1,4 @@
-"""What every study comes to: tables, figures and numbers, on the terminal, as JSON and as one page
-that opens offline.
-"""
+"""The result of a study: tables, figures and numbers, on the terminal, as JSON and as one page."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class Section:
 
 
 class Study(ABC):
-    """The result of a study; a frozen dataclass of numbers and names, which holds no text of any
-    case.
-    """
+    """The result of a study: a frozen dataclass of numbers and names, without text of any case."""
 
     name: ClassVar[str]
     question: ClassVar[str]

@@ -1,5 +1,6 @@
-"""Remarks about a patient that matter to no disease, as in ProMed's own noise test; in both
-languages.
+"""Remarks about a patient that matter to no disease, as in ProMed's own noise test.
+
+They are in both languages.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""One step's experience: cases are played in groups, judged, scored and credited, and become
-samples and records.
+"""One step's experience: cases are played in groups, judged, scored and credited.
+
+The results are samples for the engine and records for the run folder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each batch this process plays, and how it learns of the others' numbers."""
+    """The part of each batch that this process plays, and its all-gather."""
 
     rank: int
     world: int
@@ -38,18 +39,16 @@ class Share:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step brought: its records (failed episodes included) and its metrics over this
-    process's share.
-    """
+    """The result of one step: its records (failed episodes included) and this process's metrics."""
 
     records: list[Record]
     metrics: dict[str, Any]
 
 
 class Collection:
-    """The experience of one reinforcement stage; `keep` receives every step before its update.
+    """The experience of one reinforcement stage; `keep` gets every step before its update.
 
-    `instruments` is asked anew in every step: what the reward may reach for, the doctor with its
+    `instruments` is called in every step: it returns what the reward may use, the doctor with its
     present weights included.
     """
 
@@ -78,8 +77,9 @@ class Collection:
         self.order = Order(len(self.cases), settings.seed)
 
     async def collect(self, policy: Policy, step: int) -> list[Sample]:
-        """This process's samples of step `step` ≥ 0: they depend on policy, settings and step
-        alone.
+        """This process's samples of step `step` ≥ 0.
+
+        They depend only on policy, settings and step.
         """
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
@@ -132,7 +132,7 @@ class Collection:
     ) -> list[list[tuple[Episode, bool, int]]]:
         """The groups without their failed episodes.
 
-        Raises WorkupError when too many failed, with the commonest reason.
+        Raises WorkupError, with the commonest reason, when too many failed.
         """
         check_failures(
             [e for e, correct in settled if correct is None], len(settled), self.settings.max_failed
@@ -174,7 +174,7 @@ class Collection:
 
 
 def metrics(records: Sequence[Record]) -> dict[str, Any]:
-    """A step in numbers: means over the episodes that have them."""
+    """A step's figures: means over the episodes that have them."""
     scored = [record for record in records if record.score is not None]
     return {
         "reward": mean(record.score.total for record in scored if record.score),

@@ -1,9 +1,8 @@
-"""An Explore stage: training cases are searched side by side with the policy as it is, and what the
-stage chooses is kept.
+"""An Explore stage: the policy searches training cases, and the stage's choice is kept.
 
-What is kept lies in the run's episodes.sqlite: in phase "search" one episode per case, the first
-that was played, with the figures of the search among its measures; in phases "chosen" and
-"rejected" what later stages learn from.
+The results are in the run's episodes.sqlite. Phase "search" has the first episode of every case,
+with the figures of the search among its measures. Phases "chosen" and "rejected" have the episodes
+that later stages learn from.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ FIGURES = ("kept", "right", "trials", "failures", "depth", "calls")
 class Exploration:
     """The searches of one stage.
 
-    A case's search depends on policy, settings and case alone, whatever runs beside it.
+    A case's search depends only on policy, settings and case, not on searches beside it.
     """
 
     def __init__(
@@ -73,19 +72,17 @@ class Exploration:
         return -(-self.total // self.at_once)
 
     def step(self, number: int) -> list[Case]:
-        """The cases of step `number` ≥ 1: those that are searched side by side."""
+        """The cases of step `number` ≥ 1; they are searched at the same time."""
         return self.cases[(number - 1) * self.at_once : number * self.at_once]
 
     def before(self, step: int) -> int:
-        """How many cases come before those of step `step`."""
+        """The number of cases before those of step `step`."""
         return min((step - 1) * self.at_once, self.total)
 
     async def search(
         self, policy: Policy, step: int, cases: Iterable[Case], keep: Callable[[list[Record]], None]
     ) -> None:
-        """Searches `cases` of step `step`; `keep` receives a case's records as soon as its search
-        is over.
-        """
+        """Searches `cases` of step `step`; `keep` gets a case's records when its search is over."""
         verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
@@ -155,14 +152,14 @@ class Exploration:
 
 
 def _figures(found: Found, trials: Sequence[Trial], choice: Choice) -> dict[str, float]:
-    """One search in numbers; `right` is the share of its episodes whose answer is right."""
+    """The figures of one search; `right` is the share of its episodes with a right answer."""
     right = sum(trial.correct for trial in trials) / len(trials) if trials else 0.0
     counts = (len(found.scored), len(found.failures), found.depth, found.calls)
     return dict(zip(FIGURES, (float(bool(choice.chosen)), right, *map(float, counts)), strict=True))
 
 
 def searched(run: Run, stage: str, step: int) -> set[str]:
-    """The ids of the cases of a step whose search came to something."""
+    """The ids of the cases of a step whose search succeeded."""
     found = run.episodes(phase=SEARCH, stage=stage, step=step)
     return {
         record.episode.case.id for record in found if record.episode.ending is not Ending.FAILED
@@ -170,9 +167,9 @@ def searched(run: Run, stage: str, step: int) -> set[str]:
 
 
 def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
-    """A step in numbers: means over its cases, and over the chosen episodes.
+    """The figures of a step: means over its cases, and over the chosen episodes.
 
-    Raises WorkupError when more than the share `max_failed` of the searches came to nothing.
+    Raises WorkupError when more than the share `max_failed` of the searches failed.
     """
     first = list(run.episodes(phase=SEARCH, stage=stage, step=step))
     check_failures(
@@ -189,15 +186,15 @@ def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
 
 
 def kept(run: Run, stage: str) -> list[Sample]:
-    """What `stage` chose, to imitate. Raises UserError when that is nothing."""
+    """What `stage` chose, to imitate. Raises UserError if that is nothing."""
     found = [imitated(record.episode) for record in run.episodes(phase=CHOSEN, stage=stage)]
     return found or _nothing(stage, "no episode: not one answer was right")
 
 
 def pairs(run: Run, stage: str) -> list[Pair]:
-    """What `stage` chose, each with what it rejected for it.
+    """What `stage` chose, each with the episode that it rejected.
 
-    Raises UserError when there is no pair.
+    Raises UserError without a pair.
     """
     rejected = {_place(record): record for record in run.episodes(phase=REJECTED, stage=stage)}
     chosen = [

@@ -1,4 +1,4 @@
-"""Warm starts of tiny policies by the hash of their recipe: none is made twice."""
+"""Warm-started tiny policies by the hash of their recipe: the same recipe is trained once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ WEIGHTS = "model.safetensors"
 
 
 class Store:
-    """One warm start: in its run's `folder`, and for other runs of the same recipe in the user's
-    cache.
-    """
+    """One warm start: in its run's `folder`, and in the user's cache for equal recipes."""
 
     def __init__(self, folder: Path, recipe: str) -> None:
         self.folder = folder
@@ -27,7 +25,7 @@ class Store:
 
     @property
     def found(self) -> bool:
-        """Whether this warm start has been made before."""
+        """Whether this warm start exists."""
         return any(_complete(path) for path in (self.folder, self.shared))
 
     def take(self, load: Callable[[Path], str]) -> str:
@@ -43,17 +41,17 @@ class Store:
         return why
 
     def discard(self) -> None:
-        """Forgets weights that do not fit, so that those of `save` take their place."""
+        """Forgets weights that do not fit, so that `save` can replace them."""
         for folder in (self.folder, self.shared):
             shutil.rmtree(folder, ignore_errors=True)
 
     def adopt(self) -> None:
-        """Gives the run its own copy."""
+        """Copies the weights into the run's folder."""
         if not _complete(self.folder):
             _whole(self.folder, lambda path: shutil.copytree(self.shared, path, dirs_exist_ok=True))
 
     def save(self, write: Callable[[Path], object]) -> None:
-        """Keeps the policy in both places: `write` makes a model folder."""
+        """Keeps the policy in both places; `write` makes a model folder."""
         _whole(self.folder, write)
         _whole(self.shared, write)
 
@@ -63,9 +61,10 @@ def _complete(folder: Path) -> bool:
 
 
 def _whole(folder: Path, write: Callable[[Path], object]) -> None:
-    """Another run of the same recipe may be faster: its weights are the same.
+    """Writes a model folder whole or not at all.
 
-    Raises UserError when the disk refuses.
+    If another run of the same recipe was faster, its folder stays: the weights are the same. Raises
+    UserError when the disk refuses.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

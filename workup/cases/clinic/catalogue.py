@@ -1,8 +1,6 @@
-"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding a
-sentence words.
+"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding.
 
-Both wings together, and nothing else: a disease that stands in no table does not exist in this
-world.
+Both wings together, and nothing else: a disease that is in no table does not exist here.
 """
 
 from __future__ import annotations
@@ -74,8 +72,9 @@ class Entry:
         return tuple(_words(name) | about for name in self.names)
 
     def described_by(self, words: frozenset[str]) -> bool:
-        """Whether all of `words` may describe this diagnosis or a group around it; no words
-        describe nothing.
+        """Whether all of `words` may describe this diagnosis or a group around it.
+
+        False without words.
         """
         return bool(words) and any(
             all(_in(word, known) for word in words) for known in self._vocabularies
@@ -93,15 +92,17 @@ class Catalogue:
                 self._found[key].append(entry)
 
     def find(self, term: str) -> tuple[Entry, ...]:
-        """The diagnoses that `term` names, by name, synonym or whole code; a code may stand for
-        several.
+        """The diagnoses that `term` names, by name, synonym or whole code.
+
+        A code may mean several.
         """
         keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
         return tuple(entry for key in keys for entry in self._found.get(key, ()))
 
     def around(self, term: str) -> tuple[Entry, ...]:
-        """The diagnoses that `term` names or that belong to the group it names, by its words or as
-        the beginning of a code.
+        """The diagnoses that `term` names, or whose group it names.
+
+        A group is named by its words or by the beginning of a code.
         """
         words, code = _words(term), compact(term)
         return tuple(
@@ -147,10 +148,10 @@ def _markers() -> Mapping[str, Marker]:
 
 
 def stains(term: str) -> tuple[Marker, ...] | None:
-    """The stains and molecular tests that an ordered item names; none if it names no more than a
-    method; None if any is unknown.
+    """The stains and molecular tests that an ordered item names; None if any is unknown.
 
-    "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g., CD3, CD20)" are understood.
+    Empty if it names only a method. "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g.,
+    CD3, CD20)" are understood.
     """
     if (whole := _markers().get(normalise(term))) is not None:
         return (whole,)
@@ -169,8 +170,9 @@ def _without_method(part: str) -> str:
 
 
 def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
-    """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1]; 0 where
-    fewer than two are tumours.
+    """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1].
+
+    0 if fewer than two are tumours.
     """
     rows = {tumour.name: row for row, tumour in enumerate(tumours())}
     column = markers().index(examination)
@@ -179,8 +181,9 @@ def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
 
 
 def elsewhere(term: str) -> bool:
-    """Whether an ordered item is not the pathologist's: something asked, examined or measured in
-    the rest of the clinic.
+    """Whether an ordered item belongs to the rest of the clinic, not to the pathologist.
+
+    It is then something asked, examined or measured there.
     """
     form = normalise(term)
     return form in _elsewhere() or not _OTHER_DEPARTMENTS.isdisjoint(form.split())
@@ -205,9 +208,7 @@ def _wordings() -> Mapping[str, tuple[str, ...]]:
 
 
 def wordings(fact: Fact) -> tuple[str, ...]:
-    """The fact's own text, and the tables' other sentences for the same finding with the same
-    numbers.
-    """
+    """The fact's own text, and the tables' other sentences for the same finding and numbers."""
     numbers = _NUMBER.findall(fact.text)
     others = (text for text in _wordings().get(fact.id, ()) if _NUMBER.findall(text) == numbers)
     return tuple(dict.fromkeys((fact.text, *others)))

@@ -1,10 +1,9 @@
-"""The clinic's knowledge as a graph of triples (head, relation, tail), a writer of sentences, and a
-parser for them.
+"""The clinic's knowledge as a graph of triples (head, relation, tail), with a writer and a parser.
 
-Triples come from the same tables as the patients, besides `treatments.csv`: what a disease
-typically shows, which test a finding calls for, the disease's family, its treatments. The parser
-reads exactly the sentences that the writer makes, wherever they stand in a text, and merges the
-synonyms of an entity: the embedded world's extractor of MR-9.
+Triples come from the patients' tables and from `treatments.csv`: what a disease typically shows,
+which test a finding calls for, the disease's family, its treatments. The parser reads exactly the
+sentences that the writer makes, wherever they stand in a text, and merges the synonyms of an
+entity. It is the exact counterpart of MR-9's extractor.
 """
 
 from __future__ import annotations
@@ -83,9 +82,7 @@ _CONNECTIVE = re.compile("|".join(map(re.escape, _CONNECTIVES)))
 
 @cache
 def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
-    """(disease, finding) → P(finding | disease), over the disease's variants, both sexes, and the
-    finding's parent.
-    """
+    """(disease, finding) → P(finding | disease), over variants, both sexes and parent findings."""
     world = clinic(subset)
     findings = world.tables.findings
     places = {finding.name: place for place, finding in enumerate(findings)}
@@ -160,9 +157,7 @@ def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:
 
 
 def _investigations(subset: str) -> Iterator[Triple]:
-    """For each finding that can be had without a test: the best test for the disease that it speaks
-    for most.
-    """
+    """For each finding that needs no test: the best test for the disease that it supports most."""
     tables = clinic(subset).tables
     for finding in tables.findings:
         having = [disease for disease in tables.diseases if finding in typical(subset, disease)]
@@ -220,9 +215,7 @@ def _entities() -> Mapping[str, str]:
 
 
 def canonical(name: str) -> str:
-    """The table's name for an entity or its synonym; for one that the clinic does not know, the
-    normal form of its name.
-    """
+    """The table's name for an entity or its synonym; for an unknown one its normal form."""
     form = normalise(name)
     return _entities().get(form, form)
 

@@ -1,11 +1,10 @@
-"""A library of documents about the clinic's diseases, generated from the same tables as its
-patients.
+"""A library of documents about the clinic's diseases, generated from the patients' tables.
 
-Ten documents per disease over the six levels of evidence of MR-6. Figures are the tables' own,
-rounded to whole per cent; what else a text numbers (studies, patients, outcomes of a trial) is
-drawn at random and stands in no table. Some documents mislead: they describe the disease's nearest
-look-alike under the disease's name. `Document.misleading` says so, the text does not. Nothing here
-is a citation: no study, guideline or patient exists.
+There are ten documents per disease over the six levels of evidence of MR-6. Figures are the tables'
+own, rounded to whole per cent. Other numbers (studies, patients, outcomes of a trial) are drawn at
+random and are in no table. Some documents mislead: they describe the disease's nearest look-alike
+under the disease's name. `Document.misleading` says so, the text does not. Nothing here is a
+citation: no study, guideline or patient exists.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ MISLEADING: Mapping[int, float] = {1: 0.0, 2: 0.05, 3: 0.1, 4: 0.15, 5: 0.3, 6: 
 """Level → the share of its documents that mislead: the weaker the evidence, the more of them."""
 
 CONTRAST = 0.2
-"""A document misleads only with a finding whose probability differs by at least this much between
-the two diseases."""
+"""The least difference of a misleading finding's probability between the two diseases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document; `level` is its evidence level (1 best, 6 weakest), `misleading` is for
-    measurement, never for prompts.
+    """One document; `level` is its evidence level (1 best, 6 weakest).
+
+    `misleading` is for measurement, never for prompts.
     """
 
     id: str
@@ -64,10 +63,10 @@ class Document:
 
 @dataclass(frozen=True)
 class _Draft:
-    """What a document is about: it goes under `disease`'s name and describes `described` (its
-    look-alike if it misleads).
+    """The plan of a document: it is named after `disease` and describes `described`.
 
-    `other` is the disease it is compared with, whose figures are those of `contrast`.
+    That is the look-alike if it misleads. `other` is the disease it is compared with, whose figures
+    are those of `contrast`.
     """
 
     subset: str
@@ -371,8 +370,9 @@ _WRITERS: Mapping[int, Callable[[_Draft], tuple[str, str]]] = {
 
 @cache
 def _pictures(subset: str) -> Array:
-    """How much more probable each finding is than where the tables say nothing, diseases ×
-    findings, rows of length 1.
+    """How much more probable each finding is than its background.
+
+    Diseases × findings, unit rows.
     """
     tables = clinic(subset).tables
     excess = [
@@ -384,9 +384,7 @@ def _pictures(subset: str) -> Array:
 
 @cache
 def look_alike(subset: str, disease: Disease) -> Disease:
-    """The other disease of the clinic with the most similar picture (cosine), among those that the
-    same patient could have.
-    """
+    """The most similar other disease of the clinic (cosine) that the same patient could have."""
     diseases = clinic(subset).tables.diseases
     similarity: Array = _pictures(subset) @ _pictures(subset)[diseases.index(disease)]
     ranked = [diseases[int(place)] for place in np.argsort(-similarity, kind="stable")]
@@ -398,8 +396,9 @@ def look_alike(subset: str, disease: Disease) -> Disease:
 
 
 def _telling(subset: str, disease: Disease, rival: Disease) -> tuple[Finding, ...]:
-    """What is typical of the look-alike, at odds with the disease's own figures, and possible in
-    its patients.
+    """Findings that are typical of the look-alike and unlike the disease's own.
+
+    They are possible in the disease's patients.
     """
     return tuple(
         finding
@@ -463,8 +462,9 @@ def library(subset: str, seed: int = 0) -> Library:
 
 
 def write_library(documents: Sequence[Document], file: Path) -> int:
-    """Write documents as JSON Lines, one object with the fields of `Document` per line; returns how
-    many there are.
+    """Writes documents as JSON Lines, one object with the fields of `Document` per line.
+
+    Returns their number.
     """
     with file.open("w", encoding="utf-8") as lines:
         lines.writelines(

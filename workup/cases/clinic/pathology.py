@@ -102,8 +102,9 @@ class Tumour:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One row of `markers.csv`: an immunohistochemical stain or a molecular test, and how its
-    result is worded.
+    """One row of `markers.csv`: an immunohistochemical stain or a molecular test.
+
+    It has the wording of its results.
     """
 
     name: str
@@ -135,7 +136,7 @@ class Marker:
 
 
 class MarkerStatistic(NamedTuple):
-    """One row of the disease × marker knowledge base:
+    """One row of the disease × marker knowledge base.
 
     `rate` of `n` reported tumours were positive.
     """
@@ -171,8 +172,9 @@ def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 
 @cache
 def groups() -> Mapping[str, tuple[str, ...]]:
-    """What a presentation states, one value of each: sex, age group, specimen, architecture,
-    detail, history.
+    """What a presentation states, one value of each.
+
+    Sex, age group, specimen, architecture, detail, history.
     """
     return {
         "sex": SEXES,
@@ -246,8 +248,9 @@ def _marker_table(marker: Marker, positive: Array) -> Categorical:
 
 @cache
 def knowledge() -> TabularKnowledge:
-    """The generative model of the wing's cases; what a presentation states are items too, so that
-    it counts as evidence.
+    """The generative model of the wing's cases.
+
+    The presentation's statements are items too, so that they count as evidence.
     """
     tables = [_feature_table(group, values) for group, values in groups().items()]
     tables += [
@@ -353,11 +356,10 @@ def _phrases() -> tuple[str, ...]:
 
 
 def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
-    """A synthetic disease × marker knowledge base (ES-9): no published series stands behind any
-    row.
+    """A synthetic disease × marker knowledge base (ES-9): no published series is behind any row.
 
-    Every sample size is drawn (12 to 400 tumours), and the rate is what a sample of that size drawn
-    from our own `marker_rates.csv` happened to show. One row per tumour and marker.
+    Every sample size is drawn (12 to 400 tumours); the rate is what a sample of that size, drawn
+    from our own `marker_rates.csv`, happened to show. One row per tumour and marker.
     """
     rng = np.random.default_rng([seed, len(SIDES)])
     sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
@@ -375,8 +377,9 @@ def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
 
 
 def open_pathology(split: int = 0) -> FixedSource:
-    """The source `clinic:pathology`: tumours to tell apart by ordering markers after a history and
-    a microscopy.
+    """The source `clinic:pathology`: tumours to tell apart by ordering markers.
+
+    A history and a microscopy come first.
     """
     return FixedSource(
         name="clinic:pathology",

@@ -80,9 +80,7 @@ def evidence_id(item: str, answer: str) -> str:
 
 
 def _decades(ages: tuple[float, float, float]) -> Array:
-    """P(decade) of a triangular distribution from the first age to the last, highest at the middle
-    one.
-    """
+    """P(decade) of a triangular distribution over the ages, highest at the middle one."""
     low, mode, high = ages[0], ages[1] + 0.5, ages[2] + 1.0
     x = np.clip([0.0, *range(10, 90, 10), 200.0], low, high)
     rising = (x - low) ** 2 / ((high - low) * max(mode - low, 1e-9))
@@ -170,9 +168,7 @@ class Clinic:
         )
 
     def draw(self, rng: np.random.Generator) -> tuple[int, int, int, NDArray[np.bool_]]:
-        """One patient: the places of profile, decade and complaint, and for every finding whether
-        it is present.
-        """
+        """One patient: the places of profile, decade and complaint, and the present findings."""
         chosen = int(np.searchsorted(self._comes, rng.random(), side="right"))
         profile, complaint = divmod(min(chosen, self._comes.size - 1), len(self.tables.findings))
         decade = int(np.searchsorted(np.cumsum(self.ages[profile]), rng.random(), side="right"))
@@ -183,11 +179,10 @@ class Clinic:
         return profile, min(decade, len(DECADES) - 1), complaint, present
 
     def case(self, id: str, rng: np.random.Generator) -> Case:
-        """One patient's case: every finding that is present, weighed by its exact likelihood ratio
-        (CR-4).
+        """One patient's case: every present finding, weighted by its exact likelihood ratio (CR-4).
 
-        What is absent or normal is no fact but an answer, `Item.normal`: a chart is not a list of
-        all one does not have.
+        What is absent or normal is not a fact but an answer, `Item.normal`: a chart does not list
+        all that a patient does not have.
         """
         place, decade, complaint, present = self.draw(rng)
         profile = self.profiles[place]

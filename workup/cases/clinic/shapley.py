@@ -1,6 +1,4 @@
-"""Exact Shapley values of findings, by enumeration: the oracle that sampled estimates are measured
-against.
-"""
+"""Exact Shapley values of findings, by enumeration: the oracle for sampled estimates."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The clinic's knowledge as data: diseases, findings, P(finding | disease), read from the CSV files
-in this folder.
+"""The clinic's knowledge as data: diseases, findings and P(finding | disease), from CSV files.
 
-Written from general medical knowledge with rounded, plausible numbers; a test bench, not medicine.
-Every table may be split over several files (`diseases*.csv`, `findings*.csv`, `likelihoods*.csv`),
-which are read one after the other.
+The files are in this folder. They are written from general medical knowledge with rounded,
+plausible numbers: a test bench, not medicine. Every table may be split over several files
+(`diseases*.csv`, `findings*.csv`, `likelihoods*.csv`), which are read one after the other.
 
 - diseases: `prevalence` is a weight. `female` is the share of women (0 or 1 for a sex-bound
   disease). Ages run from `age_from` to `age_to`, with most patients at `age_peak`. `variants` is
@@ -47,8 +46,9 @@ COMMON_COMPLAINT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Disease:
-    """One row of diseases*.csv; `variants` are (name, weight), weights summing to 1, ("", 1.0) if
-    there are none.
+    """One row of diseases*.csv.
+
+    `variants` are (name, weight); the weights sum to 1. Without variants it is ("", 1.0).
     """
 
     name: str
@@ -64,8 +64,9 @@ class Disease:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of findings*.csv; `present` and `absent` are all sentences that can occur, with every
-    value filled in.
+    """One row of findings*.csv.
+
+    `present` and `absent` are all sentences that can occur, with every value filled in.
     """
 
     name: str

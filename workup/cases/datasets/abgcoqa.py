@@ -1,9 +1,8 @@
-"""Abg-CoQA (Guo et al., 2021): questions about a passage within a conversation, some of which need
-a question back.
+"""Abg-CoQA (Guo et al., 2021): questions about a passage, some of which need a question back.
 
 `coqa_abg_train.json`, … hold an object with a list `data`; JSON lines of the same rows are read as
 well. `category` says whether the question is ambiguous, for accuracy by class; the questions back
-and their answers stand in `Truth.extra`.
+and their answers are in `Truth.extra`.
 """
 
 from __future__ import annotations
@@ -44,9 +43,7 @@ class Clarification(TypedDict):
 
 
 class Ambiguity(TypedDict):
-    """`Truth.extra`: whether the question is ambiguous, and if so, which questions back were
-    written for it.
-    """
+    """`Truth.extra`: whether the question is ambiguous, and the questions back written for it."""
 
     ambiguous: bool
     clarifications: list[Clarification]

@@ -1,9 +1,8 @@
-"""AgentClinic: examination stations with an examiner's objective, a patient to be acted, findings
-and test results.
+"""AgentClinic: examination stations with an objective, a patient, findings and test results.
 
-`agentclinic:FILE` reads either layout of the release, told apart by their keys: stations
+`agentclinic:FILE` reads both layouts of the release and tells them apart by their keys: stations
 (`agentclinic_medqa*.jsonl`) and picture questions (`agentclinic_nejm*.jsonl`, without their
-pictures). `#all` behind it holds every case out. See docs/datasets.md.
+pictures). With `#all` every case is held out. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -106,8 +105,9 @@ class _Question(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A case and what became of its row: names withheld, findings left out because nobody wrote
-    any, a picture left out.
+    """A case, and what was changed in its row.
+
+    Names withheld, findings left out because nobody wrote any, a picture left out.
     """
 
     case: Case
@@ -215,8 +215,9 @@ def _read(row: dict[str, Any], path: Path, number: int, line: int | None) -> _Re
 
 
 def _station(station: _Station, id: str) -> _Read:
-    """Demographics, the chief complaint and the objective open the encounter; what they state is
-    given.
+    """The case of a station; demographics, chief complaint and objective open the encounter.
+
+    The facts that these state are given.
     """
     name, *others = station.diagnoses
     aliases = tuple(dict.fromkeys([*others, *other_names(name)]))
@@ -279,8 +280,9 @@ def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def _readable(path: Sequence[str]) -> str:
-    """`Vital_Signs/Heart_Rate` as "Vital signs, heart rate"; levels that say nothing ("Findings")
-    are left out.
+    """`Vital_Signs/Heart_Rate` as "Vital signs, heart rate".
+
+    Empty levels ("Findings") are left out.
     """
     levels = [_HISTORY.get(key, " ".join(key.replace("_", " ").split())) for key in path]
     telling = [level for level in levels if level and level.lower() not in _IDLE] or levels[:1]
@@ -302,7 +304,9 @@ def _capital(text: str) -> str:
 
 
 def _question(row: _Question, id: str) -> _Read:
-    """The vignette's first sentence opens the encounter, the rest is hidden, its last question is
+    """The case of a picture question.
+
+    The vignette's first sentence opens the encounter; the rest is hidden; its last question is
     asked.
     """
     name = next(answer.text for answer in row.answers if answer.correct)

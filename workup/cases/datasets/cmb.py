@@ -1,6 +1,4 @@
-"""CMB-Exam (Wang et al., 2023):
-
-Chinese examinations in medicine; several options of a question may be right.
+"""CMB-Exam (Wang et al., 2023): Chinese examinations in medicine, often with several right options.
 
 `cmb:CMB-Exam` reads CMB-train, CMB-val and CMB-test below it. The answers of the test questions are
 published apart, as `CMB-test-choice-answer.json`; it is looked for beside the questions and in the
@@ -80,9 +78,7 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
 
 
 def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
-    """The published answers by the question's id, from the nearest folder that has them; empty
-    where none has.
-    """
+    """The published answers by the question's id, from the nearest folder that has them."""
     for above in (folder, *folder.parents[:_ABOVE]):
         path = above / _ANSWERS
         if path.is_file():

@@ -1,10 +1,8 @@
-"""CMB-Clin (Wang et al., 2023): 74 Chinese patient records with open questions about each:
+"""CMB-Clin (Wang et al., 2023): 74 Chinese patient records with open questions about each.
 
-`CMB-Clin-qa.json`.
-
-Every question is a case of its own; those about one patient stay on the same side of a split. The
-questions come as pairs (`QA_pairs`, a list of objects or an object of lists), or a record is one
-question with its answers and no pairs.
+The file is `CMB-Clin-qa.json`. Every question is a case of its own; those about one patient stay on
+the same side of a split. The questions come as pairs (`QA_pairs`, a list of objects or an object of
+lists), or a record is one question with its answers and no pairs.
 """
 
 from __future__ import annotations

@@ -115,8 +115,9 @@ def _rows(path: Path, offsets: array[int]) -> Lazy:
 
 
 def _case(row: _Row) -> Case:
-    """The first sentence of the context opens the encounter, as in mediQ; facts that it states are
-    given, not hidden.
+    """The case of a row; as in mediQ, the first sentence of the context opens the encounter.
+
+    Facts that this sentence states are given, not hidden.
     """
     presentation = row.context[0].strip()
     facts = [

@@ -1,10 +1,8 @@
-"""MedMCQA (Pal et al., 2022):
+"""MedMCQA (Pal et al., 2022): Indian entrance examinations with four options each.
 
-Indian entrance examinations, one JSON object per line with four options and `cop`, the right one.
-
-`cop` counts from 1 in the authors' files and from 0 in files derived from the Hugging Face copy.
-The files themselves tell: a 4 occurs only in the first, a 0 only in the second. Where neither
-occurs, `#one-based` or `#zero-based` must say it.
+One JSON object per line; `cop` is the right option. It counts from 1 in the authors' files and from
+0 in files derived from the Hugging Face copy. The files themselves tell which: a 4 occurs only in
+the first, a 0 only in the second. If neither occurs, `#one-based` or `#zero-based` must say it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""MedQA (Jin et al., 2020): licensing examinations of the United States, Mainland China and Taiwan,
-one JSON object per line.
+"""MedQA (Jin et al., 2020): licensing examinations of the USA, Mainland China and Taiwan.
 
-`medqa:questions/US`, `medqa:questions/US/4_options`, `medqa:questions/Mainland`, or one of their
-files.
+One JSON object per line: `medqa:questions/US`, `medqa:questions/US/4_options`,
+`medqa:questions/Mainland`, or one of their files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""MedXpertQA (Zuo et al., 2025): expert-level questions with up to ten options, one JSON object per
-line.
+"""MedXpertQA (Zuo et al., 2025): expert-level questions with up to ten options.
 
-`medxpertqa:Text`, `medxpertqa:Text/test.jsonl`. Questions that show an image are left out and
-counted.
+One JSON object per line: `medxpertqa:Text`, `medxpertqa:Text/test.jsonl`. Questions with an image
+are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ _CHOICES = "Answer Choices:"  # what follows repeats the options
 
 
 class _Row(BaseModel):
-    """`options` by letter, or as a list of `letter` and `content`; `label` is one letter, alone or
-    in a list.
+    """`options` by letter, or as a list of `letter` and `content`.
+
+    `label` is one letter, alone or in a list.
     """
 
     id: str

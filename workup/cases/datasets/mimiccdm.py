@@ -1,9 +1,8 @@
-"""MIMIC-IV-Ext Clinical Decision Making: admissions for four abdominal diseases, as PhysioNet
-releases them (credentialed).
+"""MIMIC-IV-Ext Clinical Decision Making: admissions for four abdominal diseases (credentialed).
 
-`mimiccdm:FOLDER` reads the CSV files of version 1.1; `#cholecystitis,diverticulitis,pancreatitis`
-behind it keeps some of the diseases (these are CRAFT's, CR-15), the word `all` holds every case
-out. See docs/datasets.md.
+`mimiccdm:FOLDER` reads the CSV files of version 1.1, as PhysioNet releases them.
+`#cholecystitis,diverticulitis,pancreatitis` keeps some of the diseases (these are CRAFT's, CR-15);
+the word `all` holds every case out. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -274,9 +273,7 @@ def _groups(path: Path) -> dict[int, str]:
 
 
 def _label(row: Row) -> dict[str, str]:
-    """Number of a test → its name with its fluid; nothing for synonyms, which have no number of
-    their own.
-    """
+    """Number of a test → its name with its fluid; nothing for synonyms, which have no number."""
     if not row.text("itemid"):
         return {}
     fluid = f" ({row.text('fluid').lower()})" if row.text("fluid") else ""
@@ -303,8 +300,9 @@ def _lazy(index: Index, admissions: array[int], labels: array[int]) -> Lazy:
 
 
 def _case(index: Index, hadm: int) -> Case:
-    """The first sentence of the history opens the encounter; the rest of the record is hidden but
-    for what it states.
+    """The case of an admission; the first sentence of the history opens the encounter.
+
+    The rest of the record is hidden, except what that sentence states.
     """
     [(disease, history)] = index.select(
         "SELECT disease, history FROM cases WHERE hadm = ?", (hadm,)

@@ -1,9 +1,8 @@
-"""MMLU's medical subjects (Hendrycks et al., 2021):
+"""MMLU's medical subjects (Hendrycks et al., 2021): questions with four options.
 
-`SUBJECT_test.csv` without a header, or JSON lines with `subject`.
-
-`mmlu:FOLDER` reads the files of the six subjects that medical evaluations use, in the folder or in
-its test/, val/ and dev/.
+The files are `SUBJECT_test.csv` without a header, or JSON lines with `subject`. `mmlu:FOLDER` reads
+the files of the six subjects that medical evaluations use, in the folder or in its test/, val/ and
+dev/.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _CELLS = 6  # question, A, B, C, D, answer
 
 
 class _Row(BaseModel):
-    """A JSON line:
+    """A JSON line.
 
     `answer` is a letter, or the place of the right choice, counted from 0 (as in the Hugging Face
     copy).

@@ -1,10 +1,8 @@
-"""NEJMQA (Katz et al., 2024):
+"""NEJMQA (Katz et al., 2024): Israeli board examinations in five specialties.
 
-Israeli board examinations in five specialties, as CSV with a header or as JSON lines.
-
-A file holds one specialty and is named after it (general_surgery.csv, …). `question` carries the
-options after the stem, lettered A to D; they are taken apart here. `answer` is a letter, or
-several.
+CSV with a header or JSON lines. A file holds one specialty and is named after it
+(general_surgery.csv, …). `question` carries the options after the stem, lettered A to D; they are
+taken apart here. `answer` is a letter, or several.
 """
 
 from __future__ import annotations
@@ -105,9 +103,9 @@ def _case(row: _Row, file: File) -> Row | Dropped:
 
 
 def lettered(text: str) -> tuple[str, dict[str, str]]:
-    """The stem, and the options by letter: a run A, B, C, … of marks ("A." or "A)") where lines
-    begin, else where words do.
+    """The stem, and the options by letter.
 
+    Options are a run A, B, C, … of marks ("A." or "A)") at the beginnings of lines, else of words.
     Of several runs the longest counts, of equal ones the last.
     """
     run = _longest(list(_LINE_MARK.finditer(text))) or _longest(list(_MARK.finditer(text)))

@@ -1,9 +1,9 @@
-"""Phenopackets: published patients with rare diseases as ontology terms, present and excluded
-(GA4GH, version 1 or 2).
+"""Phenopackets: published patients with rare diseases as ontology terms (GA4GH, version 1 or 2).
 
-`phenopackets:FOLDER` reads every `.json` below it, as the phenopacket store ships them;
-`phenopackets:FILE` one packet, or JSON lines of packets or of their short form (`id, sex, age,
-present, absent, diagnosis, pmid`). `#all` behind it holds every case out. See docs/datasets.md.
+Terms are present or excluded. `phenopackets:FOLDER` reads every `.json` below it, as the
+phenopacket store ships them; `phenopackets:FILE` one packet, or JSON lines of packets or of their
+short form (`id, sex, age, present, absent, diagnosis, pmid`). With `#all` every case is held out.
+See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ class _Short(BaseModel):
 
 
 class _Patient(BaseModel):
-    """Either form, read: terms without repetition, and what keeps relatives together (the
-    publication).
+    """A patient of either form: terms without repetition, and the publication.
+
+    The publication keeps relatives on one side of a split.
     """
 
     id: str
@@ -200,7 +201,7 @@ def _notes(counts: Counter[str]) -> tuple[str, ...]:
 
 
 class _Place(NamedTuple):
-    """Where a packet is:
+    """Where a packet is.
 
     `position` is the number of its file, or the byte offset of its line, whose text is here.
     """
@@ -311,9 +312,7 @@ def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
 
 
 def _disease(packet: _Phenopacket) -> tuple[str, str] | None:
-    """The first disease that an interpretation names, else the first that is listed and not
-    excluded.
-    """
+    """The first disease that an interpretation names, else the first listed and not excluded."""
     interpreted = [
         i.diagnosis.disease for i in packet.interpretations if i.diagnosis and i.diagnosis.disease
     ]

@@ -1,5 +1,4 @@
-"""PubMedQA (Jin et al., 2019): can the question of a study be answered yes, no or maybe from its
-abstract?
+"""PubMedQA (Jin et al., 2019): questions of studies, answered yes, no or maybe from the abstract.
 
 `ori_pqal.json` is one object whose members are named by PubMed id; `test_ground_truth.json` beside
 it names the test half. JSON lines with a `pmid` are read as well.

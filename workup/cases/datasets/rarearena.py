@@ -1,9 +1,9 @@
-"""RareArena (Chen et al., 2026): case reports of rare diseases, for screening (RDS) and, with test
-results, confirmation (RDC).
+"""RareArena (Chen et al., 2026): case reports of rare diseases, two tasks.
 
-`rarearena:FOLDER` reads RDS.json and RDC.json to train on and RDS_benchmark.jsonl and
-RDC_benchmark.jsonl to test on. All are JSON lines. A patient of both tasks stays on one side of a
-split. Diagnoses that a report still names are masked and counted.
+The tasks are screening (RDS) and, with test results, confirmation (RDC). `rarearena:FOLDER` reads
+RDS.json and RDC.json to train on and RDS_benchmark.jsonl and RDC_benchmark.jsonl to test on. All
+are JSON lines. A patient of both tasks stays on one side of a split. Diagnoses that a report still
+names are masked and counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""RJUA-QA:
+"""RJUA-QA: Chinese urology consultations with a list of diagnoses.
 
-Chinese urology consultations with a list of diagnoses, one JSON object per line (RJUA_train.json,
-…).
-
-The diagnoses are what is asked for; the published reply and advice are references. Where the
-patient already names a diagnosis, it is masked in the presentation and counted.
+One JSON object per line (RJUA_train.json, …). The diagnoses are what is asked for; the published
+reply and advice are references. A diagnosis that the patient names is masked in the presentation
+and counted.
 """
 
 from __future__ import annotations
@@ -70,8 +68,9 @@ def _read(piece: Piece, file: File) -> Rows:
 
 
 def _withheld(text: str, names: Sequence[str]) -> str:
-    """`text` without the names, wherever they stand (Chinese has no blanks between words), whole or
-    without their brackets.
+    """`text` without the names, whole or without their brackets, wherever they stand.
+
+    Chinese has no blanks between words.
     """
     spelled = {
         spelling

@@ -15,13 +15,12 @@ from workup.ports import Environment
 
 
 class Discovery(Around):
-    """An `Environment` that answers as `world` does, and has `checker` say which facts of the case
-    each answer entails.
+    """An `Environment` that answers as `world` does.
 
-    What `world` knows to have told is certain and stays; the checker adds what the answer says in
-    other words. It reads the answer alone: what a doctor claims in a request reveals nothing. An
-    answer with nothing in it is not read. D(τ) is the union over the answers. Raises RolloutError
-    where the checker gives no usable verdict.
+    `checker` says which facts each answer entails. Facts that `world` knows to have told are
+    certain and stay. The checker adds facts that the answer states in other words. It reads the
+    answer alone: what a doctor claims in a request reveals nothing. An empty answer is not read.
+    D(τ) is the union over the answers. Raises RolloutError if the checker gives no usable verdict.
 
     Example: the record holds "Crackles at both bases" and "Fever of 39 °C". Asked for the lungs, a
     simulated record says "Moist rales basally on both sides." By identity nothing was revealed; the

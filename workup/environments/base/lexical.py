@@ -47,9 +47,7 @@ def chinese(text: str) -> bool:
 
 
 def _pairs(run: re.Match[str]) -> str:
-    """A run of Chinese characters as its pairs of neighbours, in spaces; a character that stands
-    alone is a word.
-    """
+    """A run of Chinese characters as pairs of neighbours; a single character is a word."""
     parts = _HAN_ASKING.sub(" ", run[0]).split()
     pairs = (part[i : i + 2] for part in parts for i in range(max(len(part) - 1, 1)))
     return f" {' '.join(pairs)} "

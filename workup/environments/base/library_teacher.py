@@ -1,8 +1,7 @@
-"""Demonstrations for a policy that has never seen a library: the grammar, and how passages speak
-for a diagnosis.
+"""Demonstrations for a policy that has never seen a library: the grammar, and how to read passages.
 
-What to search for is left to reinforcement: queries are findings that the patient was said to have,
-and diagnoses that passages named, drawn at random; refinements name the diagnoses of the passages
+What to search for is left to reinforcement. Queries are drawn at random, from the patient's known
+findings and from diagnoses that passages named. Refinements name the diagnoses of the passages
 read. Only the last word, the diagnosis, is the truth.
 """
 
@@ -38,13 +37,12 @@ MOST_NAMED = 2  # diagnoses in one refinement
 
 @dataclass(frozen=True, slots=True)
 class LibraryTeaching:
-    """`open_book_share` of the demonstrations, within [0, 1], are open books; the others are
-    episodes.
+    """Demonstrations of two kinds: open books, by the share `open_book_share`, and episodes.
 
-    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis; all of it to
-    imitate, and the diagnosis asked for after each answer as well. Open book: evidence or a
-    refinement stands right behind the patient's description, as a reference that measures gains of
-    information will be asked.
+    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis. All of it is
+    imitated, and the diagnosis is also asked for after each answer. Open book: evidence or a
+    refinement stands directly after the patient's description, as in the prompts of a reference
+    that measures information gains.
     """
 
     shape: Shape
@@ -53,9 +51,9 @@ class LibraryTeaching:
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
-        """The index-th demonstration: the same (source, environment, seed, index) makes the same
-        one.
+        """The index-th demonstration.
 
+        The same (source, environment, seed, index) gives the same one.
         Raises UserError for a source whose diagnoses are not listed.
         """
         if not source.diagnoses:
@@ -83,8 +81,9 @@ class LibraryTeaching:
 
 @dataclass(slots=True)
 class _Scene:
-    """An episode in the making; `refinements` are kept, so that a turn and the probe beside it say
-    the same.
+    """An episode in the making.
+
+    `refinements` are kept, so that a turn and the probe beside it have the same text.
     """
 
     source: Source
@@ -103,8 +102,9 @@ class _Scene:
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
     def refined(self, turn: Turn) -> str:
-        """The diagnoses that the turn's passages name most often; what was found nowhere is refined
-        to nothing known.
+        """The diagnoses that the turn's passages name most often.
+
+        If the passages name none, the refinement says that nothing is known.
         """
         if not self.shape.refine:
             return ""
@@ -112,9 +112,7 @@ class _Scene:
         return tagged(REFINE, ", ".join(named) if named else NOTHING)
 
     def handed_out(self) -> tuple[Message, ...]:
-        """The opening with one search's evidence, or its refinement, behind the patient's
-        description.
-        """
+        """The opening with one search's evidence, or its refinement, after the description."""
         *before, patient = self.environment.open(self.case)
         turn = self.past[int(self.rng.integers(len(self.past)))]
         refine = self.shape.refine and self.rng.random() < 0.5
@@ -126,9 +124,7 @@ class _Scene:
         return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
 
     def _query(self) -> str:
-        """Some of the patient's findings, or, once passages have been read, a diagnosis that they
-        name.
-        """
+        """Some of the patient's findings, or a diagnosis that passages have named."""
         named = [name for turn in self.past for name in self._named(turn)]
         findings = self._findings()
         if named and (not findings or self.rng.random() < 0.5):

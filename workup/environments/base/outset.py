@@ -13,13 +13,12 @@ from workup.rl.rollout import seed_key
 
 
 def partial(case: Case, share: float, seed: int = 0) -> Case:
-    """The case with the share `share` ∈ [0, 1] of its facts told at the outset, and nothing else
-    but the question (PM-17).
+    """The case with the share `share` ∈ [0, 1] of its facts told at the outset (PM-17).
 
-    F are all facts, those that the presentation states included; round(share · |F|) of them, drawn
-    by `seed` and the case's id, become `given` and, in the record's order, the presentation; the
-    others are hidden. A larger share tells what a smaller one tells, and more. Raises ValueError
-    for a share outside [0, 1].
+    The opening then holds these facts and the question, nothing else. F are all facts, those of the
+    presentation included. round(share · |F|) of them, drawn by `seed` and the case's id, become
+    `given` and, in the record's order, the presentation; the others are hidden. A larger share
+    tells what a smaller one tells, and more. Raises ValueError for a share outside [0, 1].
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}; it lies between 0 and 1")

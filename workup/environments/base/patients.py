@@ -1,7 +1,7 @@
-"""Simulated patients (PM-2): they answer from the facts of their case or do not know, and it is
-known which facts they told.
+"""Simulated patients (PM-2): they answer from the facts of their case, or do not know.
 
-What is guaranteed by code and what is only asked of a model stands in docs/simulators.md.
+Which facts they told is known. docs/simulators.md says what the code guarantees, and what is only
+asked of a model.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ _CHECK = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a patient answered, and the ids of the facts which that told; none where the patient
-    does not know.
+    """What a patient answered, and the ids of the facts told; none if the patient does not know.
 
     `text` is neutralised and names no withheld diagnosis. `item` is the canonical name of what was
     asked for, or "".
@@ -132,13 +131,12 @@ class Rejection:
 
 
 class ModelPatient:
-    """A language model that is shown the facts, with the diagnosis withheld, and says which of them
-    it told.
+    """A language model that sees the facts, without the diagnosis, and says which of them it told.
 
-    An answer that tells no fact becomes the plain "I do not know.", whatever the model wrote:
+    An answer that tells no fact is replaced by "I do not know.", whatever the model wrote, so that
     nothing can be invented there. The same question asked again in an encounter gets the same
-    answer, and no call. With `personas` it speaks as one of the sixteen types. Raises RolloutError
-    when the model gives no usable answer.
+    answer without a call. With `personas` it speaks as one of the sixteen types. Raises
+    RolloutError when the model gives no usable answer.
     """
 
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
@@ -152,8 +150,9 @@ class ModelPatient:
         return said_before(past, question) or await self.compose(case, past, question)
 
     def findings(self, case: Case) -> list[str]:
-        """Everything the patient knows: the facts' texts in the record's order, diagnosis names
-        withheld.
+        """All that the patient knows.
+
+        The facts' texts in the record's order, without diagnosis names.
         """
         return [told(self._record, case, fact) for fact in (*case.given, *case.truth.facts)]
 
@@ -212,8 +211,9 @@ class Check(BaseModel):
 
 
 async def check(model: Model, findings: Sequence[str], question: str, answer: str) -> Check:
-    """Does `answer` address `question`, and do `findings` entail it? Raises RolloutError when there
-    is no usable verdict.
+    """Whether `answer` addresses `question`, and whether `findings` entail it.
+
+    Raises RolloutError when there is no usable verdict.
     """
     sections = [
         ("findings", listed(findings)),
@@ -232,11 +232,10 @@ async def check(model: Model, findings: Sequence[str], question: str, answer: st
 
 
 class CheckedPatient:
-    """A model patient whose answers a fact checker has to pass; one that fails is sent back with
-    the reason.
+    """A model patient whose answers a fact checker has to accept.
 
-    Which facts were told is the checker's finding, not the patient's claim. Raises RolloutError
-    when ATTEMPTS answers fail.
+    A refused answer is sent back with the reason. The facts told are those that the checker found,
+    not those that the patient claims. Raises RolloutError when ATTEMPTS answers fail.
     """
 
     def __init__(self, patient: ModelPatient, checker: Model) -> None:
@@ -272,8 +271,9 @@ class CheckedPatient:
 
 
 def told(record: RecordedConsultation, case: Case, fact: Fact) -> str:
-    """The text of `fact` as the consultation tells it: diagnosis names withheld, control tokens
-    made harmless.
+    """The text of `fact` as the consultation tells it.
+
+    Diagnosis names withheld, tokens neutralised.
     """
     alone = replace(case, given=(), truth=replace(case.truth, facts=(fact,)))
     return record.record(alone).messages[0].content
@@ -285,9 +285,7 @@ def not_known(question: str) -> str:
 
 
 def answered_before(past: Sequence[Turn], request: str) -> Turn | None:
-    """The first turn of the encounter that asked for the same thing in the same words, after
-    normalising.
-    """
+    """The first turn of the encounter that asked the same in the same (normalised) words."""
     wanted = normalise(request)
     asked = (turn for turn in past if turn.action.kind != DIAGNOSE and turn.action.content)
     return (

@@ -1,8 +1,7 @@
-"""The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn against a
-hidden record.
+"""The sequential encounter of CRAFT's Algorithm 1 (CR-1, CR-2): one action per turn.
 
-The answers are the record's own phrases. Nothing here draws at random, remembers or calls a model:
-the same request in the same case always gets the same answer.
+The answers are phrases of the hidden record. Nothing here draws at random, remembers or calls a
+model: the same request in the same case always gets the same answer.
 """
 
 from __future__ import annotations
@@ -49,13 +48,12 @@ _LETTER = rf"[^\W{HAN}]"
 
 
 class RecordedConsultation(Encounter):
-    """An `Environment`: the doctor asks for one thing per turn and reads what the record says,
-    until it names a diagnosis.
+    """An `Environment`: the doctor asks for one thing per turn until it names a diagnosis.
 
     A request is matched, whatever its tag, by item name, then by question wording, then by shared
     words. A fact that belongs to none of `items` is free text: it is found by the name of its own
-    item, then by shared words, at most two per answer. `diagnoses` is the closed list of names
-    where there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be among the first T
+    item, then by shared words, at most two per answer. `diagnoses` is the closed list of names, if
+    there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be among the first T
     actions. No model has a role here: `consultation.Consultation` adds them.
     """
 
@@ -142,8 +140,9 @@ class RecordedConsultation(Encounter):
         )
 
     def record(self, case: Case) -> Observation:
-        """Everything on record in one answer: the oracle context of CR-11, never part of an
-        encounter.
+        """All of the record in one answer.
+
+        The oracle context of CR-11, never part of an encounter.
         """
         return self._report(case, case.given + case.truth.facts)
 

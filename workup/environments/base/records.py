@@ -1,6 +1,4 @@
-"""The record simulator (CR-2): recorded results verbatim, and a language model for what the record
-lacks.
-"""
+"""The record simulator (CR-2): recorded results verbatim, and a model for what the record lacks."""
 
 from __future__ import annotations
 
@@ -47,15 +45,13 @@ class _Result(BaseModel):
 
 
 class SimulatedRecord(Around):
-    """An `Environment`: the consultation, whose every recorded result it passes on, with a model
-    for the rest.
+    """An `Environment`: passes on the consultation's recorded results; a model answers the rest.
 
-    The model is asked where the consultation reveals no fact. Its results carry no evidence; they
-    name no diagnosis (checked, and asked for again at most twice); a request that repeats an
-    earlier one in the same words gets the same result without a call. Besides the record the model
-    is shown the results that were simulated before in the encounter, and nothing else of it: so the
-    first request of its kind is the same prompt in every encounter of the case, which a cache
-    answers alike.
+    The model is asked if the consultation reveals no fact. Its results carry no evidence, and name
+    no diagnosis (checked, and asked for again at most twice). A request that repeats an earlier one
+    in the same words gets the same result without a call. The model sees the record and the results
+    that were simulated before in the encounter, and nothing else of it. So the first request of its
+    kind is the same prompt in every encounter of the case, and a cache can answer it.
     """
 
     def __init__(self, record: RecordedConsultation, model: Model) -> None:
@@ -114,8 +110,9 @@ class SimulatedRecord(Around):
         )
 
     def _given(self, case: Case, past: Sequence[Turn]) -> str:
-        """What was simulated before, each request once and in an order of its own: the order of
-        asking makes no other prompt.
+        """What was simulated before, each request once, in a fixed order.
+
+        So the order of asking does not change the prompt.
         """
         results = {
             normalise(turn.action.content[0]): turn.observation.messages[0].content

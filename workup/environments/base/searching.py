@@ -28,8 +28,9 @@ _NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One completion taken apart: what it does, and the refinement that comes before, "" where
-    there is none.
+    """One completion in its parts.
+
+    The action, and the refinement before it ("" if there is none).
     """
 
     action: Action
@@ -87,12 +88,11 @@ class Shape:
         return self.take_apart(turn.completion.text).refinement
 
     def well_formed(self, episode: Episode) -> bool:
-        """CM-8: every tag is well formed and in its order: search → evidence → refine, ended by a
-        diagnosis.
+        """Whether every tag is well formed and in its order (CM-8).
 
-        That there is no more evidence than searches follows, since evidence that the doctor writes
-        is an error. A refinement stands where evidence comes before, and nowhere else; where the
-        grammar has none, it is an error anyway.
+        The order is search → evidence → refine, and a diagnosis at the end. Evidence that the
+        doctor writes is an error, so there is never more evidence than searches. A refinement must
+        follow evidence; if the grammar has no refinements, it is an error anyway.
         """
         if episode.ending is not Ending.DIAGNOSED or any(
             turn.action.errors for turn in episode.turns

@@ -1,10 +1,8 @@
-"""Demonstrations for a policy that cannot yet converse: the grammar, and how evidence speaks for a
-diagnosis.
+"""Demonstrations for a policy that cannot yet converse: the grammar, and how to read evidence.
 
-Random dialogues alone teach the format but not to read evidence; others are therefore textbook
-records, whose diagnosis is asked for after every prefix of the findings, and summaries, whose
-findings stand in the presentation. The questions come from no expert: what to ask is left to
-reinforcement.
+There are three kinds. Random dialogues teach the format, but not to read evidence. Textbook records
+ask for the diagnosis after every prefix of the findings. Summaries have findings in the
+presentation. The questions come from no expert: what to ask is left to reinforcement.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the methods of one encounter share."""
+"""What the methods of one environment share."""

@@ -1,5 +1,6 @@
-"""What methods of the sequential consultation share (CRAFT and its baseline): settings,
-environment, warm start, stages.
+"""What the methods of the sequential consultation share (CRAFT and its baseline).
+
+These are the settings, the environment, the warm start and the stages.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from workup.rl.credit import Normalise, zscore
 
 
 class ConsultationSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what
-    they are.
-    """
+    """The settings of all these methods; the methods' READMEs give the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +37,7 @@ class ConsultationSettings(BaseModel):
 
 
 class ConsultationMethod(ABC):
-    """A `Method` but for its `reward`: a warm start, then GRPO."""
+    """A `Method` without its `reward`: a warm start, then GRPO."""
 
     paper: str
     summary: str
@@ -46,7 +45,7 @@ class ConsultationMethod(ABC):
 
     @abstractmethod
     def reward(self, settings: Any) -> Reward:
-        """What an episode is paid: the one thing in which these methods differ."""
+        """The reward of an episode, in which these methods differ."""
 
     def environment(self, source: Source, settings: Any) -> Consultation:
         return Consultation(source.items, source.diagnoses, settings.max_turns)
@@ -60,5 +59,5 @@ class ConsultationMethod(ABC):
         )
 
     def fits(self, settings: Any) -> Callable[[Case], None]:
-        """What raises UserError for a case that the reward cannot score: nothing, by default."""
+        """Raises UserError for a case that the reward cannot score; by default it accepts all."""
         return lambda case: None

@@ -1,5 +1,6 @@
-"""What methods of interactive questioning share (ProMed's baselines): settings, environment, warm
-start.
+"""What the methods of interactive questioning share (ProMed's baselines).
+
+These are the settings, the environment and the warm start.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ SUMMARIES = 0.25
 
 
 class QuestioningSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what
-    they are.
-    """
+    """The settings of all these methods; the methods' READMEs give the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,13 +39,13 @@ class QuestioningSettings(BaseModel):
 
 
 class OutcomeSettings(QuestioningSettings):
-    """Those of methods that play and are told whether the answer was right."""
+    """Settings of the methods that play episodes and learn whether the answer was right."""
 
     penalty: float = Field(0.2, ge=0, description="taken off an episode without an answer")
 
 
 class CaseSettings(QuestioningSettings):
-    """Those of methods that make their data from training cases."""
+    """Settings of the methods whose data are made from training cases."""
 
     cases: int = Field(
         1000,
@@ -56,7 +55,7 @@ class CaseSettings(QuestioningSettings):
 
 
 class QuestioningMethod:
-    """The part of a `Method` that these share."""
+    """The part of a `Method` that all of these share."""
 
     paper = (
         "a baseline of ProMed: Shapley Information Gain Guided Reinforcement Learning for "
@@ -70,7 +69,7 @@ class QuestioningMethod:
 
 
 def warm_start(settings: QuestioningSettings) -> Imitate:
-    """The same for all of them, so that what differs afterwards is the method."""
+    """The same warm start for all, so that the methods differ only in what follows."""
     return Imitate(
         "warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate
     )

@@ -1,7 +1,7 @@
-"""What all methods of search–refine–diagnose share (C-MIG and its baselines): settings,
-environment, stages.
+"""What the methods of search–refine–diagnose share (C-MIG and its baselines).
 
-A method is one of these with its own `likeness` (R_diag) and `supervise` (R_doc, R_process).
+These are the settings, the environment and the stages. A method adds its own `likeness` (R_diag)
+and `supervise` (R_doc, R_process).
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ Granularity = Literal["sequence", "turn"]
 
 
 class SearchSettings(BaseModel):
-    """What can be set in every one of these methods; their READMEs say why the defaults are what
-    they are.
-    """
+    """The settings of all these methods; the methods' READMEs give the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +69,7 @@ class SearchSettings(BaseModel):
 
 
 class GainSettings(SearchSettings):
-    """Those of methods that measure gains of information."""
+    """Settings of the methods that measure information gains."""
 
     scorer: Literal["reference", "policy"] = Field(
         "reference", description="who measures: a frozen reference or the live policy"
@@ -85,7 +83,7 @@ class GainSettings(SearchSettings):
 
 
 class HardSettings(SearchSettings):
-    """Those of methods that pay for naming the diagnosis on the way (AutoRefine)."""
+    """Settings of the methods that reward naming the diagnosis in the process (AutoRefine)."""
 
     w_p: float = Field(
         0.1,
@@ -95,7 +93,7 @@ class HardSettings(SearchSettings):
 
 
 class SearchMethod:
-    """A `Method`; `refine` is whether its grammar has refinements."""
+    """A `Method`; `refine` says whether its grammar has refinements."""
 
     paper: str
     summary: str
@@ -139,9 +137,7 @@ class SearchMethod:
 
 
 class HardMethod(SearchMethod):
-    """Where the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` is what I_t looks
-    at.
-    """
+    """If the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` says what I_t is."""
 
     settings: type[Any] = HardSettings
     view: View = "refinement"

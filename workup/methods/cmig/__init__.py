@@ -1,5 +1,6 @@
-"""C-MIG: documents and refinements are worth what they add to a frozen reference's belief in the
-right diagnosis.
+"""C-MIG: documents and refinements are rewarded by information gain.
+
+The gain is what they add to a frozen reference's log-probability of the right diagnosis.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Settings(GainSettings):
 
 
 class Cmig(SearchMethod):
-    """R_total = R_format + R_diag + R_doc, and R_refine where the diagnosis is wrong."""
+    """R_total = R_format + R_diag + R_doc; if the diagnosis is wrong, R_refine is added."""
 
     paper = (
         "C-MIG: Multi-view Information Gain-based Retrieval-Augmented Generation for Clinical "

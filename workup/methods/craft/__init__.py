@@ -1,4 +1,4 @@
-"""CRAFT: a diagnosis is worth more, the more of the critical evidence was gathered before it."""
+"""CRAFT: a right diagnosis is worth more if more of the critical evidence was gathered first."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def score(episode: Episode, acc: float, settings: Settings) -> Score:
     """One trajectory's score; its `parts` are the terms of the sum.
 
     t counts the observations, as Algorithm 1 does: every action but the diagnosis, malformed ones
-    included. "info-recall" is CR with all w = 1. An aux ratio of nothing discovered counts 0
-    (CR-8). Raises UserError where a variant needs criticality weights and the case has none.
+    included. "info-recall" is CR with all w = 1. An auxiliary ratio over no discovered facts counts
+    0 (CR-8). Raises UserError if a variant needs criticality weights and the case has none.
     """
     s = settings
     if s.variant == "naive":

@@ -1,6 +1,4 @@
-"""ProMed: questions are paid for the facts they bring to the doctor's understanding, by the facts'
-Shapley values.
-"""
+"""ProMed: a question is rewarded by the Shapley values of the facts that it made understood."""
 
 from __future__ import annotations
 
@@ -159,16 +157,15 @@ def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:
 def distribute(
     correct: float, SIG: Sequence[float], α: float, β: float, λ_q: float, shares: Shares = "clipped"
 ) -> tuple[tuple[float, ...], float]:
-    """Eqs. 9 and 10: the rewards of the questions, R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*), and of
-    the answer, R(A').
+    """The rewards of the questions and of the answer (Eqs. 9 and 10).
 
-    "clipped": w_t = max(SIG(q_t), 0) / Σ_j max(SIG(q_j), 0), within [0, 1]. "printed": w_t =
-    SIG(q_t) / Σ_j SIG(q_j), where gains and losses that nearly cancel make shares of any size and
-    sign. R(A') = λ_a·1(A' = A*) with λ_a = α − λ_q, or all of α where the denominator is 0. So they
-    sum to R(τ) always (Eq. 11).
+    R(q_t) = β·SIG(q_t) + λ_q·w_t·1(A' = A*) for question t. "clipped": w_t = max(SIG(q_t), 0) /
+    Σ_j max(SIG(q_j), 0), within [0, 1]. "printed": w_t = SIG(q_t) / Σ_j SIG(q_j); gains and losses
+    that nearly cancel make shares of any size and sign. R(A') = λ_a·1(A' = A*) with λ_a = α − λ_q,
+    or all of α if the denominator is 0. So they always sum to R(τ) (Eq. 11).
 
-    Example: SIG of 0.5, −0.25 and 0.25 has clipped shares of 2/3, 0 and 1/3, and printed ones of 1,
-    −1/2 and 1/2.
+    Example: SIG of 0.5, −0.25 and 0.25 has clipped shares of 2/3, 0 and 1/3, and printed shares of
+    1, −1/2 and 1/2.
     """
     gained = list(SIG) if shares == "printed" else [max(gain, 0.0) for gain in SIG]
     whole = sum(gained) if abs(sum(gained)) > NOTHING else 0.0
@@ -189,9 +186,7 @@ def credit(settings: Settings) -> Credit:
 
 
 def promed_reward(settings: Settings, environment: Environment) -> Reward:
-    """The rewards of every action, in its turn; facts are weighed as they are told in
-    `environment`.
-    """
+    """The rewards of all actions, each on its turn; facts are weighed as told in `environment`."""
     weighing = settings.weighing(environment)
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
@@ -217,7 +212,7 @@ def promed_reward(settings: Settings, environment: Environment) -> Reward:
 
 @cache
 def _warn() -> None:
-    """Once per process: the scores tell which cases."""
+    """Warns once per process; the scores name the cases."""
     logging.getLogger(__name__).warning(
         "some facts contain the answer even as the patient tells them: their Shapley values say "
         "nothing about evidence; the scores count them as 'giveaways'"
@@ -230,7 +225,7 @@ async def gains(
     weighing: Weighing,
     instruments: Instruments,
 ) -> Sequence[Sequence[float]]:
-    """SIG(q_t), or what stands in its place, for every turn of every episode."""
+    """SIG(q_t), or its replacement by the settings, for every turn of every episode."""
     if settings.process == "none":
         return [(0.0,) * len(episode.turns) for episode in episodes]
     scorer = instruments.scorer(settings.scorers[0]) if settings.scorers else None
@@ -246,10 +241,10 @@ def understanding(settings: Settings, instruments: Instruments) -> Understanding
 def score(
     episode: Episode, acc: float, SIG: Sequence[float], settings: Settings, giveaways: int = 0
 ) -> Score:
-    """One trajectory's score, action by action; the sum is R(τ), less the penalty where there is no
-    answer.
+    """One trajectory's score, action by action; the sum is R(τ), less the penalty.
 
-    `SIG` has one entry per turn. `giveaways` is shown, and changes nothing.
+    The penalty is for a trajectory without an answer. `SIG` has one entry per turn. `giveaways` is
+    shown and changes no reward.
     """
     s = settings
     answered = not malformed(episode)

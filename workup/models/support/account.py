@@ -1,6 +1,4 @@
-"""A run's account: what it may spend, what it has spent, and what the calls now in flight may still
-come to.
-"""
+"""A run's account: what it may spend, what it has spent, and the most its open calls can cost."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ EXTRA = 512  # tokens that an endpoint adds to the messages, at most: how to ans
 class Account:
     """The account of `run` in `replies`, for any number of threads and event loops.
 
-    Before a call is sent, the most that it can cost is set aside; it is sent only if that, what is
-    set aside for the calls in flight and what earlier calls (of earlier sessions too) have cost
-    stay within `budget`. Where it does not fit, it waits for calls in flight, which mostly cost
-    less than was set aside; where none is left, BudgetError.
+    Before a call is sent, the most that it can cost is reserved. It is sent only if three sums stay
+    within `budget`: this reservation, those of the calls in flight, and the cost of earlier calls
+    (of earlier sessions too). Else it waits for calls in flight, which mostly cost less than was
+    reserved. If none is left, BudgetError is raised.
     """
 
     def __init__(self, replies: Replies, run: str, budget: float | None = None) -> None:
@@ -40,12 +38,12 @@ class Account:
         return self.replies.costs(self.run)
 
     def spent(self) -> float:
-        """The money that the run has been charged so far, by all its sessions and processes."""
+        """The money charged to the run so far, by all its sessions and processes."""
         with self._lock:
             return self._read()
 
     async def reserve(self, amount: float) -> None:
-        """Sets `amount` aside; `release` gives it back.
+        """Reserves `amount`; `release` gives it back.
 
         Raises BudgetError when the budget does not allow it.
         """
@@ -65,7 +63,7 @@ class Account:
             raise
 
     def release(self, amount: float) -> None:
-        """The call that `amount` was set aside for is over, and its charge written."""
+        """Ends a reservation, after the call is over and its charge is written."""
         if self.budget is None or not amount:
             return
         with self._lock:
@@ -75,7 +73,7 @@ class Account:
         self._serve()
 
     def _serve(self) -> None:
-        """Grants or refuses in the order of arrival, as far as that can be decided now."""
+        """Grants or refuses requests in the order of arrival, as far as that can be decided now."""
         with self._lock:
             while self._queue:
                 amount, granted = self._queue[0]
@@ -106,8 +104,9 @@ class Account:
 
 
 def most(request: Request, price: Price) -> float:
-    """The most that a call can cost: no tokenizer makes more tokens than there are bytes, and
-    `max_tokens` bounds the answer.
+    """The most that a call can cost.
+
+    No tokenizer makes more tokens than there are bytes, and `max_tokens` limits the answer.
     """
     text = sum(
         len(message.content.encode("utf-8", "replace")) + FRAME for message in request.messages
@@ -117,9 +116,7 @@ def most(request: Request, price: Price) -> float:
 
 
 def cost(request: Request, reply: Reply, price: Price) -> float:
-    """What a call did cost; the most it can where the endpoint does not say how many tokens it
-    took.
-    """
+    """The cost of a call; the most it can be if the endpoint does not report its tokens."""
     if not (reply.prompt_tokens or reply.completion_tokens):
         return most(request, price)
     return (price.input * reply.prompt_tokens + price.output * reply.completion_tokens) / MILLION

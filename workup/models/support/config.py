@@ -1,6 +1,4 @@
-"""workup.yaml: the endpoints, named once, and who plays which supporting role; it never holds a
-key.
-"""
+"""workup.yaml: the endpoints by name, and who plays which supporting role; it holds no key."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _SECRETS = {
 
 
 class Config(BaseModel):
-    """What workup.yaml may hold."""
+    """The fields of workup.yaml."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -55,11 +53,10 @@ class Config(BaseModel):
 
     @classmethod
     def find(cls, path: Path | None = None) -> Self:
-        """The configuration at `path`; else ./workup.yaml; else that of the user's config folder;
-        else an empty one.
+        """The configuration at `path`; else ./workup.yaml; else the user's; else an empty one.
 
-        The first file found is the only one read. Raises UserError for a file that is missing,
-        unreadable, or holds a secret.
+        Only the first file found is read; the user's is in the user's config folder. Raises
+        UserError for a file that is missing, unreadable, or holds a secret.
         """
         file = path or next((place for place in places() if place.is_file()), None)
         if file is None:
@@ -69,7 +66,7 @@ class Config(BaseModel):
         return found
 
     def endpoint(self, name: str) -> EndpointSettings:
-        """Raises UserError for a name that is not defined, with the nearest one that is."""
+        """The endpoint of this name. Raises UserError, with the nearest name, if there is none."""
         if name in self.endpoints:
             return self.endpoints[name]
         if not self.endpoints:
@@ -91,7 +88,7 @@ def places() -> tuple[Path, Path]:
 def read(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file, exactly as written.
 
-    Raises UserError, also where it holds a key.
+    Raises UserError, also if it holds a key.
     """
     values = load(file)
     refuse_secrets(values, file)
@@ -99,7 +96,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
-    """Raises UserError where a key is written down; the text does not quote it."""
+    """Raises UserError where a key is written down; its text does not quote the key."""
     for where, value in leaves(values):
         named = _KEY.search(where[-1])
         place, name = (
@@ -114,8 +111,10 @@ def refuse_secrets(values: Mapping[str, Any], file: Path) -> None:
 
 
 def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
-    """`values` as `model`; an unknown field gets its nearest neighbour, a bad value the reason, in
-    one line (UserError).
+    """`values` as `model`.
+
+    Raises UserError in one line: an unknown field with its nearest neighbour, a bad value with the
+    reason.
     """
     try:
         return model.model_validate(values)
@@ -137,8 +136,9 @@ def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
 
 
 def _siblings(model: type[BaseModel], where: Sequence[str]) -> list[str]:
-    """The full names of every field beside the one at `where`; a part that is no field is a key of
-    a mapping.
+    """The full names of every field beside the one at `where`.
+
+    A part that is no field is a key of a mapping.
     """
     inner: Any = model
     for part in where[:-1]:

@@ -23,8 +23,9 @@ from workup.ports import Model
 
 
 class Desk:
-    """The models of `run`, whose name is the same in every session of it and that of no other run.
+    """The models of one run.
 
+    `run` is the run's name: the same in all its sessions, different from every other run's.
     `config` has the endpoints and the budget. With `restricted`, only trusted endpoints are opened,
     and the cache is private. `cache` is its folder, by default the user's. `replay` and `fresh` are
     as for `Cached`.
@@ -47,10 +48,10 @@ class Desk:
         self._name = ""
 
     def open(self, spec: str) -> Model:
-        """`endpoint:NAME`, a model folder or a hub id.
+        """The model `endpoint:NAME`, or that of a model folder or a hub id.
 
-        Raises UserError where there is no such model, and for an endpoint that may not see
-        restricted text or whose key is missing; with `replay` no key is needed.
+        Raises UserError if there is no such model, and for an endpoint that may not see restricted
+        text or whose key is missing; with `replay` no key is needed.
         """
         if spec not in self._models:
             self._models[spec] = (
@@ -61,25 +62,27 @@ class Desk:
         return self._models[spec]
 
     def named(self, folder: Path) -> None:
-        """Tells the ledger which folder the run is, so that its costs are listed under that name.
+        """Tells the ledger the run's folder, under which its costs are then listed.
 
-        Nothing is made for a run that opens no model.
+        A run that opens no model makes no entry.
         """
         self._name = str(folder.resolve())
         if "_account" in self.__dict__:
             self._account.replies.name(self.run, self._name)
 
     def costs(self) -> list[dict[str, Any]]:
-        """What the run has taken so far, earlier sessions included: one row for each role and
-        model, ready for JSON.
+        """What the run has taken so far, earlier sessions included.
+
+        One row for each role and model, as JSON values.
         """
         kept = (self.folder / FILE).exists()
         return [asdict(row) for row in self._account.costs()] if kept else []
 
     @property
     def spent(self) -> float | None:
-        """The money that the run has cost so far, earlier sessions included; None where no opened
-        model has a price.
+        """The money that the run has cost so far, earlier sessions included.
+
+        None if no opened model has a price.
         """
         prices = [model.price for model in self._models.values()]
         priced = any(price.input or price.output for price in prices)
@@ -87,7 +90,7 @@ class Desk:
 
     @property
     def notes(self) -> list[str]:
-        """What the endpoints turned out not to do as they were told, for the reader of a run."""
+        """Where the endpoints did not do as they were told, for the reader of a run."""
         return [
             f"{model.name}: {note}"
             for model in self._models.values()
@@ -95,9 +98,9 @@ class Desk:
         ]
 
     def close(self) -> None:
-        """Writes what is waiting.
+        """Writes what is still in memory.
 
-        A run that is killed before loses counted hits, no answer and no charge.
+        A run that is killed before loses some counts of cache hits, but no answer and no charge.
         """
         if "_account" in self.__dict__:
             self._account.replies.close()

@@ -1,8 +1,6 @@
-"""What an endpoint's failures mean: which may pass and how long to wait, which the user can mend.
+"""What an endpoint's failures mean: which may pass, and which the user can mend.
 
-No text holds the key.
-
-The SDK's own errors stay here: they carry the request, and with it the key.
+No text holds the key. The SDK's own errors stay here: they carry the request, and with it the key.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _SHOWN = 200  # characters of what an endpoint says about itself
 class Passing(Exception):
     """A failure that may pass.
 
-    `wait`: the seconds that the endpoint asked for, None where it named none.
+    `wait` is the number of seconds that the endpoint asked for, or None.
     """
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
@@ -45,7 +43,7 @@ class Unformatted(RolloutError):
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Whom we talk to, as far as errors need it; `key` only to keep it out of them."""
+    """The endpoint, as far as errors need it; `key` is here only to keep it out of their texts."""
 
     name: str
     base_url: str
@@ -120,11 +118,10 @@ def _clean(text: str, key: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds ≥ 0 to wait, from Retry-After (seconds or an HTTP date) or retry-after-ms; None where
-    there is no such wish.
+    """The seconds to wait (≥ 0), from Retry-After or retry-after-ms; None if neither is there.
 
-    A date is compared with the endpoint's own Date where it sends one, so that clocks need not
-    agree.
+    Retry-After is a number of seconds or an HTTP date. A date is compared with the endpoint's own
+    Date if it sends one, so that clocks need not agree.
     """
     for header, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:

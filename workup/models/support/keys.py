@@ -1,4 +1,4 @@
-"""Keys that this process has read from its environment, cut out of every text that comes back.
+"""Keys that this process has read from its environment are cut out of every text that comes back.
 
 Whoever was sent a key can quote it: in an error, in a refusal, in an answer that a run would keep.
 """
@@ -9,7 +9,7 @@ import base64
 import re
 
 SHORTEST = 8
-"""Characters of the shortest key that is cut out: "EMPTY" or "none" is no secret, and is a word."""
+"""The least number of characters of a key that is cut out: "EMPTY" or "none" is no secret."""
 
 _known: set[str] = set()
 _pattern: re.Pattern[str] | None = None
@@ -28,8 +28,8 @@ def learn(key: str) -> None:
 def without_keys(text: str) -> str:
     """`text` with "…" for every known key.
 
-    Found are a key in any mixture of letter cases, with any of its characters escaped as in a URL
-    (%2D), in JSON (\\\\u002d) or in HTML (&#45;), and in Base64, whatever stands before it.
+    A key is found in any mixture of letter cases, with any characters escaped as in a URL (%2D), in
+    JSON (\\\\u002d) or in HTML (&#45;), and in Base64, whatever stands before it.
     """
     return text if _pattern is None else _pattern.sub("…", text)
 
@@ -54,8 +54,9 @@ def _letter(letter: str) -> str:
 
 
 def _encoded(key: bytes, before: int) -> str:
-    """A pattern for `key` in Base64 behind `before` other bytes: the characters that it alone
-    decides.
+    """A pattern for `key` in Base64 after `before` other bytes.
+
+    It has the characters that `key` alone decides.
     """
     text = base64.b64encode(bytes(before) + key).decode()
     own = text[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]

@@ -1,8 +1,8 @@
-"""Answers of models, kept by content, and what they cost: one SQLite file that processes may share.
+"""Answers of models, kept by content, and their costs: one SQLite file for several processes.
 
-An answer and its charge are written in one transaction, and an answer is handed out only once that
-is on the disk: a process killed at any moment has lost no answer that it had used, and a charge
-stands beside each answer that was paid.
+An answer and its charge are written in one transaction, and an answer is used only when it is on
+the disk. So a process that is killed at any moment has lost no answer that it had used, and every
+paid answer has its charge.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request in its canonical form:
+    """A request in its canonical form.
 
     `body` is JSON with sorted keys, `key` its BLAKE2b digest (128 bits, hexadecimal).
     """
@@ -112,8 +112,9 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The calls of one role to one model: how many were sent, how many were answered from the
-    cache, and what they took.
+    """The calls of one role to one model.
+
+    How many were sent, how many the cache answered, their cost.
     """
 
     role: str
@@ -131,9 +132,8 @@ _Kept = tuple[Asked, Reply, Charge, "Future[Reply]"]
 class Replies:
     """The open file, for any number of threads and event loops.
 
-    `path` is made, readable by its owner alone, if absent.
-
-    Raises UserError, here and in every method, when the disk or the file does not allow it.
+    If `path` does not exist, it is made, readable by its owner alone. Raises UserError, here and in
+    every method, when the disk or the file does not allow it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -159,12 +159,11 @@ class Replies:
         return Reply(**json.loads(row[0]), cached=True)
 
     def keep(self, request: Asked, reply: Reply, charge: Charge) -> Future[Reply]:
-        """Writes an answer and its charge; done when both are on the disk.
+        """Writes an answer and its charge; returns when both are on the disk.
 
-        Calls that come together share a transaction.
-
-        Where another process has kept an answer to the same request meanwhile, that one is the
-        result, so that both go on alike. What was charged is charged.
+        Calls at the same time share a transaction. If another process has kept an answer to the
+        same request meanwhile, that answer is the result, so that both go on alike. The charge is
+        written anyway.
         """
         kept: Future[Reply] = Future()
         kept.set_running_or_notify_cancel()  # whoever stops waiting does not stop the writing
@@ -176,8 +175,9 @@ class Replies:
         return kept
 
     def hit(self, run: str, role: str, model: str) -> None:
-        """Counts an answer that cost nothing; written with the next answer, or once a thousand have
-        come together.
+        """Counts an answer that cost nothing.
+
+        The count is written with the next answer, or when a thousand have come together.
         """
         with self._lock:
             self._hits[run, role, model] += 1
@@ -186,7 +186,7 @@ class Replies:
             self._thread.submit(self.flush)
 
     def flush(self) -> None:
-        """Writes what is waiting, in one transaction."""
+        """Writes what is still in memory, in one transaction."""
         with self._lock:
             kept, self._waiting = self._waiting, []
             hits, self._hits = self._hits, Counter()
@@ -203,17 +203,13 @@ class Replies:
             future.set_result(reply)
 
     def charged(self, run: str, after: int = 0) -> tuple[int, float]:
-        """The number of the last charge of `run`, and the sum of those after the charge numbered
-        `after`.
-        """
+        """The number of `run`'s last charge, and the sum of its charges after number `after`."""
         query = "SELECT max(id), total(cost) FROM charges WHERE run = ? AND id > ?"
         ((last, money),) = self.query(query, (run, after))
         return last or after, money
 
     def costs(self, run: str | None = None) -> list[Cost]:
-        """What `run`, or all runs together, took: one row for each role and model, the dearest
-        first.
-        """
+        """What `run`, or all runs together, took: one row per role and model, the dearest first."""
         self.flush()
         where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
         sums = "count(*), total(prompt_tokens), total(completion_tokens), total(cost)"
@@ -246,12 +242,12 @@ class Replies:
         )
 
     def name(self, run: str, name: str) -> None:
-        """Say what people call `run`: the full path of its folder."""
+        """Sets the name that people use for `run`: the full path of its folder."""
         with self.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (run, name))
 
     def names(self) -> dict[str, str]:
-        """What people call the runs, by the runs' names in the ledger; not all of them have one."""
+        """The names that people use, by the runs' names in the ledger; not all runs have one."""
         rows = self.query("SELECT run, name FROM names ORDER BY rowid")
         return {str(run): str(name) for run, name in rows}
 
@@ -262,7 +258,7 @@ class Replies:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it on the disk, or nothing."""
+        """A transaction: all of it is on the disk, or nothing."""
         with self._writing, clear_errors(self.path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -274,14 +270,14 @@ class Replies:
                 raise
 
     def shrink(self) -> None:
-        """Gives the room of what was deleted back to the disk."""
+        """Returns the space of deleted rows to the disk."""
         with clear_errors(self.path), self._writing:
             # A script: `execute` would stop after the first page.
             self._writer.executescript("PRAGMA incremental_vacuum")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Writes what is waiting; nothing may be asked of it afterwards."""
+        """Writes what is still in memory and closes the file."""
         self._thread.shutdown()
         self.flush()
         self._reader.close()
@@ -309,7 +305,7 @@ class Replies:
 
 
 def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created: float) -> bool:
-    """Adds an answer; False where one is there already, which stays."""
+    """Adds an answer; False if there is one already, which stays."""
     kept = _json({name: value for name, value in asdict(reply).items() if name != "cached"})
     size = len(request.body.encode()) + len(kept.encode())
     row = (request.key, request.role, request.model, request.version, created, created, size, kept)
@@ -323,9 +319,7 @@ def insert(connection: sqlite3.Connection, request: Asked, reply: Reply, created
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Turns an error of the disk or of SQLite on `path` into one line that names it and says what
-    to do.
-    """
+    """A context that reports errors of the disk or of SQLite in one line, with a remedy."""
     try:
         yield
     except OSError as error:
@@ -364,13 +358,14 @@ def _write_one(
 
 
 def _json(value: Any) -> str:
-    """Canonical JSON. Half a surrogate pair, which no encoding knows, becomes a question mark."""
+    """Canonical JSON. A lone surrogate, which no encoding knows, becomes a question mark."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def _make(path: Path) -> None:
-    """Folder and empty file, before SQLite makes them readable to everybody; its other files take
-    over the file's mode.
+    """Makes folder and empty file before SQLite would make them readable to everybody.
+
+    SQLite's other files take over the file's mode.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

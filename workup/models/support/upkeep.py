@@ -135,11 +135,10 @@ def check(replies: Replies, which: Which) -> None:
 
 
 def export(replies: Replies, file: Path, which: Which) -> int:
-    """Writes one JSON object per line, in the order of their keys:
+    """Writes one JSON object per line, in the order of their keys; returns how many.
 
-    `request` (in canonical form), `reply`, `created`.
-
-    Readable by its owner alone, whole or absent. Returns how many.
+    An object has `request` (in canonical form), `reply` and `created`. The file is readable by its
+    owner alone; it is whole or absent.
     """
     check(replies, which)
     count = 0

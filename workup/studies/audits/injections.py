@@ -1,5 +1,4 @@
-"""Things that a policy may write in the hope of moving a judge: what it may try, in one list for
-audits and for tests.
+"""Texts that a policy may write to influence a judge, in one list for audits and tests.
 
 None names a diagnosis, an examination or a finding, so that appended to a wrong answer it leaves it
 wrong.

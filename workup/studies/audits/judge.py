@@ -1,6 +1,4 @@
-"""How far to trust a model's judgement: its agreement with the exact judge on probes whose exact
-verdict is known.
-"""
+"""How far to trust a model's judgement: its agreement with the exact judge on probes."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ DASH = "–"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One probe: the exact labels, the model's (None where it failed, with the reason), and both
-    verdicts' values.
+    """One probe: the exact labels, the model's, and both verdicts' values.
+
+    The model's are None if it failed; the reason is kept.
     """
 
     judgement: str
@@ -105,9 +104,7 @@ class Audit:
         )
 
     def agreements(self) -> Iterator[Agreement]:
-        """Each judgement as a whole, followed by its classes, in the order in which they were
-        asked.
-        """
+        """Each judgement as a whole, then its classes, in the order in which they were asked."""
         for judgement in dict.fromkeys(each.judgement for each in self.compared):
             kinds = dict.fromkeys(
                 each.kind for each in self.compared if each.judgement == judgement
@@ -163,8 +160,9 @@ class Audit:
         return table
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the texts of the probes, which the same source, number and seed make
-        again.
+        """Everything but the texts of the probes.
+
+        The same source, number and seed make them again.
         """
         return {
             "model": self.model,
@@ -190,8 +188,7 @@ class Audit:
 async def audit(
     model: Model, source: Source, n: int, seed: int = 0, tick: Callable[[], None] = lambda: None
 ) -> Audit:
-    """Asks `model` and the exact judges about up to `n` probes of each judgement that `source`
-    allows.
+    """Asks `model` and the exact judges about up to `n` probes of each judgement of `source`.
 
     A probe on which the model fails is counted, not scored. Raises UserError for a source without
     test cases.
@@ -229,12 +226,12 @@ async def _compare(
 def estimates(
     shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int
 ) -> tuple[Estimate, Estimate]:
-    """Accuracy and κ of independent probes, from the share of agreeing labels of each and the
-    counts of all labels.
+    """Accuracy and κ of independent probes.
 
+    They are computed from the share of agreeing labels of each probe and the counts of all labels.
     κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o (Wilson 1927) with p_e
     held fixed, as in Cohen's own large-sample error. A probe with several labels counts as one
-    observation, which can only widen the interval. κ is NaN where both sides use one and the same
+    observation, which can only widen the interval. κ is NaN if both sides use one and the same
     label throughout.
     """
     n, missing = len(shares), asked - len(shares)

@@ -1,5 +1,6 @@
-"""How often names are mapped to the code that a curator gave them: the cascade of
-`workup.metrics.naming`, step by step.
+"""How often names are mapped to the code that a curator gave them, step by step.
+
+The steps are those of `workup.metrics.naming`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ SCALES = ("code", "category", "kg")
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One name, what the cascade made of it, the codes that are right, and the group it is counted
-    in.
-    """
+    """One name, the code found for it, the right codes, and the group it is counted in."""
 
     name: str
     found: Coded
@@ -34,8 +33,9 @@ class Mapped:
     group: str = ""
 
     def values(self, tree: Tree) -> dict[str, float]:
-        """Whether the code, or its category of three characters, is a right one; and KG, nearest
-        right code.
+        """Whether the code, or its category of three characters, is right.
+
+        And KG of the nearest.
         """
         code = self.found.code
         near = (
@@ -52,8 +52,9 @@ class Mapped:
 
 
 def together(rows: Iterable[Named]) -> tuple[dict[str, Named], int]:
-    """(name → all codes that rows give it, how many rows have no code of the release). Every name
-    is counted once.
+    """name → all codes that rows give it; and how many rows have no code of the release.
+
+    Every name is counted once.
     """
     found: dict[str, Named] = {}
     left_out = 0
@@ -111,9 +112,7 @@ def table(mapped: Sequence[Mapped], tree: Tree) -> Table:
 
 
 def agreement(mapped: Sequence[Mapped], coder: Coder) -> str:
-    """One line: how many names are in the right category, and about how many a model is asked where
-    there is one.
-    """
+    """One line: how many names are in the right category, and how many need a model."""
     right = sum(one.values(coder.tree)["category"] for one in mapped)
     doubtful = sum(coder.look_up(one.name).doubtful for one in mapped)
     share = f" ({right / len(mapped):.3f})" if mapped else ""

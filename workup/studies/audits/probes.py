@@ -1,8 +1,7 @@
-"""Questions whose exact verdict is known, made from cases: what a judge is tried with, judgement by
-judgement.
+"""Questions whose exact verdict is known, made from cases, to audit a judge.
 
-A probe is a function of the source, one of its cases and a generator; it is None where the case
-does not lend itself to it.
+A probe is a function of the source, one of its cases and a generator. It is None if the case is not
+suited.
 """
 
 from __future__ import annotations
@@ -81,8 +80,9 @@ class Probe:
 
 
 def judgements(source: Source) -> dict[str, Judgement]:
-    """What can be audited on `source`: lists and examinations need what only the built-in clinic
-    knows.
+    """What can be audited on `source`.
+
+    Lists and examinations need what only the built-in clinic knows.
     """
     found = {
         "diagnosis": Judgement(ExactJudge(), DiagnosisJudge, _as(Named, _ANSWERS)),
@@ -97,11 +97,10 @@ def judgements(source: Source) -> dict[str, Judgement]:
 
 
 def probes(source: Source, name: str, judgement: Judgement, n: int, seed: int) -> list[Probe]:
-    """Up to `n` probes, the classes in turn, each from a case of its own (so that they are
-    independent), by `seed`.
+    """Up to `n` probes, the classes in turn, each from a case of its own, by `seed`.
 
-    Fewer where the test cases run out: one that does not lend itself to the class whose turn it is,
-    is passed over.
+    So they are independent. A case that is not suited to the class whose turn it is, is left out.
+    There are fewer than `n` if the test cases run out.
     """
     made: list[Probe] = []
     kinds, size = list(judgement.probes), len(source.test)

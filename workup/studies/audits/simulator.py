@@ -1,5 +1,6 @@
-"""How good a simulated patient or record is: relevance, factuality and leakage of the diagnosis (PM
-Table 5).
+"""How good a simulated patient or record is: relevance, factuality and leakage (PM Table 5).
+
+Leakage is that of the diagnosis.
 """
 
 from __future__ import annotations
@@ -139,11 +140,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was answered to one probe and what that is worth; None where it is undecided, all None
-    where it failed (`reason`).
+    """The answer to one probe and its three verdicts; None if one is undecided or the probe failed.
 
-    `relevant`: the answer addresses the question. `factual`: the facts entail it (a record's
-    result: it contradicts nothing). `leaked`: it gives the diagnosis away.
+    `reason` says why it failed. `relevant`: the answer addresses the question. `factual`: the facts
+    entail it (a record's result: it contradicts nothing). `leaked`: it gives the diagnosis away.
     """
 
     kind: str
@@ -169,8 +169,9 @@ class SimulatorAudit:
     judged: tuple[Judged, ...]
 
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
-        """The share of the answers for which `measure` holds, with its interval by case; the
-        undecided are `missing`.
+        """The share of the answers for which `measure` holds, with its interval by case.
+
+        Undecided answers are `missing`.
         """
         asked = [each for each in self.judged if kind in (ALL, each.kind)]
         verdicts = [getattr(each, measure) for each in asked]
@@ -203,8 +204,9 @@ class SimulatorAudit:
         return table
 
     def notes(self) -> list[str]:
-        """What the table leaves out: why probes failed, how often, and how many answers a measure
-        could not be decided for.
+        """What the table leaves out.
+
+        Why probes failed, how often, and how many answers are undecided.
         """
         failures = self.failures()
         missing = {measure: self.rate(measure).missing - failures.total() for measure in MEASURES}
@@ -219,8 +221,9 @@ class SimulatorAudit:
         ]
 
     def as_json(self, texts: bool = True) -> dict[str, Any]:
-        """Everything; without `texts` the questions and the answers are left out, as a restricted
-        source demands.
+        """All of the audit; without `texts`, questions and answers are left out.
+
+        A restricted source needs that.
         """
         rates = {
             kind: {name: self.rate(name, kind).as_json() for name in MEASURES}
@@ -380,14 +383,13 @@ async def audit(
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> SimulatorAudit:
-    """Puts `n` questions to the simulator and judges its answers, by the model `checker`, else
-    exactly as far as that goes.
+    """Puts `n` questions to the simulator and judges its answers.
 
+    The model `checker` judges them; without it they are judged exactly, as far as that is possible.
     Exactly, a patient's answer is relevant if it tells just the facts that answer the question,
-    where those are known, and it leaks if it names the diagnosis or an alias; the embedded
-    patient's is factual if it is the told facts' own text or "I do not know". What a model words in
-    its own way only a checker can call factual. A probe on which a model gives up is counted, not
-    scored.
+    where those are known. It leaks if it names the diagnosis or an alias. The embedded patient's
+    answer is factual if it is the told facts' own text or "I do not know"; only a checker can call
+    a model's own wording factual. A probe on which a model gives up is counted, not scored.
     """
     judged = await asyncio.gather(
         *(_judge(simulator, probe, checker, tick) for probe in probes(source, n, seed))

@@ -167,8 +167,9 @@ def _balanced_rows(labels: array[int], split: int) -> array[int]:
 
 
 def case_of(patient: Patient, id: str, release: Release, criticality: Criticality) -> Case:
-    """The case of one patient: age group, sex and the initial evidence are presented, the other
-    positive findings hidden.
+    """The case of one patient.
+
+    Age group, sex and the initial evidence are presented; the other positive findings are hidden.
     """
     condition = release.conditions[patient.condition]
     evidence, complaint = release.find(patient.initial)

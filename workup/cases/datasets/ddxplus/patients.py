@@ -44,7 +44,7 @@ class Patient:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How to read the rows of one file:
+    """How to read the rows of one file.
 
     `columns` are a CSV header's names, or empty for JSON lines.
     """
@@ -187,11 +187,10 @@ class _Row:
 
 @dataclass
 class Index:
-    """Where every patient stands, 10 bytes each: byte offsets, labels (condition indices), and
-    which file they are in.
+    """Where every patient is, in 10 bytes each: byte offset, label (condition index), file.
 
-    `gaps` has, for every row of a file that is no patient, how many patients of the file come
-    before it: a patient's id is the number of its row, whatever the rows around it hold.
+    `gaps` has, for every row of a file that is no patient, the number of patients before it. So a
+    patient's id is the number of its row, whatever the other rows hold.
     """
 
     files: list[Rows] = field(default_factory=list)

@@ -1,6 +1,4 @@
-"""How often each condition's patients have each finding: counted or assumed, and what follows from
-it.
-"""
+"""How often each condition's patients have each finding, counted or assumed."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class Tally:
         self._found[row, [self._facts[fact.id] for fact in patient.facts]] += 1
 
     def rates(self) -> Rates:
-        """Relative frequencies, each condition's drawn towards all patients' by a few
-        pseudo-patients.
-        """
+        """Relative frequencies by condition, each shrunk towards that of all patients."""
         facts = {}
         for evidence in self._release.evidences.values():
             parent = evidence.item.parent
@@ -149,8 +145,9 @@ class Tally:
 
 
 def _shrunk(counts: Array, trials: Array, answers: int) -> Array:
-    """(n_da + m·p_a) / (n_d + m), where p_a = (n_a + 1) / (n + number of answers) is the rate over
-    all conditions.
+    """(n_da + m·p_a) / (n_d + m), with p_a = (n_a + 1) / (n + number of answers).
+
+    p_a is the rate over all conditions.
     """
     pooled = (counts.sum(axis=0) + 1) / (trials.sum() + answers)
     return np.asarray((counts + _SHRINKAGE * pooled) / (trials + _SHRINKAGE))

@@ -81,10 +81,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition:
+    """One condition: English name, other names, ICD-10 codes, and its evidences' codes.
 
-    English name, other names, upper-cased ICD-10 codes, and the codes of the evidences listed for
-    it.
+    ICD-10 codes are in upper case. The evidences are those listed for it.
     """
 
     name: str

@@ -28,8 +28,11 @@ SEVERAL = 3.0  # values expected in an answer that may hold several (places of p
 
 @dataclass(frozen=True)
 class Simulator:
-    """Draws patients: condition, age group and sex uniformly; then the complaint, one of the
-    condition's listed symptoms; then everything else, independently, by `rates`."""
+    """Draws patients: condition, age group and sex uniformly, then the complaint, then the rest.
+
+    The complaint is one of the condition's listed symptoms; all else is drawn independently, by
+    `rates`.
+    """
 
     release: Release
     seed: int
@@ -103,9 +106,7 @@ class Simulator:
 
 @dataclass(frozen=True)
 class _Layout:
-    """All facts side by side: the slice of each item, of items with one answer out of several, of
-    sub-questions.
-    """
+    """All facts in one array: the slices of items, of items with one answer, of sub-questions."""
 
     facts: tuple[Fact, ...]
     places: dict[str, slice]
@@ -147,9 +148,7 @@ def _present(code: str, evidence: Evidence, condition: Condition) -> float:
 
 
 def _flat(evidence: Evidence) -> Array:
-    """P(fact | asked) with no preference among the released values, of which several may name one
-    fact.
-    """
+    """P(fact | asked) with equal probability of all released values; several may name one fact."""
     if evidence.multiple:
         return np.full(len(evidence.facts), min(SEVERAL / len(evidence.facts), 0.5))
     values = list(evidence.answers.values())

@@ -37,9 +37,7 @@ _FULL = {"Y": "yes", "N": "no", "NA": "none"}
 
 
 def statement(question: str, positive: bool) -> str | None:
-    """The first-person answer to a yes–no question, without a full stop, or None where no rule
-    fits.
-    """
+    """The first-person answer to a yes–no question, without a full stop; None if no rule fits."""
     opening = next((o for o in _OPENINGS if question.lower().startswith(o)), None)
     if opening is None or not question.endswith("?"):
         return None
@@ -65,9 +63,7 @@ def no(question: str) -> str:
 
 
 def value(question: str, meaning: str) -> str:
-    """The answer that names a value: "I feel pain somewhere: forehead.", "What color is the rash?
-    Red.".
-    """
+    """The answer that names a value: "I feel pain somewhere: forehead."."""
     meaning = _FULL.get(meaning, meaning)
     for short, long in _SIDE.items():
         meaning = meaning.replace(short, long)

@@ -1,10 +1,9 @@
-"""MIMIC-IV: hospital admissions with laboratory values and discharge summaries (credentialed), as
-two predictions.
+"""MIMIC-IV: hospital admissions with laboratory values and discharge summaries (credentialed).
 
-`mimiciv:FOLDER#outcome` asks whether the patient survives the last admission on file,
-`#readmission` whether another admission follows within 30 days, `#readmission-any` whether one
-follows at all (ProMed C.1, PM-16). The word `all` behind a comma holds every case out. The folder
-holds `hosp/`, and `note/` where the summaries are at hand. See docs/datasets.md.
+`mimiciv:FOLDER#outcome` asks whether the patient survives the last admission on file;
+`#readmission` whether another admission follows within 30 days; `#readmission-any` whether one
+follows at all (ProMed C.1, PM-16). With `all` after a comma every case is held out. The folder
+holds `hosp/`, and `note/` if there are summaries. See docs/datasets.md.
 """
 
 from __future__ import annotations

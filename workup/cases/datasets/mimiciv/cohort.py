@@ -50,11 +50,10 @@ class Stay:
 
 
 def answered(index: Index, task: str, counts: Counter[str]) -> Iterator[tuple[Stay, bool]]:
-    """The admissions of a task with whether its first answer came true; those left out are counted
-    by reason.
+    """The admissions of a task, each with whether the task's first answer is right.
 
-    "outcome" asks about each patient's last admission. The others ask about every admission that
-    the patient left alive.
+    Admissions that are left out are counted by reason. "outcome" asks about each patient's last
+    admission; the other tasks ask about every admission that the patient left alive.
     """
     for (stay, recorded), following in _followed(index, task):
         if task == OUTCOME and following is not None:
@@ -80,9 +79,7 @@ def _returned(stay: Stay, following: Stay | None, task: str) -> bool:
 
 
 def _followed(index: Index, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay | None]]:
-    """Every admission, with whether anything is on file that could be asked for, and the same
-    patient's next one.
-    """
+    """Every admission, whether anything on file can be asked for, and the patient's next one."""
     held: tuple[Stay, bool] | None = None
     for *row, recorded in index.stream(_RECORDED, {"early": task == OUTCOME}):
         stay = _stay(row)

@@ -1,5 +1,6 @@
-"""An admission as a case: half of its laboratory values and the beginning of its note are shown,
-the rest is to be asked for.
+"""An admission as a case: half of its laboratory values and the beginning of its note are shown.
+
+The rest is hidden, to be asked for.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Chart:
     split: int
 
     def case(self, subject: int, hadm: int, comes_true: bool) -> Case:
-        """The case of admission `hadm`; `comes_true` is whether the first of the task's answers is
-        right.
+        """The case of admission `hadm`.
+
+        `comes_true` says whether the task's first answer is right.
         """
         task, stays = TASKS[self.task], stays_of(self.index, subject)
         place = next(i for i, stay in enumerate(stays) if stay.hadm == hadm)
@@ -79,9 +81,7 @@ class Chart:
         return " ".join([*words, f"Length of stay: {(stay.discharged - stay.admitted).days} days."])
 
     def _history(self, stays: Sequence[Stay], place: int) -> Iterator[Fact]:
-        """Coded diagnoses: of the admissions before for the outcome, of this one for what follows
-        it.
-        """
+        """Coded diagnoses: of earlier admissions for the outcome, of this one for readmission."""
         stay = stays[place]
         for number, other in enumerate(stays[:place], start=1) if self.task == OUTCOME else ():
             item = f"Earlier admission {number}"

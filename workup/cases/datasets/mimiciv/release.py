@@ -153,8 +153,9 @@ class _Reader:
         return _stay(row)
 
     def _value(self, row: Row) -> tuple[object, ...] | None:
-        """A laboratory value, if it belongs to an admission; "___" is a value that was taken out of
-        the release.
+        """A laboratory value of an admission.
+
+        None for others, and for "___", which the release withholds.
         """
         hadm, _, _, value, unit, low, high = map(str.strip, row.values)
         if not hadm:
@@ -191,8 +192,9 @@ class _Reader:
 
 
 def tells_death(section: str, sentence: str) -> bool:
-    """Whether a sentence says that somebody died who may be the patient: relatives have a section
-    of their own.
+    """Whether a sentence says that somebody died who may be the patient.
+
+    Relatives have a section of their own.
     """
     return section != "family history" and _DEATH.search(sentence) is not None
 
@@ -255,9 +257,7 @@ def _day(row: Row, column: str) -> str:
 
 
 def _cut(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a discharge summary; what stands before the first heading (names, dates) is
-    left out.
-    """
+    """The sections of a discharge summary, without the names and dates before the first heading."""
     section, held = "", list[str]()
     for line in text.splitlines():
         heading = _HEADING.match(line.strip())

@@ -1,4 +1,4 @@
-"""AutoRefine: search and refine, paid for the diagnosis, and for a refinement that names it."""
+"""AutoRefine: search and refine, rewarded for the diagnosis and for a refinement that names it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from workup.methods.base.search import HardMethod
 
 
 class AutoRefine(HardMethod):
-    """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ refinement]."""
+    """R_total = R_format + R_diag; if the diagnosis is wrong, w_p·1[a ⊆ refinement] is added."""
 
     paper = "AutoRefine (Shi et al. 2026), as a baseline of C-MIG (2026)"
     summary = (

@@ -1,7 +1,4 @@
-"""AutoRefine-Embedding:
-
-AutoRefine whose diagnosis is worth its likeness to the right one, by embedding.
-"""
+"""AutoRefine-Embedding: AutoRefine with R_diag by embedding similarity."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ class Settings(HardSettings):
 
 
 class AutoRefineEmbedding(HardMethod):
-    """As AutoRefine, with R_diag = cos(f(ŷ), f(y)) where that is at least τ, else 0 (Eq. 12)."""
+    """As AutoRefine, with R_diag = cos(f(ŷ), f(y)) if that is at least τ, else 0 (Eq. 12)."""
 
     paper = (
         "AutoRefine-Embedding (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"

@@ -1,6 +1,6 @@
-"""AutoRefine-HardDoc:
+"""AutoRefine-HardDoc: AutoRefine that rewards a retrieved document naming the diagnosis.
 
-AutoRefine that pays a retrieved document naming the diagnosis instead of a refinement.
+It does not reward a refinement for that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from workup.methods.base.search import HardMethod
 
 
 class AutoRefineHardDoc(HardMethod):
-    """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ documents]."""
+    """R_total = R_format + R_diag; if the diagnosis is wrong, w_p·1[a ⊆ documents] is added."""
 
     paper = (
         "AutoRefine-HardDoc (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"

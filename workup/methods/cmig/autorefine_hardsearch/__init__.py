@@ -1,6 +1,6 @@
-"""AutoRefine-HardSearch:
+"""AutoRefine-HardSearch: AutoRefine that rewards a query naming the diagnosis.
 
-AutoRefine that pays a query naming the diagnosis instead of a refinement.
+It does not reward a refinement for that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from workup.methods.base.search import HardMethod
 
 
 class AutoRefineHardSearch(HardMethod):
-    """R_total = R_format + R_diag, and where that is wrong w_p·1[a ⊆ query]."""
+    """R_total = R_format + R_diag; if the diagnosis is wrong, w_p·1[a ⊆ query] is added."""
 
     paper = (
         "AutoRefine-HardSearch (C-MIG 2026, section 3.1), a variant of AutoRefine (Shi et al. 2026)"

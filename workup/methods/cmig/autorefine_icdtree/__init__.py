@@ -1,7 +1,4 @@
-"""AutoRefine-ICDTree:
-
-AutoRefine whose diagnosis is worth its nearness to the right one in the ICD-10 tree.
-"""
+"""AutoRefine-ICDTree: AutoRefine with R_diag by nearness in the ICD-10 tree."""
 
 from __future__ import annotations
 

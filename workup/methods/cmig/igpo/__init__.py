@@ -1,4 +1,4 @@
-"""IGPO: each turn is paid what it adds to the live policy's probability of the right diagnosis."""
+"""IGPO: each turn is rewarded by the gain in the live policy's probability of the diagnosis."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ class Settings(GainSettings):
 
 
 class Igpo(SearchMethod):
-    """R_total = R_format + R_diag on the last turn, and on each turn before it the gain that it
-    brought.
-    """
+    """R_total = R_format + R_diag on the last turn, and on each earlier turn its own gain."""
 
     paper = (
         "Information Gain-based Policy Optimization (Wang et al. 2025), as a baseline of C-MIG "

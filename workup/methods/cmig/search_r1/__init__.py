@@ -1,4 +1,4 @@
-"""Search-R1: search as you like, paid for the diagnosis alone. No refinements."""
+"""Search-R1: free search without refinements, rewarded for the diagnosis alone."""
 
 from __future__ import annotations
 

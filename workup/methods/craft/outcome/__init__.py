@@ -1,6 +1,6 @@
-"""The plain outcome reward: right or wrong, nothing else.
+"""The plain outcome reward: right or wrong.
 
-The baseline that every other method is compared with.
+It is the baseline that every other method is compared with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Settings(ConsultationSettings):
 
 
 class Outcome(ConsultationMethod):
-    """R(τ) = acc(d̂, d*), less a penalty where there is no valid diagnosis."""
+    """R(τ) = acc(d̂, d*), less a penalty if there is no valid diagnosis."""
 
     paper = "the naive reward of CRAFT (Li, Shung, Stadie 2026), section 3.3"
     summary = "plain outcome reward: 1 for the right diagnosis, 0 for a wrong one"

@@ -1,4 +1,4 @@
-"""DialogT: the facts of a question told as a dialogue, then the gold answer."""
+"""DialogT: sft on dialogues made from the facts of a case, then the gold answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ ASK = Kind.HISTORY.value
 
 
 class DialogT(QuestioningMethod):
-    """Every fact is asked for in the record's order, as long as there are turns: no question is
-    better than another.
+    """Every fact is asked for in the record's order, as long as there are turns.
+
+    No question is preferred to another.
     """
 
     summary = "imitates dialogues made from the cases' facts, then the gold answer"
@@ -30,10 +31,9 @@ class DialogT(QuestioningMethod):
 
 
 def demonstrate(source: Source, environment: Environment, seed: int, index: int) -> Demonstration:
-    """The dialogue of a training case; no patient plays in it, since its answers are the facts
-    themselves.
+    """The dialogue of a training case; no patient is played, since its answers are the facts.
 
-    One question is left unasked, since the patient's last reply would ask for the answer.
+    The last turn is not a question, since the patient's last reply would ask for the answer.
     """
     case = source.train[Order(len(source.train), seed)[index]]
     facts = case.truth.facts[: max(0, environment.max_turns - 2)]
@@ -44,7 +44,7 @@ def demonstrate(source: Source, environment: Environment, seed: int, index: int)
 
 
 def _more(case: Case) -> str:
-    """How a doctor asks for a fact of which no item is known."""
+    """The question for a fact whose item is not known."""
     return MORE_CHINESE if chinese(case.presentation) else MORE
 
 

@@ -24,8 +24,9 @@ class Settings(CaseSettings, OutcomeSettings):
 
 
 class Dpo(QuestioningMethod):
-    """Prefers, case by case, the best right episode to the worst wrong one; the patient's words
-    count nothing.
+    """Prefers, case by case, the best right episode to the worst wrong one.
+
+    The patient's tokens are not in the loss.
     """
 
     summary = "prefers the policy's own right episodes to its wrong ones (DPO)"

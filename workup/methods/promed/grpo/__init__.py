@@ -1,4 +1,4 @@
-"""GRPO in interactive questioning, paid for the right answer alone."""
+"""GRPO in interactive questioning, rewarded for the right answer alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Settings(OutcomeSettings):
 
 
 class Grpo(QuestioningMethod):
-    """R(τ) = 1(A' = A*): every token of an episode inherits the advantage of its whole."""
+    """R(τ) = 1(A' = A*): every token of an episode has the same advantage."""
 
     summary = "interactive questioning, paid for the right answer alone (GRPO)"
     settings: type[Settings] = Settings

@@ -28,9 +28,7 @@ class Settings(CaseSettings, OutcomeSettings):
 
 
 class Sft(QuestioningMethod):
-    """Per case the first episode whose answer is right; its questions and its answer are imitated,
-    token by token.
-    """
+    """Imitates the first episode of each case whose answer is right, token by token."""
 
     summary = "imitates the policy's own episodes with a right answer, without a search (best of n)"
     settings: type[Settings] = Settings

@@ -25,9 +25,7 @@ class Settings(CaseSettings):
 
 
 class SftGt(QuestioningMethod):
-    """Question and gold answer of every training case, whether the policy could have found it or
-    not.
-    """
+    """SFT on question and gold answer of every training case, whether or not the policy knew it."""
 
     summary = "imitates the gold answers to the questions, without any dialogue"
     settings: type[Settings] = Settings
@@ -46,7 +44,7 @@ class SftGt(QuestioningMethod):
 
 
 def whole(case: Case) -> Case:
-    """The case with its hidden facts told at the outset, behind what is told anyway."""
+    """The case with its hidden facts added to what the presentation states."""
     facts = case.truth.facts
     lines = (case.presentation, *(fact.text for fact in facts))
     return replace(
