@@ -24,7 +24,7 @@ help: ## what can be made
 
 demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
 	@rm -rf runs/demo
-	@$(BIN)/workup train craft --cases clinic:s --config demo.yaml --out runs/demo
+	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
 
 test: .venv/.dev ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

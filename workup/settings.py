@@ -11,7 +11,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
@@ -145,8 +152,21 @@ class PolicySettings(SupportSettings):
     )
 
 
+# What a policy of 0.1 M parameters needs beyond the defaults, which suit pretrained ones:
+# demonstrations to learn the language from, and larger steps.
+TINY: Mapping[str, Any] = {
+    "steps": 1000,
+    "lr": 1e-3,
+    "sft": {"steps": 3000, "lr": 4e-3},
+    "evaluation": {"cases": 1000},
+}
+
+
 class Settings(EngineSettings, SupportSettings):
-    """Everything that decides a training run; the run folder's config.yaml keeps the values."""
+    """Everything that decides a training run; the run folder's config.yaml keeps the values.
+
+    With `policy=tiny` the defaults are those of `TINY`.
+    """
 
     method: str = Field(description="what is trained and how (`workup methods`)")
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
@@ -178,6 +198,12 @@ class Settings(EngineSettings, SupportSettings):
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _suited(cls, values: Any) -> Any:
+        tiny = isinstance(values, Mapping) and values.get("policy", "tiny") == "tiny"
+        return merge(TINY, values) if tiny else values
 
 
 def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -40,7 +40,7 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
 
     `prefix` stands before every name. What the user names, as in endpoints.NAME, is called NAME.
 
-    >>> from workup.engines.trl.settings import LoraSettings
+    >>> from workup.engines.settings import LoraSettings
     >>> next(settings_of(LoraSettings, "lora."))
     Setting(name='lora.r', default='8', range='whole number from 1', sense='rank of the adapters')
     """
@@ -115,9 +115,11 @@ def trained() -> Groups:
 
     The heading is the first sentence of that class's docstring.
     """
-    from workup.settings import Settings
+    from workup.settings import TINY, Settings
 
     every = {each.name: each for each in settings_of(Settings)}
+    for name, value in _flat(TINY):
+        every[name] = replace(every[name], sense=f"{every[name].sense} (tiny policy: {value})")
     found: Groups = {}
     for model in Settings.__mro__:
         if issubclass(model, BaseModel) and model is not BaseModel:
@@ -129,6 +131,15 @@ def trained() -> Groups:
         if inner:
             found[f"{name}: {field.description}"] = inner
     return {heading: settings for heading, settings in found.items() if settings}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as settings are typed: ("sft.lr", "0.004")."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _plain(value)
 
 
 def _own(model: type[BaseModel]) -> list[str]:
