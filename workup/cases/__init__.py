@@ -91,7 +91,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _scheme(name: str, module: ModuleType) -> Scheme:
-    summary = (module.__doc__ or "").strip().partition("\n")[0]
+    summary = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     return Scheme(name, summary, getattr(module, "EXAMPLE", f"{name}:FILE"))
 
 
