@@ -18,7 +18,11 @@ from workup.cli.fields import evaluated, settings_of, trained
 from workup.doctors import strategies
 from workup.settings import PolicySettings, Settings
 
-GIVEN = {Settings: {"method": "craft"}, PolicySettings: {"policy": "p", "cases": "c"}}
+# Another policy than the tiny one, which has defaults of its own.
+GIVEN = {
+    Settings: {"method": "craft", "policy": "p"},
+    PolicySettings: {"policy": "p", "cases": "c"},
+}
 COMMANDS: Any = typer.main.get_command(cli.app)
 
 
@@ -60,6 +64,20 @@ def test_a_default_is_what_one_types_for_it(model: type[BaseModel]) -> None:
         read = settings.build(model, {**settings.read([each.typed]), **GIVEN[model]})
         if not each.name.startswith("lora."):  # there is no adapter unless one is asked for
             assert at(read, each.name) == at(default, each.name), each
+
+
+def test_the_tiny_policy_has_defaults_of_its_own_and_they_are_listed() -> None:
+    tiny, other = (settings.build(Settings, given) for given in ({"method": "m"}, GIVEN[Settings]))
+    assert (tiny.sft.steps, tiny.sft.lr, tiny.lr, tiny.steps) == (3000, 4e-3, 1e-3, 1000)
+    assert (other.sft.steps, other.sft.lr, other.lr, other.steps) == (200, 2e-3, 3e-4, 500)
+    listed = {each.name: each for group in trained().values() for each in group}
+    for name in ("sft.steps", "sft.lr", "lr", "steps", "evaluation.cases"):
+        assert f"(tiny policy: {at(tiny, name):g})" in listed[name].sense
+    given = {"method": "m", "sft": {"steps": 7}}
+    chosen = settings.build(Settings, given)
+    assert (chosen.sft.steps, chosen.sft.lr, chosen.sft.batch) == (7, 4e-3, 32)
+    # What a run folder keeps is whole: read again, nothing in it changes.
+    assert settings.build(Settings, other.model_dump(mode="json")) == other
 
 
 MODELS: list[tuple[str, Any]] = [
