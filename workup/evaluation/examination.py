@@ -15,14 +15,14 @@ from workup.cases.files import Lazy
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.consultation import Consultation
-from workup.episode import Ending, Episode, Score
+from workup.episode import Ending, Episode
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.metrics.extra import Measure, open_measures, take
-from workup.metrics.measures import measure
+from workup.metrics.extra import Measure, Values, open_measures, take
 from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
 from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
+from workup.runs.judged import measured
 from workup.settings import EvaluationSettings
 
 CHUNK = 256  # episodes in memory at a time
@@ -196,37 +196,26 @@ async def _examine(
 ) -> list[Record]:
     verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
 
-    async def one(job: Job) -> tuple[Episode, bool | None, dict[str, float | None]]:
+    async def one(job: Job, sample: int) -> Record:
         async with limit:
             episode = await player(examination, job)
         episode, correct = await verdicts.settle(episode)
-        episode, measured = (
-            (episode, {}) if correct is None else await take(examination.measures, episode, correct)
-        )
-        settled = None if episode.ending is Ending.FAILED else correct
-        tick(settled)
-        return episode, settled, measured
+        further: Values = {}
+        if correct is not None:
+            episode, further = await take(examination.measures, episode, correct)
+        if episode.ending is Ending.FAILED:
+            correct = None
+        tick(correct)
+        record = Record(label, episode, sample=sample, correct=correct, measures=further)
+        return measured(record, examination.environment, examination.costs)
 
-    settled = await asyncio.gather(*(one(job) for job, _ in jobs))
+    records = await asyncio.gather(*(one(job, sample) for job, sample in jobs))
+    judged = tuple(record.episode for record in records if record.correct is not None)
+    if examination.reward is None or not judged:
+        return records
     instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
-    scores = await _scores(
-        [e for e, correct, _ in settled if correct is not None], examination.reward, instruments
-    )
-    world, records = examination.environment, []
-    for (episode, correct, measured), (_, sample) in zip(settled, jobs, strict=True):
-        judged = correct is not None
-        own = measure(episode, bool(correct), world, examination.costs)
-        measures = own | measured if judged else {}
-        score = next(scores) if judged and examination.reward else None
-        records.append(
-            Record(label, episode, sample=sample, correct=correct, score=score, measures=measures)
-        )
-    return records
-
-
-async def _scores(
-    episodes: Sequence[Episode], reward: Reward | None, instruments: Instruments
-) -> Iterator[Score]:
-    if reward is None or not episodes:
-        return iter(())
-    return iter((await reward((tuple(episodes),), instruments))[0])
+    scores = iter((await examination.reward((judged,), instruments))[0])
+    return [
+        record if record.correct is None else replace(record, score=next(scores))
+        for record in records
+    ]

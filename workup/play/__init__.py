@@ -22,13 +22,13 @@ from workup.errors import UserError
 from workup.judges.exact import ExactJudge
 from workup.methods import craft
 from workup.metrics.facts import scored
-from workup.metrics.measures import measure
 from workup.play.person import Person
 from workup.play.review import review
 from workup.ports import Doctor
 from workup.rewards.outcome import accuracy
 from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.runs import Record
+from workup.runs.judged import measured
 
 
 def play(
@@ -116,8 +116,8 @@ class _Round:
             return Record(label, episode)
         acc = asyncio.run(accuracy(episode, ExactJudge()))
         score = craft.score(episode, acc, self.settings) if scored(episode) else None
-        measures = measure(episode, bool(acc), self.environment)
-        return Record(label, episode, correct=bool(acc), score=score, measures=measures)
+        record = Record(label, episode, correct=bool(acc), score=score)
+        return measured(record, self.environment)
 
 
 def _choose(source: Source, index: int | None, seed: int) -> int:

@@ -16,11 +16,11 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
 from workup.judges.verdicts import Verdicts
-from workup.metrics.measures import measure
 from workup.ports import LIVE, Environment, Instruments, Policy, Reinforce
 from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.rl.samples import sample
 from workup.runs import Record
+from workup.runs.judged import measured
 from workup.settings import Settings
 
 SHOWN = (
@@ -156,8 +156,7 @@ class Collection:
         score: Score | None = None,
         made: Sample | None = None,
     ) -> Record:
-        world = self.environment
-        return Record(
+        record = Record(
             "policy",
             episode,
             phase="train",
@@ -168,9 +167,9 @@ class Collection:
             sample=number * self.share.world + self.share.rank,
             correct=correct,
             score=score,
-            measures={} if correct is None else measure(episode, correct, world),
             advantages=made.advantages if made else (),
         )
+        return measured(record, self.environment)
 
 
 def metrics(records: Sequence[Record]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from workup.cases.order import Order
 from workup.episode import Ending, Episode, Sample, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.metrics.measures import measure
 from workup.ports import (
     LIVE,
     Choice,
@@ -34,6 +33,7 @@ from workup.ports import (
 from workup.rl.rollout import TokenDoctor, check_failures, seed_key
 from workup.rl.samples import imitated, spoken
 from workup.runs import Record, Run
+from workup.runs.judged import measured
 from workup.settings import Settings
 from workup.training.collect import mean
 
@@ -136,9 +136,7 @@ class Exploration:
         trial: Trial,
         figures: Mapping[str, float] | None = None,
     ) -> Record:
-        world = self.environment
-        own = measure(trial.episode, trial.correct, world)
-        return Record(
+        record = Record(
             "policy",
             trial.episode,
             phase=phase,
@@ -147,8 +145,9 @@ class Exploration:
             sample=number,
             correct=trial.correct,
             score=trial.score,
-            measures={**own, **(figures or {})},
+            measures=figures or {},
         )
+        return measured(record, self.environment)
 
 
 def _figures(found: Found, trials: Sequence[Trial], choice: Choice) -> dict[str, float]:

@@ -1,0 +1,24 @@
+"""The record of an episode that has been judged: training, evaluation and play make theirs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workup.metrics.measures import measure
+from workup.ports import Environment
+from workup.runs.record import Record
+
+
+def measured(
+    record: Record, environment: Environment, costs: Mapping[str, float] | None = None
+) -> Record:
+    """`record` with the measures of its episode, before those that it already has.
+
+    `environment` and `costs` are those of `measure`. Without a verdict nothing is measured: the
+    record stays as it is.
+    """
+    if record.correct is None:
+        return record
+    own = measure(record.episode, record.correct, environment, costs)
+    return replace(record, measures={**own, **record.measures})
