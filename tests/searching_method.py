@@ -12,7 +12,7 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Explore, Prefer, Rehearse, Reinforce, Stage
+from workup.ports import Environment, Explore, Prefer, Rehearse, Reinforce, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.credit import zscore
 from workup.rl.explorers import best, best_and_worst, samples, tree
@@ -27,7 +27,7 @@ class Everything(QuestioningMethod):
     summary = "every kind of stage, one after the other"
     settings: type[Settings] = Settings
 
-    def stages(self, settings: Settings) -> Sequence[Stage]:
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         reward = correctness(settings.penalty)
         return (
             warm_start(settings),
