@@ -1,5 +1,7 @@
 """The pages of docs/papers: every item that is cited has a section, and what is named there exists.
 
+The same holds of the names in docs/architecture.md and docs/extending.md.
+
 Nothing is imported or run: names are looked up in the syntax trees of the files that define them,
 so that no optional library is needed and no import counts as a definition.
 """
@@ -162,6 +164,27 @@ def test_every_name_and_every_test_on_a_page_exists(page: str) -> None:
             assert (ROOT / file).is_file(), f"{place}: no file {file}"
             tests = [name for name in defined(tree(ROOT / file).body) if name.startswith("test_")]
             assert test in tests, f"{place}: no test {file}::{test}"
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
+def test_every_name_on_a_page_about_the_code_exists(page: str) -> None:
+    names = set(NAME.findall((FOLDER.parent / page).read_text(encoding="utf-8")))
+    assert names
+    assert not [name for name in sorted(names) if not exists(name)]
+
+
+def test_every_room_has_its_floor_and_its_row() -> None:
+    page = (FOLDER.parent / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.search(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    layers = re.search(
+        r"^layers =\n((?: .*\n)+)", (ROOT / ".importlinter").read_text(), re.MULTILINE
+    )
+    assert drawn
+    assert layers
+    floors = [re.findall(r"workup\.(\w+)", line) for line in layers[1].splitlines()]
+    assert [line[16:].split(" · ") for line in drawn[1].splitlines()] == floors
+    rows = set(re.findall(r"`workup\.(\w+)`", page))
+    assert {room for floor in floors for room in floor} <= rows
 
 
 def test_every_item_that_is_cited_has_a_section() -> None:
