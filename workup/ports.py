@@ -174,15 +174,11 @@ class Environment(Protocol):
 
     @property
     def roles(self) -> Sequence[str]:
-        """The supporting roles that a language model can play here: "simulator", "patient",
-        "checker".
-        """
+        """The roles that a language model can play here: "simulator", "patient", "checker"."""
         ...
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """This environment with `models` (by role, each of `roles`) in place of its built-in exact
-        ones.
-        """
+        """This environment with `models` (by role, each of `roles`) for its built-in ones."""
         ...
 
     @property

@@ -98,7 +98,7 @@ class SupportSettings(BaseModel):
 
 
 class PolicySettings(SupportSettings):
-    """What `workup evaluate` may be told."""
+    """The settings of `workup evaluate`."""
 
     policy: str = Field(
         description="a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
@@ -207,7 +207,7 @@ class Settings(EngineSettings, SupportSettings):
 
 
 def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
-    """Nested settings from a YAML file and `a.b=c` words, the words winning.
+    """Nested settings from a YAML file and `a.b=c` words; the words have priority.
 
     Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and
     for a value that holds a key or `${…}`: nothing is filled in.
@@ -235,11 +235,11 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
 
 
 def furnished(model: type[S], values: Mapping[str, Any]) -> S:
-    """`values` as `model`, what they leave open taken from workup.yaml.
+    """`values` as `model`; what they leave open is taken from workup.yaml.
 
-    That is the one of the working directory, else the user's. Of its endpoints only those are kept
-    that a role, the policy or the diagnoser names: a run folder tells what it used, and no more.
-    Raises UserError for an endpoint that is not defined, and as `build` does.
+    That file is the one of the working directory, else the user's. Only endpoints that a role, the
+    policy or the diagnoser names are kept: a run folder lists what it used, and no more. Raises
+    UserError for an endpoint that is not defined, and as `build` does.
     """
     found, given = Config.find(None), values.get("roles") or {}
     roles = {**found.roles, **given}
@@ -276,7 +276,7 @@ CHANGEABLE_ENDPOINT = (
 def revised(model: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]) -> T:
     """The settings `values` of a run that has begun, with `changes` (nested, as `read` gives them).
 
-    Raises UserError for a change of what the run's results follow from, and as `build` does.
+    Raises UserError for a change that the run's results depend on, and as `build` does.
     """
     merged = build(model, merge(values, changes))
     for name in changes:

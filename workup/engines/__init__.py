@@ -1,7 +1,8 @@
-"""Who updates the weights. An engine is one module or folder of this package, found by its name.
+"""The engines, which update the weights: one module or folder of this package each.
 
-It defines `processes() -> Processes` and `open(job: Job) -> Engine` (`workup.ports`); one from
-outside is named `package.module:attribute`, where the attribute has these two.
+An engine is found by its name. It defines `processes() -> Processes` and `open(job: Job) ->
+Engine` (`workup.ports`). One from outside is named `package.module:attribute`; the attribute has
+these two.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from workup.ports import Engine, LivePolicy, Processes
 class Job:
     """What an engine is asked to train.
 
-    `load()` brings a causal language model of transformers and its tokenizer, as they are before
-    any training; `follow(model, tokenizer)` makes a policy that samples with its weights, in the
-    way that the setting `sampler` names. Checkpoints go to `folder`; the engine goes on from what
-    is there already.
+    `load()` returns a transformers causal language model and its tokenizer, before any training.
+    `follow(model, tokenizer)` makes a policy that samples with its weights, by the sampler that the
+    settings name. Checkpoints go to `folder`; the engine continues from those that are there.
     """
 
     settings: EngineSettings

@@ -42,7 +42,7 @@ class RateSettings(_Settings):
 class SupervisedSettings(RateSettings):
     """The supervised warm start.
 
-    `steps` and `batch` are read by whoever makes the demonstrations.
+    The code that makes the demonstrations reads `steps` and `batch`.
     """
 
     steps: Annotated[int, Field(ge=0)] = Field(default=200, description="how many updates")
@@ -52,7 +52,7 @@ class SupervisedSettings(RateSettings):
 class TuningSettings(RateSettings):
     """A supervised stage on a method's own data.
 
-    `epochs` and `batch` are read by whoever makes the batches.
+    The code that makes the batches reads `epochs` and `batch`.
     """
 
     epochs: Annotated[float, Field(gt=0)] = Field(
@@ -68,7 +68,7 @@ class TuningSettings(RateSettings):
 class PreferenceSettings(RateSettings):
     """Direct preference optimisation.
 
-    `epochs` and `batch` are read by whoever makes the batches.
+    The code that makes the batches reads `epochs` and `batch`.
     """
 
     beta: Annotated[float, Field(gt=0)] = Field(

@@ -1,6 +1,4 @@
-"""`workup evaluate`: one policy, its anchors and, if asked for, hybrid pipelines, on cases that
-nobody trained on.
-"""
+"""`workup evaluate`: one policy, its anchors and hybrid pipelines, on cases not trained on."""
 
 from __future__ import annotations
 
@@ -54,8 +52,9 @@ BAYES = "bayes"  # concludes by the source's own model
 
 
 def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Doctor]:
-    """The doctors that every curve is held against, by label; none where the source has no model of
-    its cases.
+    """The doctors that bound every curve, by label.
+
+    None if the source has no model of its cases.
     """
     if source.knowledge is None:
         return {}
@@ -73,10 +72,10 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
 
 
 def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
-    """`values` as settings, and what the reader has to know of them.
+    """`values` as settings, and notes for the reader.
 
-    Where they name no cases, those are taken that the policy, or who concludes, was trained on.
-    Raises UserError where there are none, and as `furnished` does.
+    If `values` name no cases, they are those that the policy, or the one who concludes, was trained
+    on. Raises UserError if there are none, and as `furnished` does.
     """
     if values.get("cases") is not None:
         return furnished(PolicySettings, values), []
@@ -91,11 +90,11 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
 
 
 def start(settings: PolicySettings, out: Path, live: Live) -> Run:
-    """Evaluates one policy into the new folder `out`: the policy, the anchors, and with `conclude`
-    hybrid and oracle.
+    """Evaluates one policy into the new folder `out`.
 
+    The policy and the anchors are evaluated, and with `conclude` hybrid and oracle too.
     `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an
-    anchor. Raises UserError for what the user can mend; nothing is written then.
+    anchor. Raises UserError for what the user can mend, before anything is written.
     """
     if settings.policy == policies.TINY:
         raise UserError(
@@ -120,7 +119,7 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
-    """Goes on with an interrupted evaluation: what was played is kept, but for failed episodes.
+    """Continues an interrupted evaluation: its episodes are kept, except failed ones.
 
     `changes` are settings that may change in between (`settings.revised`); the run records them.
     """
@@ -164,9 +163,9 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Settings resolved into parts.
+    """Settings resolved into objects.
 
-    Making one checks what a user can get wrong, before anything is written.
+    Its construction finds the mistakes that a user can make, before anything is written.
     """
 
     settings: PolicySettings
@@ -177,7 +176,10 @@ class Evaluation:
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:
-        """Raises UserError, also for cases that a policy was trained on unless `seen` is set."""
+        """The evaluation that `settings` describe.
+
+        Raises UserError, also for cases that a policy was trained on, unless `seen` is set.
+        """
         policies.check(settings.policy, ANCHORS)
         if settings.conclude is not None:
             policies.check(settings.conclude, (BAYES,))
@@ -227,7 +229,7 @@ class Evaluation:
 
     @property
     def own_judges(self) -> list[str]:
-        """A warning where a policy, or who concludes, is its own judge."""
+        """A warning for each policy, or doctor who concludes, that is its own judge."""
         named = (self.settings.policy, self.settings.conclude)
         return policies.own_judges([*filter(None, named)], self.settings)
 
@@ -250,7 +252,7 @@ class Evaluation:
         }
 
     def player(self, name: str) -> Player:
-        """The policy as the strategy has it play."""
+        """The policy as the strategy plays it."""
         if self.settings.strategy is None:
             return playing(self.doctor(name))
         strategy, tuned = strategy_of(self.settings)
@@ -258,7 +260,7 @@ class Evaluation:
         return searching(played) if isinstance(played, Searcher) else playing(played)
 
     def _seat(self, name: str) -> Seat:
-        """The policy as a doctor, and as a chat model where its weights have a chat template."""
+        """The policy as a doctor, and as a chat model if its weights have a chat template."""
         if name.startswith(ENDPOINT):
             doctor = ModelDoctor(self.staff.desk.open(name))
             return Seat(doctor, doctor.model)
@@ -272,7 +274,7 @@ class Evaluation:
         return TokenDoctor(open_model(self.settings, name).policy)
 
     def _diagnosers(self, name: str) -> tuple[Diagnoser, Diagnoser]:
-        """Who concludes from a transcript, and who from the whole record."""
+        """The one who concludes from a transcript, and the one who has the whole record."""
         environment, knowledge = self.examination.environment, self.source.knowledge
         if name != BAYES:
             sampling = Sampling(environment.stop, self.settings.max_tokens or 256)
@@ -298,8 +300,9 @@ def _label(policy: str) -> str:
 
 
 def _environment(settings: PolicySettings, source: Source) -> Environment:
-    """The environment that was asked for; else the one a run's policy was trained in; else the
-    sequential encounter.
+    """The environment that the settings name.
+
+    By default it is that of the run that trained the policy; without such a run, the consultation.
     """
     if settings.environment is None and is_run(Path(settings.policy)):
         config = policies.trained(settings.policy)
@@ -319,9 +322,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_trained(settings: PolicySettings) -> PolicySettings:
-    """`settings` with what they leave open taken from the run that trained the policy, where it is
-    a run folder.
-    """
+    """`settings`, completed by those of the run that trained the policy, if it is a run folder."""
     if not is_run(Path(settings.policy)):
         return settings
     config = policies.trained(settings.policy)
@@ -337,9 +338,9 @@ def as_trained(settings: PolicySettings) -> PolicySettings:
 
 
 def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
-    """The strategy that was asked for (vanilla, where none was) with its settings.
+    """The strategy that the settings name (by default vanilla), with its settings.
 
-    Raises UserError for what does not exist.
+    Raises UserError for a name that does not exist.
     """
     strategy = strategies.load(settings.strategy or "vanilla")
     return strategy, build(strategy.Settings, settings.plan, prefix="plan")

@@ -1,9 +1,8 @@
-"""A local Hugging Face model as a policy: asynchronous, batched, with a KV cache that lives across
-turns.
+"""A local Hugging Face model as a policy: asynchronous, batched, with a prefix cache.
 
-Callers ask for one completion at a time; whatever is waiting shares a batch, episodes at different
-turns included. A request carries its whole token prefix; inside, a slot whose tokens are a prefix
-of it is continued (as vLLM's prefix cache does), so that only the new tokens are computed.
+Callers ask for one completion at a time. All waiting requests share a batch, also those of episodes
+at different turns. A request carries its whole token prefix. A slot whose tokens are a prefix of it
+is continued (as in vLLM's prefix cache), so that only the new tokens are computed.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
-    """One layer's keys and values, stored (slots × capacity, heads, head size); each row writes at
-    its own positions.
+    """One layer's keys and values, stored as (slots × capacity, heads, head size).
+
+    Each row writes at its own positions.
     """
 
     is_compileable = False
@@ -65,8 +65,9 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         return self._write(self.keys, key_states), self._write(self.values, value_states)
 
     def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
-        """Puts `new` (rows, heads, width, size) in its places; returns the rows' whole past (rows,
-        heads, reach, size).
+        """Writes `new` (rows, heads, width, size).
+
+        Returns the rows' past (rows, heads, reach, size).
         """
         assert store is not None
         t = self.table
@@ -83,8 +84,9 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         return rows.transpose(1, 2)
 
     def grow(self, count: int, capacity: int) -> None:
-        """Enlarges the buffers from (count, capacity) to the table's present size, keeping what
-        they hold.
+        """Enlarges the buffers from (count, capacity) to the table's present size.
+
+        Keeps their content.
         """
         if not self.is_initialized:
             return
@@ -109,9 +111,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
 
 
 class Slots:
-    """The cache's book-keeping: which tokens each slot holds, and where the present forward pass
-    writes.
-    """
+    """Which tokens each slot of the cache holds, and where the present forward pass writes."""
 
     def __init__(self, layers: int, device: torch.device) -> None:
         self.count, self.capacity, self.device = 0, 0, device
@@ -128,9 +128,7 @@ class Slots:
         ] = {}  # how many those are → the last of them → slots
 
     def reserve(self, slots: int, length: int) -> None:
-        """Room for `slots` rows of `length` tokens, and one scratch position that padding is
-        written to.
-        """
+        """Makes room for `slots` rows of `length` tokens, and one position for padding."""
         if slots <= self.count and length < self.capacity:
             return
         before = self.count, self.capacity
@@ -142,9 +140,7 @@ class Slots:
             layer.grow(*before)
 
     def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
-        """A slot for `prompt` and how many of its tokens the slot already holds (always fewer than
-        all of them).
-        """
+        """A slot for `prompt`, and how many of the prompt's tokens it holds (never all of them)."""
         for length in sorted(self.index, reverse=True):
             if length < len(prompt):
                 for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
@@ -205,11 +201,11 @@ class Request:
 
 
 class LocalPolicy:
-    """Implements `Policy` on a causal language model of transformers (full attention, any size,
-    LoRA or not).
+    """Implements `Policy` on a transformers causal language model.
 
-    `model` is used as it is: call `refresh()` whenever its weights have changed. `max_batch` bounds
-    the KV cache: that many transcripts are kept.
+    The model has full attention, any size, with or without LoRA. `model` is used as it is: call
+    `refresh()` whenever its weights have changed. `max_batch` limits the KV cache: so many
+    transcripts are kept.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, max_batch: int = 256) -> None:
@@ -255,9 +251,9 @@ class LocalPolicy:
         return self.encode(self._template(messages))
 
     def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
-        """What the chat template puts between the assistant's words and its next turn.
+        """The chat template's tokens between the assistant's text and its next turn.
 
-        `ended` tells that the assistant closed its turn itself, so that the closing token is not
+        `ended` says that the assistant closed its turn itself, so that the closing token is not
         written twice.
         """
         whole = self._template((Message("user", "x"), Message("assistant", MARK), *messages))
@@ -294,8 +290,9 @@ class LocalPolicy:
         return await request.future
 
     async def _serve(self) -> None:
-        """Runs forward passes while anything is waiting; between two of them everyone else gets
-        their turn.
+        """Runs forward passes while requests wait.
+
+        Between two passes other tasks get their turn.
         """
         try:
             while self.active:
@@ -350,8 +347,9 @@ class LocalPolicy:
                 self._finish(request)
 
     def _forward(self, batch: list[Request]) -> torch.Tensor:
-        """Logits (batch, vocabulary) after each request's pending tokens, which are right-aligned
-        in one padded block.
+        """Logits (batch, vocabulary) after each request's pending tokens.
+
+        The pending tokens are right-aligned in one padded block.
         """
         slots = self.slots
         counts = np.array([len(r.pending) for r in batch])
@@ -403,10 +401,9 @@ class LocalPolicy:
         return any(s in tail for s in stop)
 
     def _endings(self, stop: tuple[str, ...]) -> list[int]:
-        """For each token id whether it stops by itself (1), cannot complete a stop string (0), or
-        the text must be compared.
+        """For each token id: 1 if it ends the text, 0 if it cannot complete a stop string.
 
-        Nothing where nothing stops.
+        For other tokens the text must be compared. Empty if nothing ends a text.
         """
         if stop and stop not in self._enders:
             ends = tuple(s[i:] for s in stop for i in range(1, len(s)))
@@ -454,11 +451,10 @@ def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
 def draw(
     logits: torch.Tensor, samplings: Sequence[Sampling], positions: Sequence[int]
 ) -> tuple[list[int], list[float]]:
-    """One token per row of `logits` (rows, vocabulary) and its log-probability under the tempered
-    distribution.
+    """One token per row of `logits` (rows, vocabulary), and its log-probability.
 
-    Each row's random number depends on its own key and position alone, so a draw does not change
-    with the batch around it.
+    Both are of the tempered distribution. A row's random number depends only on its own key and
+    position, so a draw does not change with the batch around it.
     """
     temperature = np.array([s.temperature for s in samplings], dtype=np.float32)
     greedy = temperature == 0
@@ -476,8 +472,7 @@ def draw(
 
 
 def uniforms(keys: Sequence[int], positions: Sequence[int]) -> NDArray[np.float32]:
-    """Counter-based random numbers in (0, 1], float32: a function of (key, position), by
-    SplitMix64's finaliser.
+    """Random numbers in (0, 1], float32: a function of (key, position), by SplitMix64's finaliser.
 
     Zero is left out, since it would draw a token without probability.
     """

@@ -1,9 +1,8 @@
-"""The one training loop: a method's stages, whether they imitate, explore, prefer or reinforce, and
-evaluations in between.
+"""The one training loop: the stages of a method, with evaluations between them.
 
-Everything a run does follows from its settings and seed, and every phase leaves a mark in the run
-folder when it is done; so a run that was killed at any moment goes on from its last checkpoint and
-ends as it would have.
+Everything that a run does follows from its settings and its seed. Every phase writes its result
+into the run folder when it is done. So a run that was killed at any moment continues from its last
+checkpoint and ends as it would have ended.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ WRITER = re.compile(
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings resolved into parts.
+    """Settings resolved into objects.
 
-    Making one checks what a user can get wrong, before anything is written.
+    Its construction finds the mistakes that a user can make, before anything is written.
     """
 
     settings: Settings
@@ -122,22 +121,22 @@ class Plan:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What config.yaml holds: every setting, defaults included."""
+        """The content of config.yaml: every setting, defaults included."""
         own = {"roles": self.staff.roles, "reward": self.options.model_dump(mode="json")}
         return {**self.settings.model_dump(mode="json"), **own}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the method has to say of its settings, and whether the policy is its own judge."""
+        """The method's notes on its settings, and a warning if the policy is its own judge."""
         told: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
         return (*(told(self.options) if told else ()), *own)
 
     def introduced(self) -> list[str]:
-        """What is said at the start: which cases are taken, whether the policy knows them, the
-        method's notes.
+        """The lines shown at the start.
 
-        Raises UserError where the policy was trained on cases that it is to be evaluated on.
+        The cases, whether the policy knows them, the method's notes.
+        Raises UserError if the policy was trained on cases that it is to be evaluated on.
         """
         s, played = self.settings, self.examination.played
         met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
@@ -167,9 +166,7 @@ class Plan:
 
     @property
     def examination(self) -> Examination:
-        """What every doctor of the run is put through; UserError when the source holds no test
-        case.
-        """
+        """The evaluation of every doctor of the run; UserError if the source holds no test case."""
         stage, s = self.scoring, self.settings
         return Examination.of(
             self.source,
@@ -185,7 +182,7 @@ class Plan:
         )
 
     def weights(self) -> tuple[Any, Any]:
-        """Model and tokenizer before any training; UserError when there are none of this name."""
+        """Model and tokenizer before any training; UserError if there are none of this name."""
         import torch
 
         from workup.models.tiny import build as build_tiny
@@ -208,8 +205,8 @@ class Plan:
 def start(settings: Settings, out: Path, live: Live) -> Run:
     """Trains into the new folder `out` and returns the finished run.
 
-    Raises UserError for what the user can mend (nothing is written then), KeyboardInterrupt after
-    Ctrl-C, with all saved.
+    Raises UserError for what the user can mend, before anything is written. Raises
+    KeyboardInterrupt after Ctrl-C, when everything is saved.
     """
     free(out)
     account = _account(settings)
@@ -238,7 +235,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
 
 
 def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
-    """Goes on with an interrupted run and returns it finished; a finished one is returned as it is.
+    """Continues an interrupted run and returns it finished; a finished one is returned as it is.
 
     `changes` are settings that may change in between (`settings.revised`); the run records them.
     """
@@ -279,8 +276,9 @@ def _account(settings: Settings) -> str:
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """A disk that refuses a checkpoint, told in one line: torch and safetensors wrap the system's
-    error in their own.
+    """A context that reports a disk which refuses a checkpoint in one line.
+
+    torch and safetensors wrap the system's error in their own.
     """
     from safetensors import SafetensorError
 
@@ -298,10 +296,9 @@ def _refusals(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _interruptible(engine: Engine) -> Iterator[None]:
-    """Around a stage of the engine: after Ctrl-C the present step is finished and saved, and then
-    KeyboardInterrupt raised.
+    """A context for a stage of the engine: Ctrl-C ends it after the present step.
 
-    A second Ctrl-C stops at once.
+    The step is finished and saved, then KeyboardInterrupt is raised. A second Ctrl-C stops at once.
     """
     asked: list[int] = []
 
@@ -324,7 +321,7 @@ def _interruptible(engine: Engine) -> Iterator[None]:
 
 
 class Training:
-    """One run in progress. With several processes each has one; only the main one writes."""
+    """One run in progress. Each process has one; only the main process writes."""
 
     def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
@@ -334,7 +331,7 @@ class Training:
         engine.on_step = self._on_step
 
     def run(self) -> None:
-        """Does every phase that is not done yet, then writes summary and report."""
+        """Runs every phase that is not done yet, then writes summary and report."""
         label, steps = UNTRAINED, 0
         for stage in self.plan.stages:
             if isinstance(stage, Explore):
@@ -362,8 +359,9 @@ class Training:
     # --- phases ---
 
     def _imitate(self, stage: Imitate) -> int:
-        """The supervised warm start: by default for policies that know nothing, that is the tiny
-        one. Returns its steps.
+        """The supervised warm start; returns its steps.
+
+        By default only the tiny policy goes through it, which knows nothing before.
         """
         s, steps = self.settings, self._warm_steps
         folder = self.disk.checkpoints / "warm-start"
@@ -384,7 +382,7 @@ class Training:
         return s.sft.steps if warms else 0
 
     def _taken(self, store: warm.Store, name: str) -> bool:
-        """Whether the warm start could be taken from an identical earlier run, by all processes."""
+        """Whether all processes could take the warm start from an identical earlier run."""
         if not all(self.engine.gather([store.found])):
             return False
         if not (why := store.take(self.engine.load)):
@@ -399,8 +397,9 @@ class Training:
         return False
 
     def _explore(self, stage: Explore) -> None:
-        """Searches the cases that no earlier session has: a case is written as soon as its search
-        is over.
+        """Searches the cases that no earlier session has searched.
+
+        Writes a case when it is done.
         """
         plan, disk, s = self.plan, self.disk, self.settings
         exploration = Exploration(
@@ -434,8 +433,9 @@ class Training:
 
     @contextmanager
     def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
-        """Writes each case's records as they come, `done` cases being there; those of several
-        processes at the end.
+        """A context with the function that writes a case's records; `done` cases are there already.
+
+        With several processes, the main one writes all records at the end.
         """
         mine: list[Record] = []
 
@@ -454,7 +454,7 @@ class Training:
             self.disk.write(records)
 
     def _train(self, stage: Imitate | Rehearse | Prefer | Reinforce) -> int:
-        """A stage that every policy goes through. Returns its steps."""
+        """A stage that every policy goes through; returns its steps."""
         s, source = self.settings, self.plan.source
         if isinstance(stage, Reinforce):
             return self._reinforce(stage)
@@ -479,7 +479,10 @@ class Training:
         size: int,
         get: Callable[[int], Any],
     ) -> int:
-        """Goes through data of `size` pieces in a random order, `how.epochs` times."""
+        """Trains on data of `size` pieces in a random order, `how.epochs` times.
+
+        Returns the steps.
+        """
         rank, world = self.engine.rank, self.engine.world
         batch = max(world, min(how.batch, size))
         steps = math.ceil(how.epochs * size / batch)
@@ -513,7 +516,7 @@ class Training:
         return self.settings.steps
 
     def _evaluate(self, label: str) -> None:
-        """Plays the test cases with the policy as it is now, unless an earlier session has."""
+        """Plays the test cases with the present policy, unless an earlier session has."""
         if self.engine.is_main:
             self._examine(playing(TokenDoctor(self.policy)), label)
 
@@ -553,8 +556,9 @@ class Training:
     # --- parts ---
 
     def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
-        """What the stage's reward asks, made where the stage begins: with the weights that it
-        starts from.
+        """The scorers that the stage's reward asks for.
+
+        They are made when the stage begins, with the weights of that moment.
         """
         if stage.name not in self.scorers:
             self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
@@ -567,7 +571,10 @@ class Training:
         )
 
     def _models(self) -> Mapping[str, Model]:
-        """Those that a reward may ask: the supporting roles', and the doctor as it is now."""
+        """The models that a reward may ask.
+
+        Those of the supporting roles, and the present doctor.
+        """
         return {DOCTOR: self.engine.chat(), **self.plan.staff.models}
 
     def _scoring(self) -> float:
@@ -575,8 +582,9 @@ class Training:
         return sum(scorer.seconds for found in self.scorers.values() for scorer in found.values())
 
     def _known_scorers(self) -> Mapping[str, Scorer]:
-        """What the evaluations' reward asks: the newest of each kind, or one of the present
-        weights.
+        """The scorers for the reward of evaluations: the newest of each kind.
+
+        Without one, it is made with the present weights.
         """
         stage = self.plan.scoring
         known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
@@ -588,8 +596,8 @@ class Training:
     def _recipe(self, stage: Imitate) -> str:
         """What the warm start of a tiny policy depends on.
 
-        Demonstrations from the whole of it tell the teacher, the environment and the cases, so that
-        methods which teach the same share what was learned.
+        All demonstrations are part of it. They depend on teacher, environment and cases, so that
+        methods with the same demonstrations share one warm start.
         """
         s, source = self.settings, self.plan.source
         total = s.sft.steps * s.sft.batch
@@ -611,8 +619,9 @@ class Training:
             index += s.sft.batch
 
     def _begin(self, name: str, kind: str, total: int) -> None:
-        """Opens a stage in the live view and drops from the folder what its last checkpoint does
-        not know.
+        """Opens a stage in the live view.
+
+        Drops from the run folder the steps after the stage's last checkpoint.
         """
         self._clock(name)
         done = self.engine.done(kind)
@@ -624,13 +633,14 @@ class Training:
                 self.live.stage(name, total, done=done)
 
     def _clock(self, name: str) -> None:
-        """What is logged from here on belongs to the stage `name`, and took its time from now."""
+        """From now on, logged lines belong to the stage `name`, and its time starts."""
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
 
     def _keep(self, step: Step) -> None:
-        """Writes a step's episodes before its update: one that is killed in between is played and
-        written again.
+        """Writes a step's episodes before its update.
+
+        A step that is killed in between is played and written again.
         """
         records = [record for share in self.engine.send_to_main(step.records) for record in share]
         self.collected = step.metrics if self.engine.world == 1 else metrics(records)
@@ -642,7 +652,7 @@ class Training:
         self._log(step, {**self.collected, **update})
 
     def _log(self, step: int, figures: Mapping[str, Any], shown: int | None = None) -> None:
-        """Logs a step, and shows it, as step `shown` if that is another."""
+        """Logs a step and shows it, under the number `shown` if that is another."""
         now = time.monotonic()
         seconds, self.last = now - self.last, now
         scored, self.scored = self.scored, self._scoring()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def processes() -> Processes:
-    """Those of `accelerate launch` or torchrun; else this one alone."""
+    """The processes of `accelerate launch` or torchrun; else this one alone."""
     from workup.engines.trl.accelerated import AccelerateProcesses
 
     return AccelerateProcesses()

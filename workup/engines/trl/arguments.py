@@ -1,4 +1,4 @@
-"""The engine's settings in TRL's words."""
+"""The engine's settings as TRL's arguments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from workup.engines.settings import EngineSettings, RateSettings, Schedule
 
 
 def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> dict[str, Any]:
-    """What all stages tell the Trainer; logs and checkpoints come every `period` and `save_every ·
-    period` updates.
+    """The Trainer's arguments that all stages share.
+
+    Logs come every `period` updates, checkpoints every `save_every · period`.
     """
     return {
         "output_dir": str(folder),
@@ -49,18 +50,14 @@ def _rate(lr: float, schedule: Schedule, warmup: float, updates: int) -> dict[st
 def plain_arguments(
     settings: EngineSettings, rate: RateSettings, folder: Path, steps: int, *, cpu: bool
 ) -> dict[str, Any]:
-    """Keyword arguments of transformers' TrainingArguments for a stage of `steps` updates that
-    samples nothing.
-    """
+    """Keyword arguments of TrainingArguments for a stage of `steps` updates without sampling."""
     return _common(settings, folder, cpu, 1) | _rate(rate.lr, rate.lr_schedule, rate.warmup, steps)
 
 
 def policy_arguments(
     settings: EngineSettings, folder: Path, steps: int, *, cpu: bool
 ) -> dict[str, Any]:
-    """Keyword arguments of TRL's GRPOConfig for the reinforcement stage of `steps` batches of
-    episodes.
-    """
+    """Keyword arguments of TRL's GRPOConfig for a reinforcement stage of `steps` batches."""
     mu = settings.num_iterations
     return (
         _common(settings, folder, cpu, mu)

@@ -1,5 +1,6 @@
-"""Samples and packed demonstrations as padded tensors, in micro-batches that add up to the whole
-batch exactly.
+"""Samples and packed demonstrations as padded tensors, in micro-batches.
+
+Their gradients add up to that of the whole batch exactly.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ BLANK = Sample((0, 0), (False, False), (0.0, 0.0), (0.0, 0.0), (0, 0))
 
 @dataclass(frozen=True)
 class Part:
-    """One micro-batch: what the forward pass needs, and how many sequences and policy tokens are in
-    it.
+    """One micro-batch: the input of the forward pass.
+
+    It has the numbers of its sequences and policy tokens.
     """
 
     inputs: dict[str, Tensor]
@@ -37,8 +39,9 @@ class Part:
 
 
 def split(items: Sequence[T], limit: int, key: Callable[[T], Any]) -> list[list[T]]:
-    """Cuts `items`, sorted by `key`, into the fewest chunks of at most `limit`, nearly equal in
-    number.
+    """Cuts `items`, sorted by `key`, into the fewest chunks of at most `limit`.
+
+    The chunks have nearly the same number of items.
     """
     count = -(-len(items) // limit)
     ordered = sorted(items, key=key)
@@ -56,8 +59,7 @@ def padded(rows: Sequence[Any], dtype: type, fill: int = 0) -> Array:
 
 
 def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
-    """The tensors of TRL's GRPO loss, (B, T): a "prompt" of one token, then everything else as
-    "completion".
+    """The tensors of TRL's GRPO loss, (B, T): a "prompt" of one token, all else "completion".
 
     Padding is on the right, where causal attention never looks, so that no attention mask is
     needed; `completion_mask` marks the policy's tokens.
@@ -82,10 +84,10 @@ def policy_part(samples: Sequence[Sample], device: torch.device) -> Part:
 
 
 def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
-    """Packed demonstrations as `input_ids`, `position_ids` (B, T), and flat `parents`, `targets`
-    (N,) of the labelled tokens.
+    """Packed demonstrations as `input_ids`, `position_ids` (B, T), `parents`, `targets` (N,).
 
-    Where any row has branches, `segments` and `reach` (B, T) tell who sees whom.
+    N counts the labelled tokens; `parents` are flat indices. If any row has branches, `segments`
+    and `reach` (B, T) say which tokens see which.
     """
     ids = padded([row.tokens for row in rows], np.int64)
     labelled = padded([row.labelled for row in rows], np.bool_)
@@ -104,10 +106,9 @@ def packed_part(rows: Sequence[Packed], device: torch.device) -> Part:
 
 
 def tree_mask(segments: Tensor, reach: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """The 4-D attention mask (B, 1, T, T) of packed rows, boolean for SDPA and additive for eager
-    attention.
+    """The 4-D attention mask (B, 1, T, T) of packed rows: boolean for SDPA, additive for eager.
 
-    Eager attention adds its mask, so that a boolean one would be silently wrong.
+    Eager attention adds its mask, so that a boolean one would give wrong results silently.
     """
     seen: Tensor = visible(
         torch.arange(segments.shape[1], device=segments.device), segments, reach

@@ -1,6 +1,4 @@
-"""Checkpoints that are whole: what is in one is noted when it is written, and looked at before it
-is loaded.
-"""
+"""Whole checkpoints: their files are listed when written, and checked before they are loaded."""
 
 from __future__ import annotations
 
@@ -14,17 +12,17 @@ CONTENTS = "contents.json"  # each file's path within the checkpoint → its siz
 
 
 def seal(checkpoint: Path) -> None:
-    """Notes which files a checkpoint consists of, and their sizes in bytes, in `contents.json`."""
+    """Writes the names and sizes of a checkpoint's files into its `contents.json`."""
     sizes = {name: file.stat().st_size for name, file in sorted(_files(checkpoint).items())}
     (checkpoint / CONTENTS).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
 
 
 def refuse_incomplete(checkpoint: Path) -> None:
-    """Compares a checkpoint with its `contents.json`, without reading the files themselves.
+    """Compares a checkpoint with its `contents.json`, without reading the other files.
 
-    A trainer goes on in silence where a file is missing: without the optimiser's state it would end
+    A trainer continues silently without a missing file: without the optimiser's state it would end
     with other weights. Raises UserError for the first file that is missing or has another size; it
-    names the file and the command that goes on without this checkpoint.
+    names the file and the command that continues without this checkpoint.
     """
     noted = checkpoint / CONTENTS
     try:
@@ -45,8 +43,8 @@ def refuse_incomplete(checkpoint: Path) -> None:
 def refuse_damaged(checkpoint: Path) -> None:
     """Reads every file of a checkpoint that a resumed run needs.
 
-    Raises UserError for the first one that cannot be read, as after a disk that failed. It names
-    the file and the command that goes on without this checkpoint.
+    Raises UserError for the first one that cannot be read, as after a disk failure. It names the
+    file and the command that continues without this checkpoint.
     """
     for _, file in sorted(_files(checkpoint).items()):
         if reason := _unreadable(file):
@@ -54,7 +52,7 @@ def refuse_damaged(checkpoint: Path) -> None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """The checkpoint's files by their path within it, without the list of them."""
+    """The checkpoint's files by their path within it, without `contents.json`."""
     found = {
         file.relative_to(checkpoint).as_posix(): file
         for file in checkpoint.rglob("*")
@@ -73,7 +71,7 @@ def _damaged(checkpoint: Path, file: Path, reason: str) -> UserError:
 
 
 def _unreadable(file: Path) -> str:
-    """Why a file cannot be read; "" where it can be, or where nothing reads it."""
+    """Why a file cannot be read; "" if it can be read, or if nothing reads it."""
     import torch
     from safetensors import SafetensorError, safe_open
 

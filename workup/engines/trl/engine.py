@@ -68,9 +68,9 @@ class Following(LivePolicy, Protocol):
 class TrlEngine(AccelerateProcesses):
     """Implements `Engine` with the trainers of transformers and TRL.
 
-    A stage's checkpoints lie in `folder/1-sft/checkpoint-N`, `folder/2-grpo/checkpoint-N`, … in the
-    order of the calls; without `resume` none may be there. Training happens on the device where the
-    policy's model lies.
+    A stage's checkpoints are in `folder/1-sft/checkpoint-N`, `folder/2-grpo/checkpoint-N`, … in the
+    order of the calls; without `resume` none may be there. The device is that of the policy's
+    model.
 
     `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
     grad_norm and lr; by `grpo` also with kl, entropy and clip_ratio; by `dpo` with margin and
@@ -255,7 +255,7 @@ class TrlEngine(AccelerateProcesses):
         self._settle()
 
     def _settle(self) -> None:
-        """Leaves the model as a sampler wants it, and nothing of the trainer behind."""
+        """Leaves the model as a sampler needs it, without the trainer's changes."""
         if isinstance(self.model, PeftModel) and "ref" in self.model.peft_config:
             self.model.delete_adapter("ref")
         for model in (self.model, self.policy.model):
@@ -302,8 +302,9 @@ def _one_device(arguments: Any) -> Any:
 
 @contextmanager
 def _libraries_frozen() -> Iterator[None]:
-    """Keeps what is alive now out of garbage collections: walking through the libraries' objects
-    takes 0.2 s each time.
+    """A context in which objects alive now are left out of garbage collections.
+
+    A collection over the libraries' objects takes 0.2 s.
     """
     gc.collect()
     gc.freeze()

@@ -26,11 +26,10 @@ COARSE = 2e-2  # the same in half precision, as a mean over the tokens
 
 
 class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
-    """GRPO's clipped loss (CR-10, CM-12), as TRL computes it, on samples and per-token advantages
-    that come from outside.
+    """GRPO's clipped loss (CR-10, CM-12), as TRL computes it, on given samples and advantages.
 
-    `reference` is the frozen model of the KL term; None without one, or when it is the adapter
-    "ref" of the same model.
+    Advantages are per token. `reference` is the frozen model of the KL term; None without one, or
+    when it is the adapter "ref" of the same model.
     """
 
     def __init__(
@@ -107,8 +106,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         compute_entropy: bool = False,
         **_: Any,
     ) -> tuple[Tensor, Tensor | None, None]:
-        """Log-probabilities and entropies (B, logits_to_keep), 0 where `attention_mask` is: there
-        the environment speaks.
+        """Log-probabilities and entropies (B, logits_to_keep); 0 where `attention_mask` is 0.
+
+        These are the environment's tokens.
         """
         rows, columns = attention_mask.nonzero(as_tuple=True)
         wanted = Wanted(
@@ -141,8 +141,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             return self._logprobs(self.model, part)
 
     def _check(self, part: Part) -> None:
-        """Once per run: sampler and trainer, at the same weights, must agree; a misalignment shows
-        nowhere else.
+        """Checks once per run that sampler and trainer agree at the same weights.
+
+        A misalignment shows nowhere else.
         """
         if self._checked or not part.tokens:
             return

@@ -1,9 +1,8 @@
-"""Direct preference optimisation on pairs of whole transcripts, in which only the policy's own
-tokens count.
+"""Direct preference optimisation on pairs of whole transcripts; only policy tokens count.
 
-TRL's DPOTrainer is not used: it wants a data set of prompts and completions, of which every
-completion token counts, and so an environment's words too; what it computes from the masks given
-here is the same (tests/test_dpo.py).
+TRL's DPOTrainer is not used: it needs a data set of prompts and completions, and counts every
+completion token, so also the environment's. With the masks used here its result is the same
+(tests/test_dpo.py).
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from workup.rl.samples import Tree, pack
 
 
 class PreferenceTrainer(StageTrainer):
-    """L = −log σ(β·[(log π(τ⁺) − log π_ref(τ⁺)) − (log π(τ⁻) − log π_ref(τ⁻))]), the mean over the
-    pairs (DPO, Eq. 7).
+    """L = −log σ(β·[(log π(τ⁺) − log π_ref(τ⁺)) − (log π(τ⁻) − log π_ref(τ⁻))]) (DPO, Eq. 7).
 
-    log π(τ) is the sum over the policy's tokens of a transcript. π_ref is the model as this trainer
-    receives it: what it says of every pair is computed at once, so that no second model is kept.
+    It is averaged over the pairs. log π(τ) is the sum over the policy's tokens of a transcript.
+    π_ref is the model as this trainer receives it. Its values are computed for every pair at the
+    start, so that no second model is kept.
     """
 
     def __init__(
@@ -64,8 +63,9 @@ class PreferenceTrainer(StageTrainer):
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the mean margin, in nats, and the share of the pairs with one above 0, as they were
-        before the update.
+        """Adds the mean margin, in nats, and the share of the pairs with a margin above 0.
+
+        Both are those before the update.
         """
         if "loss" in logs:
             margins: list[float] = gather_object(self._margins)
@@ -78,9 +78,7 @@ class PreferenceTrainer(StageTrainer):
 
     @torch.no_grad()
     def _cut(self, batch: Sequence[Pair]) -> list[Part]:
-        """Micro-batches of whole pairs, the chosen before the rejected, with what the reference
-        says of them.
-        """
+        """Micro-batches of whole pairs, the chosen before the rejected, with reference values."""
         self.model.eval()
         parts = []
         for chunk in split(

@@ -1,9 +1,8 @@
-"""Log-probabilities of chosen tokens only: the output layer runs where a token is scored and
-nowhere else.
+"""Log-probabilities of chosen tokens only: the output layer runs only at scored tokens.
 
 For a small model the output layer is most of the work, and most tokens of a transcript are the
-environment's. It is done inside the model's own forward pass, as a keyword of it, because wrappers
-(data parallel, sharding, adapters) only see what goes through `forward`.
+environment's. The layer runs inside the model's own forward pass, by a keyword argument, because
+wrappers (data parallel, sharding, adapters) see only what goes through `forward`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,11 @@ RESCALED = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which tokens to score: `parents` indexes the flattened (batch · length) positions that
-    predict them, `targets` are their ids, both (N,). `entropy` asks for the predictive entropy too,
-    `differentiable` for its gradient.
+    """The tokens to score.
+
+    `parents` indexes the flattened (batch · length) positions that predict them, `targets` are
+    their ids, both (N,). `entropy` asks for the predictive entropy too, `differentiable` for its
+    gradient.
     """
 
     parents: Tensor
@@ -48,12 +49,11 @@ class Wanted:
 
 @contextmanager
 def scoring(model: Any) -> Iterator[None]:
-    """Within it, `model(…, wanted=Wanted(…))` returns (log-probabilities, entropies or None), each
-    (N,) float32.
+    """A context in which `model(…, wanted=Wanted(…))` returns log-probabilities and entropies.
 
-    `model` is a transformers causal language model without its adapters. Whatever else patches
-    `forward` meanwhile (TRL does) is undone at the end as well. Raises UserError for models that
-    rescale their logits.
+    Each is (N,) float32; entropies are None unless they are wanted. `model` is a transformers
+    causal language model without its adapters. Other patches of `forward` made meanwhile (TRL makes
+    one) are also undone at the end. Raises UserError for models that rescale their logits.
     """
     config = model.config.get_text_config()
     for name in RESCALED:

@@ -1,12 +1,13 @@
-"""What all stages' trainers share, and supervised stages on transformers' own; TRL's GRPO is in
-trl_policy, DPO in trl_preference.
+"""What all stages' trainers share, and the supervised stages on transformers' own trainer.
+
+GRPO is in `policy`, DPO in `preference`.
 
 The libraries own the optimiser, its schedule, precision, sharding, processes, trackers, checkpoints
-and the loss itself. What is overridden here: where the data come from (one update asks for its
-own), how a batch is cut into micro-batches (so that the gradient does not depend on it), that only
-policy tokens are scored, and that a checkpoint appears whole or not at all.
+and the loss itself. Four things are overridden here: where the data come from (every update asks
+for its own), how a batch is cut into micro-batches (so that the gradient does not depend on it),
+that only policy tokens are scored, and that a checkpoint appears whole or not at all.
 
-TRL's SFTTrainer is not used: it wants a data set of rows, reads a two-dimensional attention mask
+TRL's SFTTrainer is not used: it needs a data set of rows, reads a two-dimensional attention mask
 for its token count (a tree's has four), and scores every position.
 """
 
@@ -80,8 +81,9 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def part_loss(self, model: Any, part: Part) -> Tensor:
-        """The part's share of the loss; over all parts and processes they add up to `world` times
-        the batch's loss.
+        """The part's share of the loss.
+
+        Over all parts and processes the shares add up to `world` times the batch's loss.
         """
 
     @property
@@ -114,10 +116,10 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         return 0
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: a run folder describes itself."""
+        """Does nothing: a run folder describes itself."""
 
     def _send_telemetry(self) -> None:
-        """Nothing: no run reports to anyone it was not told to report to."""
+        """Does nothing: no run reports to anyone that it was not told to report to."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)

@@ -1,8 +1,8 @@
-"""How completions are drawn from weights: one module of this package per sampler, by its name.
+"""The samplers, which draw completions from weights: one module of this package each.
 
-It defines `open(place, how)` for weights that stay as they are, and `follow(model, tokenizer, how)`
-for a model in training. One from outside is named `package.module:attribute`, where the attribute
-has these two.
+A sampler is found by its name. It defines `open(place, how)` for weights that stay as they are, and
+`follow(model, tokenizer, how)` for a model in training. One from outside is named
+`package.module:attribute`; the attribute has these two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from workup.ports import LanguageModel, LivePolicy
 
 @dataclass(frozen=True)
 class How:
-    """`concurrency`: transcripts in flight, whose prefixes are kept; `threads` of the processor."""
+    """How a sampler runs.
+
+    `concurrency` is the number of transcripts in flight, whose prefixes are kept; `threads` are
+    those of the processor.
+    """
 
     concurrency: int = 256
     dtype: str = "float32"
@@ -28,14 +32,14 @@ class SamplerModule(Protocol):
     """What a module of this package defines."""
 
     def open(self, place: str, how: How) -> LanguageModel:
-        """The weights of a model folder or a hub id. Raises UserError where there are none."""
+        """The weights of a model folder or a hub id. Raises UserError if there are none."""
         ...
 
     def follow(self, model: Any, tokenizer: Any, how: How) -> LivePolicy:
-        """A policy with the weights of a causal language model of transformers.
+        """A policy with the weights of a transformers causal language model.
 
-        It is told by `refresh` when they have changed. It has `model` and `tokenizer` as
-        attributes.
+        It learns by `refresh` when they have changed. It has the attributes `model` and
+        `tokenizer`.
         """
         ...
 
@@ -46,6 +50,6 @@ def names() -> list[str]:
 
 
 def load(name: str) -> SamplerModule:
-    """The sampler of this name. Raises UserError where there is none."""
+    """The sampler of this name. Raises UserError if there is none."""
     known = {each: f"{__name__}.{each}" for each in names()}
     return cast(SamplerModule, named("sampler", name, known, ("open", "follow")))

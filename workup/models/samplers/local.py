@@ -1,4 +1,4 @@
-"""The sampler in this process: the module itself draws, with a prefix cache of its own."""
+"""The sampler in this process: the module itself samples, with its own prefix cache."""
 
 from __future__ import annotations
 

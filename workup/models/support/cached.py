@@ -1,5 +1,6 @@
-"""A model behind the cache: what was answered is not asked again, and what is asked at the same
-time is sent once.
+"""A model behind the cache: no request is sent twice.
+
+Equal requests at the same time are one call.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ class _Flight:
 
 
 class Cached:
-    """`model` for one run: answered from the cache, charged to `account`; one instance serves any
-    number of event loops.
+    """`model` for one run: answered from the cache, charged to `account`.
 
-    `replay` answers from the cache alone. `fresh` uses no answer of other runs, but its own, so
-    that a resumed run pays nothing twice.
+    One instance serves any number of event loops. `replay` answers from the cache alone. `fresh`
+    uses no answer of other runs, only its own, so that a resumed run pays nothing twice.
     """
 
     def __init__(
@@ -69,8 +69,9 @@ class Cached:
         return found
 
     async def _once(self, what: Asked, request: Request) -> Reply:
-        """Sends it, or waits for whoever is sending the same; the last to stop waiting stops the
-        call.
+        """Sends a request, or waits for an equal one that is being sent.
+
+        The call is cancelled when the last one stops waiting.
         """
         loop = asyncio.get_running_loop()
         flights = self._flights.setdefault(loop, {})

@@ -1,5 +1,4 @@
-"""Looking after the cache of answers: what is in it, taking out what is old, and passing it on as
-JSON lines.
+"""The care of the cache of answers: what is in it, pruning, and export as JSON lines.
 
 The ledger is never pruned: what was paid stays on record.
 """
@@ -27,8 +26,9 @@ PAGE = 500  # answers in memory at a time
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The answers of one role and model: how many, their bytes, and when the first was made and the
-    last used (Unix time).
+    """The answers of one role and model: how many, their bytes, and two Unix times.
+
+    The times are those of the first answer made and the last one used.
     """
 
     role: str
@@ -86,9 +86,7 @@ def shelves(replies: Replies) -> list[Shelf]:
 
 
 def entry(replies: Replies, prefix: str) -> Entry:
-    """The one answer whose key begins with `prefix`; UserError where there is none, or more than
-    one.
-    """
+    """The one answer whose key begins with `prefix`; UserError if there is none or several."""
     query = (
         "SELECT key, created, used, size, body, reply FROM replies JOIN requests USING (id) "
         "WHERE substr(key, 1, ?) = ? LIMIT 2"
