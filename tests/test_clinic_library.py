@@ -5,7 +5,6 @@ tables.
 from __future__ import annotations
 
 import csv
-import json
 import re
 import time
 from collections import Counter
@@ -34,7 +33,6 @@ from workup.cases.clinic.library import (
     Document,
     library,
     look_alike,
-    write_library,
 )
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
@@ -411,13 +409,6 @@ def test_an_unknown_clinic_is_named_in_the_error():
     for ask in (library, triples):
         with pytest.raises(UserError, match="'full'"):
             ask("ful")
-
-
-def test_the_library_is_written_as_json_lines(tmp_path: Path):
-    file = tmp_path / "library.jsonl"
-    assert write_library(library("xs"), file) == len(LIBRARIES["xs"])
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert [Document(**json.loads(line)) for line in lines] == LIBRARIES["xs"]
 
 
 def test_patients_show_what_the_library_says():

@@ -20,7 +20,6 @@ from workup.case import Case, Kind, evidence_of
 from workup.cases.clinic import pathology
 from workup.cases.clinic.pathology import (
     groups,
-    marker_statistics,
     markers,
     open_pathology,
     rates,
@@ -291,23 +290,3 @@ def test_facts_are_positive_markers_and_what_is_given_is_apart():
     assert [fact.item for fact in case.given] == list(groups())
     ids = [fact.id for fact in (*case.given, *case.truth.facts)]
     assert len(set(ids)) == len(ids)
-
-
-def test_statistics_are_a_sample_of_our_own_table():
-    rows = marker_statistics()
-    assert rows == marker_statistics(0) != marker_statistics(1)
-    assert [(row.disease, row.marker) for row in rows] == [
-        (t.name, m.name) for t in tumours() for m in markers()
-    ]
-    assert all(
-        12 <= row.n <= 400
-        and 0 <= row.rate <= 1
-        and (row.rate * row.n) % 1 in (pytest.approx(0), pytest.approx(1))
-        for row in rows
-    )
-    deviations = [
-        (row.rate - p) / np.sqrt(p * (1 - p) / row.n)
-        for row, p in zip(rows, rates().ravel(), strict=True)
-    ]
-    assert abs(np.mean(deviations)) < 0.06
-    assert 0.9 < np.std(deviations) < 1.1

@@ -11,7 +11,7 @@ from workup.case import Case, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import WorkupError
 from workup.ports import Demonstration
-from workup.rl.samples import Branch, Packed, Tree, attention, pack, sample, tree
+from workup.rl.samples import Branch, Packed, Tree, pack, sample, tree, visible
 
 ids = st.integers(0, 999)
 tokens = st.lists(ids, min_size=1, max_size=6).map(tuple)
@@ -119,7 +119,7 @@ def test_packing_keeps_every_root_to_leaf_sequence(whole: Tree) -> None:
 @given(trees())
 def test_a_token_sees_exactly_its_path_and_stands_at_its_end(whole: Tree) -> None:
     packed = pack(whole)
-    mask = attention(packed)
+    mask = visible(np.arange(len(packed.tokens)), packed.segments, packed.reach)
     for token in range(len(packed.tokens)):
         way = path(packed, token)
         assert packed.positions[token] == len(way) - 1

@@ -35,9 +35,10 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
-from workup.evaluation.loop import Evaluation, _chat
+from workup.evaluation.loop import Evaluation
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
+from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
 from workup.ports import Environment, Request
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
@@ -646,10 +647,10 @@ def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: N
 
 def test_a_local_chat_model_is_asked_by_the_same_weights() -> None:
     policy = LocalPolicy(TINY.model, TINY.tokenizer)
-    assert _chat(policy, "somewhere/tiny") is None
+    assert LocalModel(policy).chat("tiny") is None
     chatty = copy.copy(TINY.tokenizer)
     chatty.chat_template = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }}{% endfor %}"
-    chat = _chat(LocalPolicy(TINY.model, chatty), "somewhere/qwen")
+    chat = LocalModel(LocalPolicy(TINY.model, chatty)).chat("qwen")
     assert chat is not None
     assert chat.name == "qwen"
     reply = asyncio.run(

@@ -169,12 +169,6 @@ def visible(index: Any, segments: Any, reach: Any) -> Any:
     return own | (index[..., None, :] <= reach[..., :, None])
 
 
-def attention(packed: Packed) -> Bools:
-    """The attention mask (T, T) of a packed tree: row i is True at the tokens that token i sees."""
-    mask: Bools = visible(np.arange(len(packed.tokens)), packed.segments, packed.reach)
-    return mask
-
-
 def tree(demonstration: Demonstration, policy: Policy) -> Tree:
     """The demonstration in `policy`'s token ids; completions are labelled, observations are not."""
     tokens = list(policy.render(demonstration.opening))

@@ -30,7 +30,6 @@ from workup.studies.study import Section, Sheet, Study, plain
 
 TINY = "tiny"
 FAMILY = ((32, 1), (64, 2), (128, 4), (256, 6))  # width, layers
-EPSILONS = (0.1, 0.01, 0.001)
 SIZES = (2, 4, 8, 16, 30)
 MOST = 64  # orders, where ε does not stop before
 MIDDLE = 0.01  # the tolerance at which sizes of F and of models are compared

@@ -9,11 +9,9 @@ citation: no study, guideline or patient exists.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -459,15 +457,3 @@ def library(subset: str, seed: int = 0) -> Library:
     Raises UserError for one that does not exist.
     """
     return Library(subset, seed)
-
-
-def write_library(documents: Sequence[Document], file: Path) -> int:
-    """Writes documents as JSON Lines, one object with the fields of `Document` per line.
-
-    Returns their number.
-    """
-    with file.open("w", encoding="utf-8") as lines:
-        lines.writelines(
-            json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents
-        )
-    return len(documents)

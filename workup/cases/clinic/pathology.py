@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -133,18 +132,6 @@ class Marker:
         method = "Molecular test" if self.molecular else "Immunohistochemistry"
         question = f"{method} for {self.name} ({', '.join(self.synonyms)})"
         return Item(self.name, question, self.negative, Kind.LABORATORY, cost=self.cost)
-
-
-class MarkerStatistic(NamedTuple):
-    """One row of the disease × marker knowledge base.
-
-    `rate` of `n` reported tumours were positive.
-    """
-
-    disease: str
-    marker: str
-    rate: float
-    n: int
 
 
 def _rows(name: str) -> list[dict[str, str]]:
@@ -353,27 +340,6 @@ def _phrases() -> tuple[str, ...]:
     )
     names = (tumour.name for tumour in tumours())
     return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *reports]))
-
-
-def marker_statistics(seed: int = 0) -> tuple[MarkerStatistic, ...]:
-    """A synthetic disease × marker knowledge base (ES-9): no published series is behind any row.
-
-    Every sample size is drawn (12 to 400 tumours); the rate is what a sample of that size, drawn
-    from our own `marker_rates.csv`, happened to show. One row per tumour and marker.
-    """
-    rng = np.random.default_rng([seed, len(SIDES)])
-    sizes = np.clip(rng.lognormal(4.2, 0.8, rates().shape), 12, 400).astype(int)
-    positive = rng.binomial(sizes, rates())
-    return tuple(
-        MarkerStatistic(
-            tumour.name,
-            marker.name,
-            float(positive[row, column] / sizes[row, column]),
-            int(sizes[row, column]),
-        )
-        for row, tumour in enumerate(tumours())
-        for column, marker in enumerate(markers())
-    )
 
 
 def open_pathology(split: int = 0) -> FixedSource:

@@ -146,14 +146,6 @@ class RecordedConsultation(Encounter):
         """
         return self._report(case, case.given + case.truth.facts)
 
-    def leaks(self, case: Case) -> int:
-        """How many of the case's facts name a diagnosis that has to be withheld."""
-        facts = case.given + case.truth.facts
-        return sum(
-            WITHHELD in self._say(fact.text, self._wording(fact.item), _names(case))
-            for fact in facts
-        )
-
     def _consult_item(self, case: Case, item: Item) -> Observation:
         facts = _about(case, item.name)
         if facts:
