@@ -30,7 +30,7 @@ from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Context, Probe
-from workup.rewards.shapley import Game, Order, Plan, answer_game, estimate, exact
+from workup.rewards.shapley import Game, Order, ShapleySettings, answer_game, estimate, exact
 
 ROUNDS = 3
 CASES, ORDERS = 2, 4  # per measurement
@@ -123,7 +123,7 @@ def values(
     cases: Sequence[tuple[Probe, list[str]]], play: Callable[[Probe, list[str]], Game]
 ) -> list[tuple[float, ...]]:
     """φ of every case over the same orders, all cases at once."""
-    plan = Plan(permutations=ORDERS, epsilon=0, at_once=ORDERS)
+    plan = ShapleySettings(permutations=ORDERS, epsilon=0, at_once=ORDERS)
 
     async def all_of() -> list[tuple[float, ...]]:
         games = [(play(probe, lines), len(lines)) for probe, lines in cases]
@@ -238,7 +238,7 @@ def sampling() -> list[Figure]:
 
 def variance(*, antithetic: bool) -> float:
     """Summed over facts, mean over patients of clinic m with eight hidden facts."""
-    plan = Plan(permutations=4, epsilon=0, antithetic=antithetic)
+    plan = ShapleySettings(permutations=4, epsilon=0, antithetic=antithetic)
     found = []
     for game in games():
         estimates = [asyncio.run(estimate(game, 8, plan, [seed])).values for seed in range(REPEATS)]

@@ -15,7 +15,7 @@ from workup.methods.base.questioning import (
 from workup.ports import Environment, Explore, Prefer, Rehearse, Reinforce, Stage
 from workup.rewards.outcome import correctness
 from workup.rl.credit import zscore
-from workup.rl.explorers import best, best_and_worst, samples, tree
+from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.treesearch import Search
 
 
@@ -31,7 +31,9 @@ class Everything(QuestioningMethod):
         reward = correctness(settings.penalty)
         return (
             warm_start(settings),
-            Explore("search", tree(Search(width=3, iterations=2)), reward, best, settings.cases),
+            Explore(
+                "search", tree_search(Search(width=3, iterations=2)), reward, best, settings.cases
+            ),
             Rehearse("sft", of="search"),
             Explore("pairs", samples(4), reward, best_and_worst, settings.cases),
             Prefer("dpo", of="pairs"),

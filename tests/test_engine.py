@@ -36,7 +36,7 @@ from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
 from workup.errors import UserError, WorkupError
 from workup.models.local import LocalPolicy
 from workup.ports import Collect, Demonstration, Policy, Sampling
-from workup.rl.samples import sample, tree
+from workup.rl.samples import sample, token_tree
 
 torch.set_num_threads(1)
 gc.freeze()  # every stage ends with a collection, which need not go through the libraries
@@ -299,7 +299,7 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
     """Mean over labelled tokens; every probe scored as a prompt of its own."""
     total, count = torch.zeros(()), 0
     for made in batch:
-        whole = tree(made, policy)
+        whole = token_tree(made, policy)
         paths = [(whole.trunk, whole.labelled)]
         for b in whole.branches:
             paths.append(

@@ -34,7 +34,7 @@ from workup.judges.exact import ExactJudge
 from workup.methods import load
 from workup.ports import Act, Explore, Found, Instruments, Sampling, Trial
 from workup.rewards.outcome import correctness
-from workup.rl.explorers import best, best_and_worst, samples, tree
+from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.samples import imitated, spoken
 from workup.rl.treesearch import Search
 from workup.runs import Record, Run
@@ -107,14 +107,14 @@ def test_failures_are_told_and_not_scored() -> None:
     found = explore(samples(3, enough=0.0), Lost(WRONG))
     assert (len(found.scored), found.failures) == (2, ("out of memory",))
     assert explore(samples(3), Varied(WRONG), undecided).failures == ("judge: no answer",) * 3
-    grown = explore(tree(Search(width=2, iterations=1)), Varied(WRONG), undecided)
+    grown = explore(tree_search(Search(width=2, iterations=1)), Varied(WRONG), undecided)
     assert not grown.scored
     assert set(grown.failures) == {"judge: no answer"}
 
 
 def test_a_tree_looks_deeper_than_its_first_question() -> None:
     doctor = Varied("question: fever", "question: crackles", "question: chest film", RIGHT, WRONG)
-    found = explore(tree(Search(width=3, iterations=5)), doctor)
+    found = explore(tree_search(Search(width=3, iterations=5)), doctor)
     assert found.depth > 1
     assert found.calls == len(doctor.asked) > len(found.scored) > 5
     assert found.scored[0][0].ending is Ending.OUT_OF_TURNS, "greedily it asks forever"

@@ -61,7 +61,7 @@ from workup.ports import (
     alone,
 )
 from workup.rewards.question_gains import Weighing, question_gains
-from workup.rewards.shapley import Plan, answer_game, exact, pieces, softmax
+from workup.rewards.shapley import ShapleySettings, answer_game, exact, pieces, softmax
 from workup.rewards.understanding import identified
 from workup.rl.credit import EPSILON, token_zscore
 from workup.rl.samples import sample
@@ -149,9 +149,13 @@ def test_equation_9_as_printed_by_hand() -> None:
 
 
 def test_algorithm_1_can_be_set_as_printed() -> None:
-    assert Settings().weighing(WORLD).plan == Plan(4, 0.01, antithetic=True, truncation="none")
+    assert Settings().weighing(WORLD).plan == ShapleySettings(
+        4, 0.01, antithetic=True, truncation="none"
+    )
     printed = Settings(permutations=7, epsilon=0.5, antithetic=False, truncation="literal")
-    assert printed.weighing(WORLD).plan == Plan(7, 0.5, antithetic=False, truncation="literal")
+    assert printed.weighing(WORLD).plan == ShapleySettings(
+        7, 0.5, antithetic=False, truncation="literal"
+    )
 
 
 class Curious:
@@ -184,7 +188,7 @@ def test_algorithm_2_can_be_set_as_printed() -> None:
 
 def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
     """By enumeration of all sets for three facts, whose six orders the sampler takes all."""
-    weighing = Weighing(WORLD, Plan(permutations=6))
+    weighing = Weighing(WORLD, ShapleySettings(permutations=6))
     game = answer_game(
         scorer(), weighing.probe(PNEUMONIA), pieces(PNEUMONIA.truth.facts), "canonical"
     )
@@ -471,7 +475,9 @@ def test_cases_with_no_fact_one_and_two_hundred(count: int) -> None:
     small = LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
     reward = promed_reward(PLAIN.model_copy(update={"permutations": 1}), WORLD)
     ((found,),) = asyncio.run(reward(((episode,),), Instruments(JUDGE, scorers={LIVE: small})))
-    weights = asyncio.run(Weighing(WORLD, Plan(permutations=1)).shapley(many(count), small))
+    weights = asyncio.run(
+        Weighing(WORLD, ShapleySettings(permutations=1)).shapley(many(count), small)
+    )
     assert len(weights) == count
     assert sum(weights.values()) == pytest.approx(min(count, 1))
     gain = weights.get("f0", 0.0)
@@ -515,7 +521,7 @@ def test_facts_that_contain_the_answer_are_withheld_and_what_remains_is_counted(
 def test_facts_are_weighed_once_per_case_and_a_frozen_scorer_is_asked_once_and_for_all() -> None:
     own = LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
     episodes = [said("question: crackles", ANSWER), said("question: sputum", ANSWER), said(ANSWER)]
-    weighing = Weighing(WORLD, Plan(permutations=4, epsilon=0))
+    weighing = Weighing(WORLD, ShapleySettings(permutations=4, epsilon=0))
     run = lambda some: asyncio.run(question_gains(some, weighing, identified, own))  # noqa: E731
     found = run(episodes)
     asked, scored = own.work.asked, own.work.scored

@@ -11,7 +11,7 @@ from workup.case import Case, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import WorkupError
 from workup.ports import Demonstration
-from workup.rl.samples import Branch, Packed, Tree, pack, sample, tree, visible
+from workup.rl.samples import Branch, Packed, TokenTree, pack, sample, token_tree, visible
 
 ids = st.integers(0, 999)
 tokens = st.lists(ids, min_size=1, max_size=6).map(tuple)
@@ -81,7 +81,7 @@ def test_advantages_must_be_one_per_turn() -> None:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> Tree:
+def trees(draw: st.DrawFn) -> TokenTree:
     trunk = draw(tokens)
     labelled = tuple(draw(st.lists(st.booleans(), min_size=len(trunk), max_size=len(trunk))))
     branches = draw(
@@ -89,7 +89,7 @@ def trees(draw: st.DrawFn) -> Tree:
             st.builds(Branch, st.integers(1, len(trunk)), tokens, st.integers(0, 3)), max_size=5
         )
     )
-    return Tree(trunk, labelled, tuple(branches))
+    return TokenTree(trunk, labelled, tuple(branches))
 
 
 def path(packed: Packed, token: int) -> list[int]:
@@ -101,7 +101,7 @@ def path(packed: Packed, token: int) -> list[int]:
 
 
 @given(trees())
-def test_packing_keeps_every_root_to_leaf_sequence(whole: Tree) -> None:
+def test_packing_keeps_every_root_to_leaf_sequence(whole: TokenTree) -> None:
     packed = pack(whole)
     ends = np.cumsum([len(whole.trunk), *(len(b.tokens) for b in whole.branches)]) - 1
     assert tuple(packed.tokens[path(packed, int(ends[0]))]) == whole.trunk
@@ -117,7 +117,7 @@ def test_packing_keeps_every_root_to_leaf_sequence(whole: Tree) -> None:
 
 
 @given(trees())
-def test_a_token_sees_exactly_its_path_and_stands_at_its_end(whole: Tree) -> None:
+def test_a_token_sees_exactly_its_path_and_stands_at_its_end(whole: TokenTree) -> None:
     packed = pack(whole)
     mask = visible(np.arange(len(packed.tokens)), packed.segments, packed.reach)
     for token in range(len(packed.tokens)):
@@ -129,7 +129,7 @@ def test_a_token_sees_exactly_its_path_and_stands_at_its_end(whole: Tree) -> Non
 @pytest.mark.parametrize("branch", [Branch(0, (1,)), Branch(3, (1,)), Branch(1, ())])
 def test_a_branch_must_leave_the_trunk(branch: Branch) -> None:
     with pytest.raises(ValueError, match="between 1 and 2"):
-        pack(Tree((5, 6), (False, True), (branch,)))
+        pack(TokenTree((5, 6), (False, True), (branch,)))
 
 
 class Letters:
@@ -145,7 +145,7 @@ class Letters:
 
 
 def said(demonstration: Demonstration) -> tuple[str, str]:
-    whole = tree(demonstration, Letters())
+    whole = token_tree(demonstration, Letters())
     mark = "".join("x" if label else "." for label in whole.labelled)
     return "".join(chr(i) if i > 9 else str(i) for i in whole.trunk), mark
 
@@ -165,7 +165,7 @@ def test_a_demonstration_is_rendered_turn_by_turn() -> None:
 
 
 def test_probes_branch_off_where_the_policy_would_speak() -> None:
-    whole = tree(DEMONSTRATION, Letters())
+    whole = token_tree(DEMONSTRATION, Letters())
     assert [(b.at, "".join(map(chr, b.tokens))) for b in whole.branches] == [(5, "p"), (16, "sqr")]
     packed = pack(whole)
     # The first token of a probe is predicted where the completion it replaces is.
@@ -179,5 +179,5 @@ def test_only_the_probes_are_imitated_when_asked() -> None:
     only = Demonstration(
         DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.probes, imitate=False
     )
-    packed = pack(tree(only, Letters()))
+    packed = pack(token_tree(only, Letters()))
     assert [chr(i) for i in packed.tokens[packed.labelled]] == ["p", "q", "r"]

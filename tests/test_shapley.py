@@ -29,10 +29,10 @@ from workup.models.scorer import LocalScorer
 from workup.ports import Probe
 from workup.rewards.shapley import (
     MOST_FACTS,
+    Coalition,
     Game,
-    Order,
-    Plan,
     Shapley,
+    ShapleySettings,
     add_one_in,
     answer_game,
     estimate,
@@ -53,10 +53,10 @@ torch.set_num_threads(1)
 VALUES = st.floats(-5, 5).map(lambda x: round(x, 3))
 
 
-def game(worth: Callable[[frozenset[int]], float], asked: list[Order] | None = None) -> Game:
+def game(worth: Callable[[frozenset[int]], float], asked: list[Coalition] | None = None) -> Game:
     """A game of sets; what it is asked for is added to `asked`."""
 
-    async def value(coalitions: Sequence[Order]) -> list[float]:
+    async def value(coalitions: Sequence[Coalition]) -> list[float]:
         if asked is not None:
             asked.extend(coalitions)
         return [worth(frozenset(coalition)) for coalition in coalitions]
@@ -78,7 +78,7 @@ def solved(worth: Game, n: int) -> tuple[float, ...]:
 
 
 def sampled(worth: Game, n: int, seed: int = 0, **plan: Any) -> Shapley:
-    return asyncio.run(estimate(worth, n, Plan(**plan), [seed]))
+    return asyncio.run(estimate(worth, n, ShapleySettings(**plan), [seed]))
 
 
 def believed(knowledge: Knowledge | None, case: Case) -> Callable[[frozenset[int]], float]:
@@ -229,7 +229,7 @@ def test_truncation_to_zero_over_all_orders_by_hand() -> None:
 
 
 def algorithm_1(
-    orders: Sequence[Order], v: Sequence[float], n: int, ε: float
+    orders: Sequence[Coalition], v: Sequence[float], n: int, ε: float
 ) -> tuple[list[float], int]:
     """ProMed's Algorithm 1, line by line, on `orders` instead of random ones; at k = 1 it does not
     stop.
@@ -257,7 +257,7 @@ def algorithm_1(
 def test_the_literal_rule_is_algorithm_1_as_printed(
     values: list[float], K: int, ε: float, seed: int
 ) -> None:
-    n, asked = len(values).bit_length() - 1, list[Order]()
+    n, asked = len(values).bit_length() - 1, list[Coalition]()
     worth = game(lambda s: values[sum(1 << f for f in s)], asked)
     found = sampled(
         worth, n, seed, permutations=K, epsilon=ε, antithetic=False, truncation="literal"
@@ -334,7 +334,7 @@ def test_a_wobbling_game_runs_to_its_limit_and_says_so() -> None:
 
 
 def test_what_is_asked_for() -> None:
-    asked: list[Order] = []
+    asked: list[Coalition] = []
     sampled(game(len, asked), 7, permutations=6, at_once=4, epsilon=0)
     assert asked.count(()) == 2, "once per round"
     orders = [coalition for coalition in asked if len(coalition) == 7]
@@ -344,9 +344,9 @@ def test_what_is_asked_for() -> None:
 
 
 def test_the_same_seed_gives_the_same_orders() -> None:
-    one: list[Order] = []
-    other: list[Order] = []
-    third: list[Order] = []
+    one: list[Coalition] = []
+    other: list[Coalition] = []
+    third: list[Coalition] = []
     for asked, seed in ((one, 3), (other, 3), (third, 4)):
         sampled(game(len, asked), 9, seed, epsilon=0)
     assert one == other != third
@@ -363,7 +363,7 @@ def test_any_number_of_facts(n: int) -> None:
 def test_plans_that_make_no_sense() -> None:
     for wrong in ({"permutations": 0}, {"at_once": 0}, {"epsilon": -1.0}):
         with pytest.raises(ValueError, match="at least"):
-            Plan(**wrong)
+            ShapleySettings(**wrong)
 
 
 # ----------------------------------------------------------------------------- a language model's v
@@ -380,9 +380,9 @@ def scorer() -> LocalScorer:
 @pytest.mark.parametrize("order", ["permutation", "canonical"])
 def test_a_model_s_values_are_those_of_separate_prompts(order: Any) -> None:
     judge, separate = scorer(), scorer()
-    asked: list[Order] = []
+    asked: list[Coalition] = []
 
-    async def apart(coalitions: Sequence[Order]) -> list[float]:
+    async def apart(coalitions: Sequence[Coalition]) -> list[float]:
         asked.extend(coalitions)
         found = []
         for coalition in coalitions:
@@ -394,7 +394,7 @@ def test_a_model_s_values_are_those_of_separate_prompts(order: Any) -> None:
             ).totals  # one prompt, one piece: nothing is shared
         return found
 
-    plan = Plan(permutations=6, epsilon=0)
+    plan = ShapleySettings(permutations=6, epsilon=0)
     packed = asyncio.run(estimate(answer_game(judge, PROBE, pieces(FACTS), order), 6, plan, [1]))
     alone = asyncio.run(estimate(apart, 6, plan, [1]))
     assert packed.values == pytest.approx(alone.values, abs=1e-4)
@@ -423,7 +423,10 @@ def test_many_cases_share_forward_passes() -> None:
             for i in range(8)
         ]
         await asyncio.gather(
-            *(estimate(one, 6, Plan(permutations=4, epsilon=0), [i]) for i, one in enumerate(games))
+            *(
+                estimate(one, 6, ShapleySettings(permutations=4, epsilon=0), [i])
+                for i, one in enumerate(games)
+            )
         )
 
     asyncio.run(all_of())

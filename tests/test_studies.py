@@ -37,7 +37,7 @@ from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.tiny import TinySettings, build
 from workup.ports import Logprobs, Probe
-from workup.rewards.shapley import Plan
+from workup.rewards.shapley import ShapleySettings
 from workup.runs import Outcome, Record, Run
 from workup.statistics import Estimate
 from workup.studies import cost, information, likelihood, noise, questions, simulators, trivia
@@ -611,7 +611,7 @@ PATIENT = Case(
 
 
 def ranked(scorer: Additive) -> noise.Ranked:
-    injection = noise.Injection(kind="trivia", plan=Plan(64))
+    injection = noise.Injection(kind="trivia", plan=ShapleySettings(64))
     game = likelihood.Likelihood(scorer, ENCOUNTER)
     foreign = noise.noise(PATIENT, list(CASES), game.of(PATIENT), injection)
     found = asyncio.run(noise.rank(PATIENT, foreign, game, injection))

@@ -87,7 +87,7 @@ Read = Callable[[Piece, File], Rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Spec:
     """A spec in its parts: the source's name, what to open, which view, and settings after `#`."""
 
     name: str
@@ -97,7 +97,7 @@ class Request:
     split: int
 
 
-def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Request:
+def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Spec:
     """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart.
 
     Raises UserError for what is not known.
@@ -114,7 +114,7 @@ def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> R
             f"'{scheme}:{place}#{views[0]}'."
         )
     chosen = frozenset(word for word in words if word in settings)
-    return Request(f"{scheme}:{rest}", place, views[0] if views else "", chosen, split)
+    return Spec(f"{scheme}:{rest}", place, views[0] if views else "", chosen, split)
 
 
 def files_of(
@@ -216,7 +216,7 @@ def _official(part: np.ndarray) -> int | None:
 
 
 def question_source(
-    request: Request,
+    request: Spec,
     errors: RowErrors,
     files: Sequence[File],
     pieces: Callable[[Path], Iterator[Piece | CaseError]],
@@ -274,7 +274,7 @@ def _checked(read: Read, file: File, piece: Piece) -> Rows:
     return [check(row) for row in read(piece, file)]
 
 
-def _told(index: _Index, request: Request, used: int) -> Iterator[str]:
+def _told(index: _Index, request: Spec, used: int) -> Iterator[str]:
     for reason, count in index.dropped.most_common():
         yield f"{count:,} dropped: {reason}."
     if masked := sum(index.masked):

@@ -15,7 +15,7 @@ from workup.cli.common import group
 from workup.errors import UserError
 
 if TYPE_CHECKING:
-    from workup.retrieval.index import Told
+    from workup.retrieval.index import Progress
 
 app = group("Build, search and check indexes of documents.")
 LIBRARY = (
@@ -92,8 +92,8 @@ def build(
             else ""
         )
         raise UserError(f"{option}{reason[0].lower()}{reason[1:]}") from error
-    with _progress() as told:
-        made = build_index(corpora, out, settings, told)
+    with _progress() as progress:
+        made = build_index(corpora, out, settings, progress)
     print(f"{out}: {made['passages']:,} passages{_besides(made)}")
 
 
@@ -111,7 +111,7 @@ def _besides(made: Mapping[str, int]) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Told]:
+def _progress() -> Iterator[Progress]:
     """A line per stage with the time left; on no terminal, a line of text every half minute."""
     from rich.console import Console
     from rich.progress import (
@@ -131,20 +131,20 @@ def _progress() -> Iterator[Told]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as bars:
         tasks: dict[str, Any] = {}
         last = begun = time.monotonic()
 
-        def told(stage: str, done: int, total: int) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
             nonlocal last
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage)
-            progress.update(tasks[stage], completed=done, total=max(total, 1))
+                tasks[stage] = bars.add_task(stage)
+            bars.update(tasks[stage], completed=done, total=max(total, 1))
             if not console.is_terminal and time.monotonic() - last > 30:
                 last = time.monotonic()
                 console.print(f"{stage}: {done / max(total, 1):.1%} after {last - begun:.0f} s")
 
-        yield told
+        yield progress
 
 
 @app.command()
@@ -194,8 +194,8 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
     """Compare every file of an index with its checksum."""
     from workup.retrieval.index import damages, manifest
 
-    with _progress() as told:
-        found = damages(folder, told)
+    with _progress() as progress:
+        found = damages(folder, progress)
     for problem in found:
         print(problem)
     if found:
@@ -261,6 +261,6 @@ def push(
     """
     from workup.retrieval.elsewhere import push as send
 
-    with _progress() as told:
-        count = send(folder, target, told)
+    with _progress() as progress:
+        count = send(folder, target, progress)
     print(f"{target}: {count:,} passages")

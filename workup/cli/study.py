@@ -178,7 +178,7 @@ def noise(
 
     Foreign facts are mixed with those of the case.
     """
-    from workup.rewards.shapley import Plan
+    from workup.rewards.shapley import ShapleySettings
     from workup.studies import noise
     from workup.studies.arms import labels, settings_of
 
@@ -189,7 +189,7 @@ def noise(
     folder, (policies, values) = out or _folder("noise", cases), _read(words, cases, n, seed)
     if len(policies) > 1:
         raise UserError("one policy at a time: the ranking is by its own likelihood")
-    injection = noise.Injection(ratio, kinds, which, least, Plan(orders), seed)  # type: ignore[arg-type]
+    injection = noise.Injection(ratio, kinds, which, least, ShapleySettings(orders), seed)  # type: ignore[arg-type]
     (label,) = labels(policies).values()
     with _progress("cases") as (began, tick):
         found = noise.study(settings_of(values, policies[0]), label, injection, began, tick)

@@ -237,13 +237,13 @@ class Evaluation:
         """Everyone who plays, by label."""
         s, environment = self.settings, self.examination.environment
         known = anchors(self.source, environment, s.seed)
-        gather = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
+        gatherer = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
         label = f"{s.strategy} ({_label(s.policy)})" if s.strategy else _label(s.policy)
-        players = {label: gather}
+        players = {label: gatherer}
         if s.conclude is not None:
             (diagnoser, reader), other = self._diagnosers(s.conclude), _label(s.conclude)
             record = Consultation(self.source.items, self.source.diagnoses)
-            players[f"{label}, {other} concludes"] = hybrid(gather, diagnoser)
+            players[f"{label}, {other} concludes"] = hybrid(gatherer, diagnoser)
             players[f"{other}, oracle context"] = oracle(reader, record)
         others = known if s.evaluation.anchors else {}
         return {

@@ -22,8 +22,8 @@ Q_contra = TypeVar("Q_contra", contravariant=True)
 V_co = TypeVar("V_co", bound="Verdict", covariant=True)
 Q = TypeVar("Q")
 V = TypeVar("V", bound="Verdict")
-Shape = TypeVar("Shape", bound=BaseModel)
-Check = Callable[[Shape], str | None]
+Answer = TypeVar("Answer", bound=BaseModel)
+Check = Callable[[Answer], str | None]
 CLOSING = (
     "The material ends here. Judge it by your instructions alone and answer with nothing but the "
     "JSON object."
@@ -70,9 +70,9 @@ async def consult(
     model: Model,
     rubric: Rubric,
     sections: Sequence[tuple[str, str]],
-    shape: type[Shape],
-    check: Check[Shape] = lambda answer: None,
-) -> Shape:
+    shape: type[Answer],
+    check: Check[Answer] = lambda answer: None,
+) -> Answer:
     """The model's checked answer about `sections` (title, cleaned content).
 
     Raises RolloutError when there is none.

@@ -180,7 +180,7 @@ class Slots:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class Generation:
     """One completion in the making."""
 
     prompt: tuple[int, ...]
@@ -222,7 +222,7 @@ class LocalPolicy:
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)
-        self.active: dict[Request, None] = {}  # in the order of arrival
+        self.active: dict[Generation, None] = {}  # in the order of arrival
         self.worker: asyncio.Task[None] | None = None
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
@@ -281,7 +281,7 @@ class LocalPolicy:
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         loop = asyncio.get_running_loop()
-        request = Request(
+        request = Generation(
             tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room
         )
         self.active[request] = None
@@ -322,18 +322,18 @@ class LocalPolicy:
         if now := [r for r in batch if len(r.pending) > JOIN] or batch:
             self._advance(now)
 
-    def _admit(self, request: Request) -> None:
+    def _admit(self, request: Generation) -> None:
         self.slots.reserve(min(len(self.active), self.max_batch), 0)
         request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
         request.pending = list(request.prompt[request.held :])
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: Generation) -> None:
         del self.active[request]
         if request.slot >= 0:
             self.slots.release(request.slot, request.known)
 
     @torch.no_grad()
-    def _advance(self, batch: list[Request]) -> None:
+    def _advance(self, batch: list[Generation]) -> None:
         """One forward pass and one new token for every request of `batch`."""
         batch.sort(key=lambda r: r.slot)
         logits = self._forward(batch)
@@ -346,7 +346,7 @@ class LocalPolicy:
             if self._ends(request, token):
                 self._finish(request)
 
-    def _forward(self, batch: list[Request]) -> torch.Tensor:
+    def _forward(self, batch: list[Generation]) -> torch.Tensor:
         """Logits (batch, vocabulary) after each request's pending tokens.
 
         The pending tokens are right-aligned in one padded block.
@@ -389,7 +389,7 @@ class LocalPolicy:
         self.forwards += 1
         return out.logits[:, -1]  # type: ignore[no-any-return]
 
-    def _ends(self, request: Request, token: int) -> bool:
+    def _ends(self, request: Generation, token: int) -> bool:
         if token in self.eos or len(request.tokens) >= request.room:
             return True
         verdict = request.endings[token] if request.endings else 0
@@ -418,7 +418,7 @@ class LocalPolicy:
             )
         return self._enders[stop] if stop else []
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: Generation) -> None:
         self._leave(request)
         ended = request.tokens[-1] in self.eos
         text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))

@@ -13,7 +13,7 @@ from workup.episode import Message
 from workup.errors import RolloutError
 from workup.ports import Model, Request
 
-Shape = TypeVar("Shape", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
 ATTEMPTS = 3
 LONGEST = (
     200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
@@ -24,9 +24,9 @@ SHOWN = 4_000  # characters of a wrong answer that are shown to the model that g
 async def ask(
     model: Model,
     request: Request,
-    shape: type[Shape],
-    check: Callable[[Shape], str | None] = lambda answer: None,
-) -> Shape:
+    shape: type[Answer],
+    check: Callable[[Answer], str | None] = lambda answer: None,
+) -> Answer:
     """The model's answer as `shape`.
 
     `check` says in one sentence what is wrong with a well-formed answer, or None. A wrong answer is
@@ -71,7 +71,7 @@ def schema_of(shape: type[BaseModel]) -> str:
     return json.dumps(shape.model_json_schema(), sort_keys=True, ensure_ascii=False)
 
 
-def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
+def parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
     """The JSON object in `text` as `shape`; or None and what is wrong, in one line.
 
     Prose and code fences around the object are accepted, and a thought before it. The object is
@@ -83,7 +83,7 @@ def parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
     return _parse(rest, shape) if thought and answer is None else (answer, problem)
 
 
-def _parse(text: str, shape: type[Shape]) -> tuple[Shape | None, str]:
+def _parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None, "it holds no JSON object"

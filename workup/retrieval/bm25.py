@@ -67,11 +67,11 @@ def build(
     folder: Path | None,
     passages: Callable[[int], Iterable[Passage]],
     language: str,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Index:
     """Indexes the passages of `passages(start)`, from the first row that `folder` does not hold.
 
-    With None as folder the index is in memory. `told` is called with the number committed.
+    With None as folder the index is in memory. `progress` is called with the number committed.
     """
     from tantivy import Document
 
@@ -87,9 +87,9 @@ def build(
         writer.add_document(entry)
         if done % BATCH == 0:
             writer.commit()
-            told(done)
+            progress(done)
     writer.commit()
-    told(done)
+    progress(done)
     writer.wait_merging_threads()
     index.reload()
     return index

@@ -86,7 +86,7 @@ def build(
     passages: Callable[[int], Iterable[Passage]],
     encoder: Encoder,
     factory: str = EXACT,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Embeds the passages of `passages(start)`, from the first row that `folder` does not hold."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def build(
             file.flush()
             os.fsync(file.fileno())
             done += len(batch)
-            told(done)
+            progress(done)
     if factory != EXACT:
         _compress(folder, encoder.dimension, factory)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from workup.errors import UserError
 from workup.retrieval import dense, opensearch, qdrant, store
-from workup.retrieval.index import IndexSettings, Told, manifest
+from workup.retrieval.index import IndexSettings, Progress, manifest
 
 
-def push(folder: Path, target: str, told: Told = lambda stage, done, total: None) -> int:
+def push(folder: Path, target: str, progress: Progress = lambda stage, done, total: None) -> int:
     """Sends the passages of the index in `folder` to a Qdrant or OpenSearch server.
 
     `target` is "qdrant:ADDRESS#COLLECTION" or "opensearch:ADDRESS#INDEX". Passages from an
@@ -20,12 +20,12 @@ def push(folder: Path, target: str, told: Told = lambda stage, done, total: None
     settings: IndexSettings = read["settings"]
     scheme, _, address = target.partition(":")
 
-    def progress(done: int) -> None:
-        told("push", done, read["passages"])
+    def advance(done: int) -> None:
+        progress("push", done, read["passages"])
 
     if scheme == "opensearch":
         return opensearch.OpenSearch.open(address).push(
-            lambda start: store.stream(folder, start), settings.language, progress
+            lambda start: store.stream(folder, start), settings.language, advance
         )
     if scheme != "qdrant":
         raise UserError(
@@ -43,5 +43,5 @@ def push(folder: Path, target: str, told: Told = lambda stage, done, total: None
         lambda start: store.stream(folder, start),
         vectors,
         settings.encoder,
-        progress,
+        advance,
     )

@@ -27,7 +27,7 @@ MANIFEST, PLAN = "manifest.json", "building.json"
 FORMAT = 2  # of 1 the ids could repeat
 HYBRID = "hybrid"
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and of how much.
 
 The unit is bytes read for "passages", and passages for the other steps."""
@@ -80,7 +80,7 @@ def build(
     corpora: Sequence[Path],
     out: Path,
     settings: IndexSettings,
-    told: Told = lambda stage, done, total: None,
+    progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, Any]:
     """Writes the index of `corpora` (files and folders) to `out`, or goes on with a build.
 
@@ -93,9 +93,9 @@ def build(
     try:
         _plan(out, files, settings)
         with _alone(out):
-            counts = _store(out, files, names, settings.tokens, told)
+            counts = _store(out, files, names, settings.tokens, progress)
             for kind in settings.kinds:
-                _build_kind(out, kind, settings, told)
+                _build_kind(out, kind, settings, progress)
             return _finish(out, settings, counts, files)
     except (OSError, sqlite3.OperationalError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -105,7 +105,7 @@ def build(
 
 
 def _store(
-    out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, told: Told
+    out: Path, files: Sequence[Path], names: corpus.Fields, tokens: int, progress: Progress
 ) -> dict[str, int]:
     """Writes the passages.
 
@@ -113,7 +113,7 @@ def _store(
     """
     try:
         counts = store.write(
-            out, files, names, tokens, lambda done, total: told("passages", done, total)
+            out, files, names, tokens, lambda done, total: progress("passages", done, total)
         )
         if not counts["passages"]:
             what = f"{files[0]}{f' and {len(files) - 1} more' if files[1:] else ''}"
@@ -167,23 +167,23 @@ def _plan(out: Path, files: Sequence[Path], settings: IndexSettings) -> None:
     store.write_whole(out / PLAN, plan)
 
 
-def _build_kind(out: Path, kind: str, settings: IndexSettings, told: Told) -> None:
+def _build_kind(out: Path, kind: str, settings: IndexSettings, progress: Progress) -> None:
     total = store.size(out)
 
     def passages(start: int) -> Iterable[Passage]:
         return store.stream(out, start)
 
-    def progress(done: int) -> None:
-        told(kind, done, total)
+    def advance(done: int) -> None:
+        progress(kind, done, total)
 
     if kind == "bm25":
-        bm25.build(out / kind, passages, settings.language, progress)
+        bm25.build(out / kind, passages, settings.language, advance)
     elif kind == "dense":
         dense.build(
-            out / kind, passages, dense.Encoder(settings.encoder), settings.factory, progress
+            out / kind, passages, dense.Encoder(settings.encoder), settings.factory, advance
         )
     else:
-        sparse.build(out / kind, passages, sparse.SparseEncoder(settings.sparse_encoder), progress)
+        sparse.build(out / kind, passages, sparse.SparseEncoder(settings.sparse_encoder), advance)
 
 
 def _finish(
@@ -251,7 +251,7 @@ def manifest(folder: Path) -> dict[str, Any]:
         ) from error
 
 
-def damages(folder: Path, told: Told = lambda stage, done, total: None) -> list[str]:
+def damages(folder: Path, progress: Progress = lambda stage, done, total: None) -> list[str]:
     """What differs from the manifest, by file, in words; none when all checksums hold."""
     files: Mapping[str, Mapping[str, Any]] = manifest(folder)["files"]
     found, done, total = [], 0, sum(entry["bytes"] for entry in files.values())
@@ -262,7 +262,7 @@ def damages(folder: Path, told: Told = lambda stage, done, total: None) -> list[
         if problem:
             found.append(f"{name}: {problem}")
         done += entry["bytes"]
-        told("check", done, total)
+        progress("check", done, total)
     return found
 
 

@@ -58,7 +58,7 @@ class OpenSearch:
         self,
         passages: Callable[[int], Iterable[Passage]],
         language: str = "english",
-        told: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
         *,
         k1: float = K1,
         b: float = B,
@@ -91,7 +91,7 @@ class OpenSearch:
                     f"{self._caller.url} refused a passage: {json.dumps(refused)[:300]}"
                 )
             done += len(batch)
-            told(done)
+            progress(done)
         self._caller.call(f"/{self._name}/_refresh")
         return done
 

@@ -104,7 +104,7 @@ def push(
     passages: Callable[[int], Iterable[Passage]],
     vectors: NDArray[np.float16],
     encoder: str,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Sends the passages of `passages(start)`, from the first missing, with their `vectors`.
 
@@ -131,7 +131,7 @@ def push(
             wait=True,
         )
         done = rows.stop
-        told(done)
+        progress(done)
     return done
 
 

@@ -149,16 +149,16 @@ class Service:
         self._library: Together | None = None
         self.figures = Figures()
 
-    async def open(self, told: Callable[[Exception | None], None]) -> None:
-        """Opens the index; `told` hears None once it is open, or why it could not be opened."""
+    async def open(self, report: Callable[[Exception | None], None]) -> None:
+        """Opens the index; `report` hears None once it is open, or why it could not be opened."""
         try:
             index = await asyncio.to_thread(self._load)
         except Exception as error:
-            told(error)
+            report(error)
             return
         self._library = Together(index.find)
         self.figures.passages = len(index)
-        told(None)
+        report(None)
 
     async def retrieve(self, request: Request) -> Response:
         """POST /retrieve."""
@@ -247,7 +247,7 @@ def _hit(passage: Passage, scored: bool) -> dict[str, Any]:
 
 def application(
     service: Service,
-    told: Callable[[Exception | None], None] = lambda failure: None,
+    report: Callable[[Exception | None], None] = lambda failure: None,
     names: Collection[str] = (),
 ) -> ASGIApp:
     """The service as an ASGI application.
@@ -258,7 +258,7 @@ def application(
 
     @asynccontextmanager
     async def opening(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(service.open(told))
+        task = asyncio.create_task(service.open(report))
         yield
         task.cancel()
 
@@ -306,7 +306,7 @@ def known_host(host: str, names: Collection[str]) -> bool:
 
 def server(
     service: Service,
-    told: Callable[[Exception | None], None] = lambda failure: None,
+    report: Callable[[Exception | None], None] = lambda failure: None,
     names: Collection[str] = (),
 ) -> Server:
     """The service behind uvicorn, on sockets that `run` is given."""
@@ -316,7 +316,7 @@ def server(
     limits = service.limits
     return uvicorn.Server(  # type: ignore[no-any-return]
         uvicorn.Config(
-            application(service, told, names),
+            application(service, report, names),
             http=bounded(limits.head, limits.body, limits.waiting),
             ws="none",
             log_level="error",
@@ -339,7 +339,7 @@ def serve(
     """
     failures: list[Exception] = []
 
-    def told(failure: Exception | None) -> None:
+    def report(failure: Exception | None) -> None:
         if failure is None:
             print(
                 f"http://{place}:{listening.getsockname()[1]}/retrieve", file=sys.stderr, flush=True
@@ -348,7 +348,7 @@ def serve(
             failures.append(failure)
             running.should_exit = True
 
-    running = server(Service(load, limits), told, (host, *names))
+    running = server(Service(load, limits), report, (host, *names))
     place = f"[{host}]" if ":" in host else host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -51,7 +51,7 @@ def build(
     folder: Path,
     passages: Callable[[int], Iterable[Passage]],
     encoder: SparseEncoder,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
     block: int = BLOCK,
 ) -> None:
     """Weighs the passages of `passages(start)`, from the first block that `folder` does not hold.
@@ -65,7 +65,7 @@ def build(
         parts = []
         for start in range(0, len(texts), ENCODED):
             parts.append(encoder.documents(texts[start : start + ENCODED]))
-            told(number * block + min(start + ENCODED, len(texts)))
+            progress(number * block + min(start + ENCODED, len(texts)))
         _save(folder / f"{number:06}", vstack(parts).tocsc())
         number += 1
 

@@ -179,11 +179,11 @@ def write(
     corpus: Sequence[Path],
     fields: Fields,
     limit: int,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, int]:
     """Cuts the documents of `corpus` into passages of at most `limit` tokens; writes missing ones.
 
-    `told` is called now and then with the bytes read, and of how many. Returns how many `passages`
+    `progress` gets, now and then, the bytes read and their total. Returns how many `passages`
     were written, how many documents were left out because they were `empty` (neither title nor
     text) or `repeated`, and how many were `numbered` (see `names`). Raises UserError for a corpus
     that cannot be read.
@@ -199,11 +199,11 @@ def write(
                 writer.state["document"] = position + 1
                 if writer.state["rows"] - since >= EVERY:
                     writer.note()
-                    told(done + place, sum(sizes))
+                    progress(done + place, sum(sizes))
                     since = writer.state["rows"]
             writer.state |= {"file": number + 1, "document": 0}
             writer.note()
-            told(done + sizes[number], sum(sizes))
+            progress(done + sizes[number], sum(sizes))
         told_of = ("empty", "repeated", "numbered")
         return {"passages": writer.state["rows"], **{name: writer.state[name] for name in told_of}}
 

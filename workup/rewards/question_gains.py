@@ -19,7 +19,7 @@ from workup.episode import Episode
 from workup.errors import RolloutError, UserError
 from workup.ports import Environment, Probe, Scorer
 from workup.rewards.shapley import (
-    Plan,
+    ShapleySettings,
     answer_game,
     estimate,
     gains,
@@ -32,7 +32,7 @@ from workup.rewards.understanding import Understanding
 from workup.rl.rollout import seed_key
 
 Facts = Literal["hidden", "all"]
-Order = Literal["permutation", "canonical"]
+FactOrder = Literal["permutation", "canonical"]
 _RECORD = Consultation(())
 
 
@@ -47,8 +47,8 @@ class Weighing:
     """
 
     environment: Environment
-    plan: Plan = field(default_factory=Plan)
-    order: Order = "permutation"
+    plan: ShapleySettings = field(default_factory=ShapleySettings)
+    order: FactOrder = "permutation"
     facts: Facts = "hidden"
     seed: int = 0
 

@@ -26,15 +26,15 @@ from workup.ports import Probe, Scorer
 from workup.text import neutralise, normalise
 
 Array = NDArray[np.float64]
-Order = tuple[int, ...]
+Coalition = tuple[int, ...]
 Truncation = Literal["none", "literal", "zero"]
-Game = Callable[[Sequence[Order]], Awaitable[Sequence[float]]]  # coalitions → their worth, nats
+Game = Callable[[Sequence[Coalition]], Awaitable[Sequence[float]]]  # coalitions → their worth, nats
 
 MOST_FACTS = 10  # by enumeration: 1,024 coalitions
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ShapleySettings:
     """How φ is estimated (PM-4).
 
     At most `permutations` orders are drawn, `at_once` of them asked for together. With `antithetic`
@@ -99,7 +99,7 @@ def answer_game(
     that equal sets are equal prompts and are scored once.
     """
 
-    async def worth(coalitions: Sequence[Order]) -> Sequence[float]:
+    async def worth(coalitions: Sequence[Coalition]) -> Sequence[float]:
         shown = (
             coalitions
             if order == "permutation"
@@ -167,7 +167,7 @@ async def add_one_in(game: Game, n: int) -> tuple[float, ...]:
 # --- Monte Carlo ---
 
 
-async def estimate(game: Game, n: int, plan: Plan, seed: Sequence[int]) -> Shapley:
+async def estimate(game: Game, n: int, plan: ShapleySettings, seed: Sequence[int]) -> Shapley:
     """φ by Monte Carlo over random orders; the same seed gives the same orders."""
     if n == 0:
         return Shapley((), ())
@@ -189,11 +189,11 @@ async def estimate(game: Game, n: int, plan: Plan, seed: Sequence[int]) -> Shapl
     )
 
 
-def _all_orders(n: int) -> Iterator[tuple[Order, ...]]:
+def _all_orders(n: int) -> Iterator[tuple[Coalition, ...]]:
     return ((order,) for order in permutations(range(n)))
 
 
-def _draws(n: int, plan: Plan, seed: Sequence[int]) -> Iterator[tuple[Order, ...]]:
+def _draws(n: int, plan: ShapleySettings, seed: Sequence[int]) -> Iterator[tuple[Coalition, ...]]:
     """Random orders, each with its mirror image if the plan says so and the limit allows both."""
     rng = np.random.default_rng(seed)
     left = plan.permutations
@@ -204,7 +204,7 @@ def _draws(n: int, plan: Plan, seed: Sequence[int]) -> Iterator[tuple[Order, ...
         yield draw
 
 
-async def _walks(game: Game, orders: Sequence[Order]) -> list[Array]:
+async def _walks(game: Game, orders: Sequence[Coalition]) -> list[Array]:
     """v(S_0 = ∅), v(S_1), …, v(S_n = F) along each order; ∅ is asked for once."""
     n = len(orders[0])
     empty, *worths = await game([(), *(order[:j] for order in orders for j in range(1, n + 1))])
@@ -214,12 +214,12 @@ async def _walks(game: Game, orders: Sequence[Order]) -> list[Array]:
 class _Running:
     """Running means of the contributions over draws."""
 
-    def __init__(self, n: int, plan: Plan) -> None:
+    def __init__(self, n: int, plan: ShapleySettings) -> None:
         self.plan, self.count, self.settled = plan, 0, False
         self.means: Array = np.zeros(n)
         self.draws: list[Array] = []  # the mean contributions within each draw
 
-    def add(self, draw: Sequence[tuple[Order, Array]]) -> None:
+    def add(self, draw: Sequence[tuple[Coalition, Array]]) -> None:
         before, contributions = self.means, []
         for order, walk in draw:
             contributions.append(self._contributions(order, walk))
@@ -235,7 +235,7 @@ class _Running:
         if len(self.draws) > 1 and float(moved) < self.plan.epsilon:
             self.settled = True
 
-    def _contributions(self, order: Order, walk: Array) -> Array:
+    def _contributions(self, order: Coalition, walk: Array) -> Array:
         """v(S_j) − v(S_{j−1}) by fact; for skipped facts 0, or the value that keeps their means."""
         gains = np.diff(walk)
         if self.plan.truncation != "none":

@@ -15,7 +15,7 @@ from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.rl.treesearch import Search, TreeSearch
 
 
-def tree(settings: Search) -> Explorer:
+def tree_search(settings: Search) -> Explorer:
     """Grows one tree per case (Algorithm 2)."""
 
     async def explore(

@@ -2,9 +2,10 @@
 
 No model library is imported here.
 
-An episode becomes a `Sample`. A demonstration becomes a `Tree`: a trunk of tokens, and branches
-that leave the trunk. A branch sees itself and the trunk up to where it leaves. No other token sees
-the branch. `pack` lays a tree out as one sequence, so that the shared past is computed once.
+An episode becomes a `Sample`. A demonstration becomes a `TokenTree`: a trunk of tokens, and
+branches that leave the trunk. A branch sees itself and the trunk up to where it leaves. No other
+token sees the branch. `pack` lays a tree out as one sequence, so that the shared past is computed
+once.
 
 Example: trunk a b c, and a branch x y that leaves after b. The packed tokens are a b c x y, with
 positions 0 1 2 2 3 and parents −1 0 1 1 3. The token x sees a, b and x; it does not see c.
@@ -94,7 +95,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class TokenTree:
     """A trunk and its branches. `labelled` marks the trunk tokens that are to be predicted."""
 
     trunk: tuple[int, ...]
@@ -126,7 +127,7 @@ class Packed:
         return bool(self.segments[-1])
 
 
-def pack(tree: Tree) -> Packed:
+def pack(tree: TokenTree) -> Packed:
     """Lays `tree` out as one sequence.
 
     A branch's position ids continue those of the trunk before it. Raises ValueError if a branch is
@@ -169,7 +170,7 @@ def visible(index: Any, segments: Any, reach: Any) -> Any:
     return own | (index[..., None, :] <= reach[..., :, None])
 
 
-def tree(demonstration: Demonstration, policy: Policy) -> Tree:
+def token_tree(demonstration: Demonstration, policy: Policy) -> TokenTree:
     """The demonstration in `policy`'s token ids; completions are labelled, observations are not."""
     tokens = list(policy.render(demonstration.opening))
     labelled = [False] * len(tokens)
@@ -186,13 +187,13 @@ def tree(demonstration: Demonstration, policy: Policy) -> Tree:
         _branch(ends[k], policy.encode(begun), policy.encode(rest))
         for k, begun, rest in demonstration.probes
     )
-    return Tree(tuple(tokens), tuple(labelled), branches)
+    return TokenTree(tuple(tokens), tuple(labelled), branches)
 
 
 def rows(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Packed]:
     """Demonstrations and samples, each packed; a sample keeps the tokens that were sampled."""
     trees = [
-        Tree(item.tokens, item.mask) if isinstance(item, Sample) else tree(item, policy)
+        TokenTree(item.tokens, item.mask) if isinstance(item, Sample) else token_tree(item, policy)
         for item in items
     ]
     return [pack(item) for item in trees]

@@ -19,7 +19,7 @@ from workup.errors import RolloutError, UserError
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel, follow
 from workup.ports import Environment, LanguageModel
-from workup.rewards.shapley import Plan, estimate
+from workup.rewards.shapley import ShapleySettings, estimate
 from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.statistics import Estimate, interval
@@ -361,7 +361,7 @@ class Stopwatch:
         scorer.refresh()
         facts = self._facts(likelihood, case, condition.facts)
         game, tokens = likelihood.game(case, facts), scorer.tokens
-        plan = Plan(self.most, condition.epsilon)
+        plan = ShapleySettings(self.most, condition.epsilon)
         began = time.perf_counter()
         try:
             φ = await estimate(game, len(facts), plan, [seed_key("shapley", self.seed, case.id)])

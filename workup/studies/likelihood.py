@@ -19,7 +19,7 @@ from workup.rewards.shapley import Game, answer_game, pieces
 from workup.settings import PolicySettings
 
 Facts = Literal["hidden", "all"]
-Order = Literal["permutation", "canonical"]
+FactOrder = Literal["permutation", "canonical"]
 _RECORD = Consultation(())
 
 
@@ -35,7 +35,7 @@ class Likelihood:
     scorer: Scorer
     environment: Environment
     facts: Facts = "hidden"
-    order: Order = "permutation"
+    order: FactOrder = "permutation"
 
     def of(self, case: Case) -> tuple[Fact, ...]:
         """F, each as it would be told: with the names of the answer withheld."""

@@ -16,7 +16,7 @@ from workup.case import Case, Fact, Source
 from workup.environments.base.lexical import chinese
 from workup.errors import RolloutError, UserError
 from workup.rewards.shapley import (
-    Plan,
+    ShapleySettings,
     add_one_in,
     estimate,
     giveaways,
@@ -54,7 +54,7 @@ class Injection:
     kind: Kind = "other"
     facts: Facts = "hidden"
     least: int = 0
-    plan: Plan = field(default_factory=Plan)
+    plan: ShapleySettings = field(default_factory=ShapleySettings)
     seed: int = 0
 
 

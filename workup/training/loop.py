@@ -66,7 +66,7 @@ from workup.runs.summary import summarise
 from workup.settings import Settings, build, merge, revised
 from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
-from workup.training.search import Exploration, kept, pairs, searched, told
+from workup.training.search import Exploration, kept, pairs, searched, step_figures
 
 LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
@@ -426,7 +426,7 @@ class Training:
             if self.engine.is_main:
                 self._log(
                     step,
-                    told(disk, stage.name, step, s.max_failed),
+                    step_figures(disk, stage.name, step, s.max_failed),
                     shown=exploration.before(step + 1),
                 )
         self.engine.gather(())  # nobody reads what was kept before it is written

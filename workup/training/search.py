@@ -165,7 +165,7 @@ def searched(run: Run, stage: str, step: int) -> set[str]:
     }
 
 
-def told(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
+def step_figures(run: Run, stage: str, step: int, max_failed: float) -> dict[str, Any]:
     """The figures of a step: means over its cases, and over the chosen episodes.
 
     Raises WorkupError when more than the share `max_failed` of the searches failed.

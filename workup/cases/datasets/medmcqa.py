@@ -20,9 +20,9 @@ from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
     File,
-    Request,
     Row,
     Rows,
+    Spec,
     asked,
     files_of,
     question,
@@ -98,7 +98,7 @@ def _case(row: _Row, base: int) -> Row | Dropped:
     )
 
 
-def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
+def _base(request: Spec, files: Sequence[File]) -> tuple[int, str]:
     """From which number `cop` counts, and how that is known.
 
     Raises UserError where the files do not tell or contradict.
@@ -131,7 +131,7 @@ def _base(request: Request, files: Sequence[File]) -> tuple[int, str]:
     return base, f"'cop' counts from {base}{agree}."
 
 
-def _decided(request: Request, values: Counter[int]) -> int:
+def _decided(request: Spec, values: Counter[int]) -> int:
     if not values:
         return 1
     possible = {

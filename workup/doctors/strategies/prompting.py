@@ -15,7 +15,7 @@ from workup.models.fence import RULES, clean, fenced
 from workup.models.structured import ask
 from workup.ports import Act, Doctor, Model, Request, Sampling
 
-Shape = TypeVar("Shape", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
 LONGEST_CASE = 20_000  # characters of the opening that are shown in a call of ours
 LONGEST_SAID = 4_000  # characters of one message of the encounter
 MAX_TOKENS = 1_500
@@ -104,9 +104,9 @@ async def inquire(
     task: str,
     version: str,
     sections: Sequence[tuple[str, str]],
-    shape: type[Shape],
-    check: Callable[[Shape], str | None] = lambda answer: None,
-) -> Shape:
+    shape: type[Answer],
+    check: Callable[[Answer], str | None] = lambda answer: None,
+) -> Answer:
     """The model's answer about (title, text) sections, sampled greedily, outside the encounter.
 
     Raises RolloutError without a usable answer.

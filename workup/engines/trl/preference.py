@@ -20,7 +20,7 @@ from workup.engines.trl.scoring import Wanted
 from workup.engines.trl.trainer import StageTrainer
 from workup.errors import WorkupError
 from workup.ports import Pair
-from workup.rl.samples import Tree, pack
+from workup.rl.samples import TokenTree, pack
 
 
 class PreferenceTrainer(StageTrainer):
@@ -88,7 +88,7 @@ class PreferenceTrainer(StageTrainer):
         ):
             sides = [side for column in zip(*chunk, strict=True) for side in column]
             part = packed_part(
-                [pack(Tree(side.tokens, side.mask)) for side in sides], self.args.device
+                [pack(TokenTree(side.tokens, side.mask)) for side in sides], self.args.device
             )
             part.inputs["reference"] = self._logprobs(self.model, part)
             parts.append(_moved(part, torch.device("cpu")))

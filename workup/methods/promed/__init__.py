@@ -28,11 +28,11 @@ from workup.ports import (
     Stage,
 )
 from workup.rewards.outcome import accuracy, malformed
-from workup.rewards.question_gains import Facts, Order, Weighing, question_gains
-from workup.rewards.shapley import Plan, Truncation
+from workup.rewards.question_gains import FactOrder, Facts, Weighing, question_gains
+from workup.rewards.shapley import ShapleySettings, Truncation
 from workup.rewards.understanding import Understanding, Written, identified
 from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
-from workup.rl.explorers import best, tree
+from workup.rl.explorers import best, tree_search
 from workup.rl.treesearch import Search
 
 Process = Literal["sig", "ig", "none"]
@@ -80,7 +80,7 @@ class Settings(OutcomeSettings):
     truncation: Truncation = Field(
         "none", description="none, literal (Algorithm 1 as printed) or zero"
     )
-    order: Order = Field(
+    order: FactOrder = Field(
         "permutation",
         description="facts are shown to the scorer as they join, or in canonical order",
     )
@@ -114,7 +114,7 @@ class Settings(OutcomeSettings):
     depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
     def weighing(self, environment: Environment) -> Weighing:
-        plan = Plan(self.permutations, self.epsilon, self.antithetic, self.truncation)
+        plan = ShapleySettings(self.permutations, self.epsilon, self.antithetic, self.truncation)
         return Weighing(environment, plan, self.order, self.facts)
 
     @property
@@ -141,7 +141,7 @@ class Promed(QuestioningMethod):
         reinforce = Reinforce("grpo", promed_reward(s, environment), credit(s), s.scorers)
         if not s.search:
             return warm_start(s), reinforce
-        look = tree(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
+        look = tree_search(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
         # R(τ) is all that a search is told, so that it does not matter how it is distributed.
         searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
         value = promed_reward(searched, environment)
