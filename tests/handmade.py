@@ -10,8 +10,9 @@ import numpy as np
 from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases.knowledge import Categorical, TabularKnowledge
 from workup.episode import Completion, Ending, Episode, Message, Turn
-from workup.ports import Act, Doctor, Environment, Sampling
+from workup.ports import Act, Doctor, Environment, Method, Sampling
 from workup.rl.rollout import Job, Play, rollout
+from workup.settings import world
 
 DISEASES = ("Flu", "Pneumonia", "Pancreatitis")
 ITEMS = (
@@ -71,6 +72,11 @@ CASES = (
     case(4, "Flu"),
 )
 SOURCE = FixedSource("handmade", CASES, CASES, ITEMS, DISEASES, knowledge=KNOWLEDGE)
+
+
+def opened(method: Method, **changes: object) -> Environment:
+    """The method's environment over `SOURCE`, with `changes` of its settings."""
+    return world(changes, method.environment).open(SOURCE)
 
 
 class Script:

@@ -8,9 +8,8 @@ import json
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
-from handmade import SOURCE, Script
+from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
 from workup.environments.base.searching import Shape
@@ -18,6 +17,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
+from workup.ports import Environment, Method
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
 from workup.retrieval.index import Index, IndexSettings, build
@@ -80,7 +80,7 @@ def scorer() -> LocalScorer:
     return LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
 
 
-def settings_of(method: Any) -> Any:
-    """The method's defaults, with the index where it needs one."""
-    model = method.settings
-    return model(index=str(index_folder())) if "index" in model.model_fields else model()
+def opened_anywhere(method: Method) -> Environment:
+    """The method's environment over `SOURCE`, with the index where it needs one."""
+    wants = method.environment["name"] == "library"
+    return opened(method, **({"index": str(index_folder())} if wants else {}))

@@ -163,9 +163,9 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
         ),
         ((*EVALUATE, "conclude=bays"), "no policy 'bays'. Did you mean 'bayes'?"),
         ((*EVALUATE, "strategy=mediqq"), "no strategy 'mediqq'. Did you mean 'mediq'?"),
-        ((*EVALUATE, "environment=library", "index=./none"), "no library './none'"),
+        ((*EVALUATE, "environment=library", "environment.index=./none"), "no library './none'"),
         (
-            ("train", "cmig", "--cases", "clinic:xs", "reward.index=./none", "--out", "run"),
+            ("train", "cmig", "--cases", "clinic:xs", "environment.index=./none", "--out", "run"),
             "no library './none'",
         ),
         (

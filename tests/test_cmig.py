@@ -18,7 +18,7 @@ import pytest
 from handmade import CASES, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
-from library_world import index_folder, open_shelf, scorer
+from library_world import open_shelf, scorer
 
 from workup import api, methods
 from workup.case import Case, Truth
@@ -104,7 +104,7 @@ def reward_of(
     name: str, batch: Batch, judge: Instruments | None = None, **settings: object
 ) -> list[Score]:
     method = methods.load(name)
-    made = method.settings(index=str(index_folder()), **settings)
+    made = method.settings(**settings)
     (stage,) = (stage for stage in method.stages(made, SHELF) if isinstance(stage, Reinforce))
     scores = asyncio.run(stage.reward(batch, judge or Instruments(ExactJudge(), scorers=BOTH)))
     return [score for group in scores for score in group]
@@ -465,7 +465,7 @@ def test_hard_process_rewards_want_the_name_in_whole_words(
 ) -> None:
     wrong = searching(query, diagnosis="Gout", refinement=refinement)
     right = searching(query, refinement=refinement)
-    scores = reward_of(name, ((wrong, right),), subqueries=3)
+    scores = reward_of(name, ((wrong, right),))
     assert [score.parts["process"] for score in scores] == [0.1 if paid else 0.0, 0.0]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import CASES, DISEASES, SOURCE
+from handmade import CASES, DISEASES, SOURCE, opened
 
 from workup.case import Case, FixedSource, Source
 from workup.cases.files import Lazy
@@ -44,8 +44,8 @@ from workup.settings import Settings
 from workup.training.collect import Collection, Share, Step, mean, means
 
 METHOD = load("craft")
-OPTIONS = METHOD.settings(max_turns=4)
-WORLD = METHOD.environment(SOURCE, OPTIONS)
+OPTIONS = METHOD.settings()
+WORLD = opened(METHOD, max_turns=4)
 STAGE = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, Reinforce))
 
 

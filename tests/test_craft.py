@@ -52,8 +52,9 @@ def told(
     )
 
 
-def rewards(settings: Settings, *episodes: Episode) -> list[float]:
-    (group,) = asyncio.run(craft_reward(settings)((episodes,), Instruments(ExactJudge())))
+def rewards(settings: Settings, *episodes: Episode, T: int = 10) -> list[float]:
+    reward = craft_reward(settings, T)
+    (group,) = asyncio.run(reward((episodes,), Instruments(ExactJudge())))
     return [score.total for score in group]
 
 
@@ -139,16 +140,16 @@ def test_aux_is_paid_for_wrong_diagnoses_too_and_is_nothing_of_nothing() -> None
 
 
 def test_parts_add_up_and_a_trajectory_without_a_diagnosis_pays_the_penalty() -> None:
-    settings = Settings(variant="crit+aux", max_turns=5)
+    settings = Settings(variant="crit+aux")
     lost = play(Script("<ask>fever</ask>", "hm"), WORLD, CASES[0])
     assert lost.ending is Ending.OUT_OF_TURNS
-    said = score(lost, 0.0, settings)
+    said = score(lost, 0.0, settings, 5)
     assert said.parts == pytest.approx(
         {"α·CR·acc": 0, "β·acc": 0, "λ·t/T": -0.1, "malformed": -0.2, "aux": 0}
     )
     assert said.total == pytest.approx(-0.3)
     assert said.turns[:-1] == (0.0,) * 4
-    naive = score(lost, 0.0, Settings(variant="naive"))
+    naive = score(lost, 0.0, Settings(variant="naive"), 5)
     assert (naive.total, naive.parts) == (pytest.approx(-0.2), {"acc": 0.0, "malformed": -0.2})
 
 
@@ -170,14 +171,13 @@ def test_unscored_facts_are_refused_where_weights_matter() -> None:
     episode = play(Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>"), WORLD, patient)
     with pytest.raises(UserError, match=r"case 'case-9' has facts without a criticality weight"):
         rewards(Settings(), episode)
-    assert rewards(Settings(variant="info-recall", max_turns=5), episode) == pytest.approx(
-        [1.5 - 0.1 / 5]
-    )
+    recalled = rewards(Settings(variant="info-recall"), episode, T=5)
+    assert recalled == pytest.approx([1.5 - 0.1 / 5])
     assert rewards(Settings(variant="naive"), episode) == [1.0]
 
 
 def test_settings_reject_what_they_do_not_know() -> None:
-    for wrong in ({"alfa": 1}, {"variant": "critical"}, {"lam": -1}, {"max_turns": 0}):
+    for wrong in ({"alfa": 1}, {"variant": "critical"}, {"lam": -1}, {"max_turns": 5}):
         with pytest.raises(ValidationError):
             Settings(**wrong)
 

@@ -111,7 +111,7 @@ def test_what_a_simulated_answer_says_in_other_words_is_discovered() -> None:
     assert [turn.observation.messages for turn in found.turns] == [
         turn.observation.messages for turn in by_identity.turns
     ]
-    reward = craft_reward(Settings(lam=0, max_turns=6))
+    reward = craft_reward(Settings(lam=0), 6)
     ((blind, seen),) = asyncio.run(reward(((by_identity, found),), Instruments(ExactJudge())))
     assert (blind.total, seen.total) == (pytest.approx(2 / 5 + 0.5), 1.5)
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import workup
 import workup.cases
 import workup.methods
-from workup import settings
+from workup import environments, settings
 from workup.cli import app as cli
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
@@ -107,10 +107,12 @@ def test_every_command_line_parses(
         read = settings.read(given, context.params["config"])
         built = settings.build(settings.Settings, {**read, "method": context.params["method"]})
         settings.build(method.settings, built.reward, prefix="reward")
+        settings.world(built.environment, method.environment)
     elif words[0] == "evaluate":
-        settings.build(
+        built = settings.build(
             settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"}
         )
+        settings.world(built.environment, {"name": "consultation"})
 
 
 def test_commands_beside_figures_name_what_the_tiny_policy_is_trained_with() -> None:
@@ -153,6 +155,7 @@ def test_settings_named_in_a_sentence_exist() -> None:
         *keys(settings.PolicySettings),
         *rewards,
         *(f"reward.{name}" for name in rewards),
+        *(f"environment.{name}" for name in environments.settings()),
     }
     known |= {
         f"roles.{role}"
@@ -221,7 +224,7 @@ def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_example_method_keeps_the_contract(extended: Path) -> None:
-    from handmade import SOURCE
+    from handmade import opened
     from test_methods_contract import (
         check_reinforcement,
         groups,
@@ -230,16 +233,16 @@ def test_the_example_method_keeps_the_contract(extended: Path) -> None:
     from workup.methods.finders import method  # type: ignore[import-not-found]
 
     test_settings_are_described_and_closed("finders")
-    environment = method.environment(SOURCE, method.settings())
+    environment = opened(method)
     _, reinforce = method.stages(method.settings(), environment)
     check_reinforcement(reinforce, groups(environment))
 
 
 def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) -> None:
-    from handmade import CASES, SOURCE, Script, play
+    from handmade import CASES, Script, opened, play
     from workup.methods.finders import method, score
 
-    environment = method.environment(SOURCE, method.settings())
+    environment = opened(method)
     told = Script(
         "<examine>crackles</examine>",
         "<examine>crackles</examine>",
@@ -253,13 +256,13 @@ def test_the_example_method_pays_a_finding_once_and_to_its_turn(extended: Path) 
 
 
 def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
-    from handmade import SOURCE
+    from handmade import opened
     from test_methods_contract import check_exploration
 
     from workup.ports import Explore, Rehearse
 
     method = load("best_of_four:method")
-    environment = method.environment(SOURCE, method.settings())
+    environment = opened(method)
     _, explore, rehearse = method.stages(method.settings(), environment)
     assert isinstance(explore, Explore)
     assert rehearse == Rehearse("imitation", of=explore.name)
@@ -288,13 +291,13 @@ def test_the_example_method_trains_on_the_example_source(extended: Path) -> None
 
 
 def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
-    from handmade import CASES, SOURCE, Script, play
+    from handmade import CASES, Script, opened, play
 
     method = load("scarce:method")
     asked = ["<test>lipase</test>"] * 4
     episode = play(
         Script(*asked, "<diagnose>Flu</diagnose>"),
-        method.environment(SOURCE, method.settings()),
+        opened(method),
         CASES[2],
     )
     assert [bool(turn.observation.evidence) for turn in episode.turns] == [

@@ -364,9 +364,10 @@ def test_a_hopeless_request_is_told_before_anything_is_written(
         ({"roles": {"patient": "exact"}}, "no role 'patient'"),
         ({"roles": {"judge": "endpoint:dco"}}, "Did you mean 'doc'"),
         ({"environment": "consulting"}, "Did you mean 'consultation'"),
-        ({"persona": "INTJ"}, "'consultation' has no setting 'persona'"),
-        ({"environment": "library", "index": "no/such/folder"}, "no/such/folder"),
-        ({"persona": "XXXX", "environment": "questioning"}, "no persona 'XXXX'"),
+        ({"environment": {"persona": "INTJ"}}, "no setting 'environment.persona'"),
+        ({"persona": "INTJ"}, "a setting of the environment: write environment.persona="),
+        ({"environment": {"name": "library", "index": "no/such/folder"}}, "no/such/folder"),
+        ({"environment": {"name": "questioning", "persona": "XXXX"}}, "no persona 'XXXX'"),
         ({"endpoint": {"api_key": "sk-1234567890abcdef"}}, "endpoints.doc.api_key"),
         ({"budget": -1}, "setting 'budget'"),
     ):
@@ -460,7 +461,7 @@ def test_a_library_is_searched_the_same_way(tmp_path: Path) -> None:
     with serving(
         lambda body: said[any(message["role"] == "assistant" for message in body["messages"])]
     ) as server:
-        own = {"environment": "library", "index": str(index_folder())}
+        own = {"environment": {"name": "library", "index": str(index_folder())}}
         run = evaluate(server, tmp_path / "run", evaluation={"cases": 4, "anchors": False}, **own)
     records = list(run.episodes(phase="eval"))
     assert len(records) == 4

@@ -27,7 +27,8 @@ from workup import api
 from workup.case import Case
 from workup.cases import open_source
 from workup.cases.order import Order
-from workup.environments.questioning import Questioning, open
+from workup.environments.consultation import Consultation
+from workup.environments.questioning import Questioning
 from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge
@@ -41,7 +42,7 @@ from workup.runs import Record, Run
 from workup.settings import Settings
 from workup.training.search import Exploration, kept, pairs
 
-ENVIRONMENT = open(SOURCE, 4)
+ENVIRONMENT = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=4)
 CASE = SOURCE.train[1]
 RIGHT, WRONG = "answer: [answer: Pneumonia]", "answer: [answer: Flu]"
 

@@ -21,9 +21,7 @@ from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli.audit import app
-from workup.environments import open_environment
 from workup.environments.library import Library
-from workup.environments.questioning import open as questioning
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.errors import UserError
 from workup.metrics.documents import contains, doc_hit
@@ -35,6 +33,7 @@ from workup.metrics.naming import Coder
 from workup.ports import Passage
 from workup.rewards.searching import icd_tree
 from workup.runs import Run
+from workup.settings import world
 
 
 def case(diagnosis: str, *codes: str, **rest: Any) -> Case:
@@ -121,7 +120,7 @@ def test_kg_as_a_reward_goes_by_codes_alone() -> None:
     assert asyncio.run(graph.score("", asthma)) == asyncio.run(graph.score("zzqx", asthma)) == 0.0
 
 
-LIBRARY = open_environment("library", open_source("clinic:xs"), 4)
+LIBRARY = world({"name": "library", "max_turns": 4}, {}).open(open_source("clinic:xs"))
 
 
 def search(*texts: tuple[str, str]) -> Turn:
@@ -166,7 +165,7 @@ def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
 
 
 def test_action_level_accuracy() -> None:
-    environment = questioning(handmade.SOURCE, 4)
+    environment = world({"name": "questioning", "max_turns": 4}, {}).open(handmade.SOURCE)
     clear, unclear = (
         replace(
             handmade.CASES[0],

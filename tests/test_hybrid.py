@@ -15,9 +15,9 @@ from workup import api
 from workup.case import Case
 from workup.cases import jsonl, open_source
 from workup.doctors.hybrid import whole_record
-from workup.environments import open_environment
 from workup.episode import DIAGNOSE
 from workup.runs import Record, Run
+from workup.settings import world
 
 CLINIC = open_source("clinic:xs")
 Servers = tuple[Server, Server]
@@ -81,12 +81,13 @@ def servers() -> Iterator[Servers]:
 
 def looked(servers: Servers, cases: str, environment: str, **more: Any) -> Run:
     urls = dict(zip(("doc", "sage"), (server.url for server in servers), strict=True))
-    given = {
+    given: dict[str, Any] = {
         "endpoints": {name: {"base_url": url, "model": name} for name, url in urls.items()},
-        "environment": environment,
+        "environment": {"name": environment, **more.pop("encounter", {})},
         "evaluation": {"cases": 10, "anchors": more.pop("anchors", False)},
-        **({"index": "clinic:xs"} if environment == "library" else {}),
     }
+    if environment == "library":
+        given["environment"]["index"] = "clinic:xs"
     policy = more.pop("policy", "endpoint:doc")
     return api.evaluate(policy, cases=cases, out="looked", quiet=True, **{**given, **more})
 
@@ -114,24 +115,30 @@ def test_who_knows_the_truth_is_right(environment: str, servers: Servers, option
 def test_who_concludes_reads_the_encounters_own_words(environment: str, servers: Servers) -> None:
     """The rules and the opening, what was asked and answered, and the request to conclude, once."""
     jsonl.write(patients(), Path("own.jsonl"), items=CLINIC.items)
-    run = looked(servers, "jsonl:own.jsonl", environment, conclude="endpoint:sage", max_turns=2)
+    run = looked(
+        servers,
+        "jsonl:own.jsonl",
+        environment,
+        conclude="endpoint:sage",
+        encounter={"max_turns": 2},
+    )
     source = open_source("jsonl:own.jsonl#all")
     index = {"index": "clinic:xs"} if environment == "library" else {}
-    world = open_environment(environment, source, 2, **index)
+    encounter = world({"name": environment, "max_turns": 2, **index}, {}).open(source)
     told = [body["messages"] for body in servers[1].asked]
     assert len(told) == 20
     for messages in told:
         (number,) = re.findall(r"Patient (\d+)\.", messages[1]["content"])
         case = next(case for case in source.test if case.id == number)
-        opening = [{"role": m.role, "content": m.content} for m in world.open(case)]
+        opening = [{"role": m.role, "content": m.content} for m in encounter.open(case)]
         assert messages[:2] == opening
         assert [message["role"] for message in messages[2:]] == ["assistant", "user"]
-        assert messages[-1]["content"].endswith(world.conclude(case))
-        assert messages[-1]["content"].count(world.conclude(case)) == 1
+        assert messages[-1]["content"].endswith(encounter.conclude(case))
+        assert messages[-1]["content"].count(encounter.conclude(case)) == 1
     for doctor in ("doc, sage concludes", "sage, oracle context"):
         for record in records(run, doctor):
             *_, last = record.episode.turns
-            assert world.read(last.completion.text) == last.action
+            assert encounter.read(last.completion.text) == last.action
     for record in records(run, "sage, oracle context"):
         case = record.episode.case
         shown = record.episode.turns[0].observation.messages[0].content
@@ -149,19 +156,20 @@ def test_exact_reasoning_uses_all_that_was_told(environment: str, servers: Serve
 
 @pytest.mark.parametrize("environment", ["consultation", "questioning"])
 def test_who_asked_by_the_same_model_concludes_the_same(environment: str, servers: Servers) -> None:
-    given: dict[str, Any] = {"policy": "greedy information", "conclude": "bayes", "max_turns": 6}
+    given: dict[str, Any] = {"policy": "greedy information", "conclude": "bayes"}
+    given["encounter"] = {"max_turns": 6}
     run = looked(servers, "clinic:s", environment, **given)
     own = answers(run, "greedy information")
     assert answers(run, "greedy information, bayes concludes") == own
 
 
 def test_the_whole_record_is_one_question_in_the_encounters_grammar() -> None:
-    record = open_environment("consultation", CLINIC, 5)
+    record = world({"max_turns": 5}, {"name": "consultation"}).open(CLINIC)
     for name in ENVIRONMENTS:
-        world = open_environment(name, CLINIC, 5)
-        episode = whole_record(CLINIC.test[0], world, record)  # type: ignore[arg-type]
-        assert episode.opening == world.open(CLINIC.test[0])
+        encounter = world({"name": name, "max_turns": 5}, {}).open(CLINIC)
+        episode = whole_record(CLINIC.test[0], encounter, record)  # type: ignore[arg-type]
+        assert episode.opening == encounter.open(CLINIC.test[0])
         (turn,) = episode.turns
-        assert world.read(turn.completion.text).content == ("whole record",)
-        assert world.read(turn.completion.text).errors == 0
+        assert encounter.read(turn.completion.text).content == ("whole record",)
+        assert encounter.read(turn.completion.text).errors == 0
         assert turn.action.kind != DIAGNOSE

@@ -20,7 +20,6 @@ from library_world import DOCUMENTS, index_folder, open_shelf
 from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
 from workup.doctors.anchors import FullInformationDoctor
-from workup.environments import open_environment
 from workup.environments.base.searching import NOTHING, Shape, evidence
 from workup.environments.library import CONCLUDE, UNREADABLE, Library, open_library
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
@@ -33,6 +32,7 @@ from workup.retrieval.corpus import Document
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 from workup.rl.samples import sample
 from workup.runs import Record
+from workup.settings import world
 from workup.text import THINK
 from workup.training.collect import metrics
 
@@ -427,7 +427,7 @@ def test_a_diagnosis_that_was_cut_off_is_not_well_formed() -> None:
 
 def test_the_clinics_own_library_and_a_folder() -> None:
     clinic = open_source("clinic:xs", split=0)
-    own = open_environment("library", clinic, 3)
+    own = world({"name": "library", "max_turns": 3}, {}).open(clinic)
     assert isinstance(own, Library)
     assert own.max_turns == 3
     found = asyncio.run(
@@ -444,7 +444,8 @@ def test_the_clinics_own_library_and_a_folder() -> None:
 
 def test_cases_without_a_library_get_a_hint() -> None:
     with pytest.raises(
-        UserError, match="handmade has no library of its own: name one with index=FOLDER"
+        UserError,
+        match=r"handmade has no library of its own: name one with environment\.index=FOLDER",
     ):
         open_library(SOURCE, Shape())
     with pytest.raises(UserError, match="no library"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import library_world
 import pytest
 from handmade import SOURCE, Script, play
-from library_world import scorer, settings_of
+from library_world import opened_anywhere, scorer
 
 from workup import methods
 from workup.environments.library import Library
@@ -74,9 +74,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     assert (Path(str(module.__file__)).parent / "README.md").read_text().startswith("# ")
     assert method.paper
     assert len(method.summary) < 120
-    settings = settings_of(method)
-    environment = method.environment(SOURCE, settings)
-    assert environment.max_turns == settings.max_turns
+    settings, environment = method.settings(), opened_anywhere(method)
     stages = method.stages(settings, environment)
     assert len({stage.name for stage in stages}) == len(stages) > 0
     for number, stage in enumerate(stages):
@@ -155,8 +153,7 @@ def test_settings_are_described_and_closed(name: str) -> None:
 def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
     for name in methods.names():
         method = methods.load(name)
-        settings = settings_of(method)
-        environment = method.environment(SOURCE, settings)
+        settings, environment = method.settings(), opened_anywhere(method)
         batch = groups(environment)
         for stage in method.stages(settings, environment):
             if isinstance(stage, Reinforce | Explore):
@@ -193,7 +190,7 @@ def test_methods_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_scores_name_their_parts() -> None:
     method = methods.load("craft")
-    environment = method.environment(SOURCE, method.settings())
+    environment = opened_anywhere(method)
     batch, stages = groups(environment), method.stages(method.settings(), environment)
     (stage,) = (s for s in stages if isinstance(s, Reinforce))
     ((first, *_), *_) = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))

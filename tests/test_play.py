@@ -292,7 +292,7 @@ def test_a_wrong_diagnosis_tells_the_truth_and_what_it_would_have_been_worth() -
 
 def test_running_out_of_turns_shows_the_last_answer_and_the_penalty() -> None:
     screen = Screen("fever", "crackles")
-    records = screen.play(max_turns=2)
+    records = screen.play(environment=Consultation(ITEMS, DISEASES, 2))
     assert records[0].episode.ending is Ending.OUT_OF_TURNS
     assert "This is your last action" in screen.prompts[1][1]
     assert "Yes: crackles." in screen.text.split("No diagnosis within 2 actions")[0]
@@ -449,6 +449,7 @@ def test_an_untrained_policy_takes_the_chair() -> None:
     from workup.models.tiny import TinySettings, build
 
     environment = Consultation(ITEMS, DISEASES)
+    short = Consultation(ITEMS, DISEASES, 2)
     source = replace(SOURCE, phrases=tuple(item.name for item in ITEMS) + DISEASES)
     policy = TokenDoctor(
         LocalPolicy(
@@ -458,7 +459,7 @@ def test_an_untrained_policy_takes_the_chair() -> None:
         )
     )
     screens = [Screen("fever", "dx Flu"), Screen("fever", "dx Flu")]
-    records = [screen.play(source, against=policy, max_turns=2) for screen in screens]
+    records = [screen.play(source, against=policy, environment=short) for screen in screens]
     assert records[0][1].episode.turns[0].completion.tokens
     assert screens[0].text == screens[1].text
 

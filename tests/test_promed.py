@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import CASES, SOURCE, Script, case, fact, play
+from handmade import CASES, SOURCE, Script, case, fact, opened, play
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from library_world import scorer
@@ -27,10 +27,9 @@ import workup
 from workup.case import Case, Fact, Truth
 from workup.environments.base.outset import partial
 from workup.environments.questioning import CHINESE
-from workup.environments.questioning import open as questioning
 from workup.episode import Completion, Ending, Episode, Message, Score, Turn
 from workup.errors import UserError
-from workup.evaluation.loop import as_trained
+from workup.evaluation.loop import encounter as encounter_of
 from workup.judges.exact import ExactJudge
 from workup.judges.options import OptionJudge
 from workup.methods.promed import (
@@ -67,8 +66,8 @@ from workup.rl.credit import EPSILON, token_zscore
 from workup.rl.samples import sample
 from workup.settings import PolicySettings
 
-PLAIN = Settings(penalty=0, max_turns=6)
-WORLD = method.environment(SOURCE, PLAIN)
+PLAIN = Settings(penalty=0)
+WORLD = opened(method, max_turns=6)
 PNEUMONIA = CASES[1]  # cough is given; sputum, crackles and chest film are hidden
 ANSWER = "answer: [answer: Pneumonia]"
 JUDGE = OptionJudge(ExactJudge())
@@ -270,7 +269,7 @@ def test_settings_reject_what_they_do_not_know() -> None:
         {"credit": "tokens"},
         {"handed": 1.5},
         {"share": 2},
-        {"max_turns": 0},
+        {"max_turns": 6},
         {"permutations": 0},
     ):
         with pytest.raises(ValidationError):
@@ -470,7 +469,9 @@ def many(count: int) -> Case:
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_cases_with_no_fact_one_and_two_hundred(count: int) -> None:
     episode = play(
-        Script("question: sign 0", "answer: [answer: Flu]"), questioning(SOURCE, 6), many(count)
+        Script("question: sign 0", "answer: [answer: Flu]"),
+        WORLD,
+        many(count),
     )
     small = LocalScorer(LocalPolicy(qwen(90, context=4096), letters()))
     reward = promed_reward(PLAIN.model_copy(update={"permutations": 1}), WORLD)
@@ -615,18 +616,27 @@ def test_training_with_part_of_the_facts_told_and_understanding_in_words(tmp_pat
         "evaluation": {"cases": 2, "anchors": False},
     }
     small |= {"sft": {"steps": 20, "batch": 8}, "tiny": {"width": 16, "layers": 1, "context": 512}}
-    reward = {"search": False, "share": 0.5, "max_turns": 4, "understanding": "written"}
+    reward = {"search": False, "understanding": "written"}
+    encounter = {"share": 0.5, "max_turns": 4}
     with serving(check) as server:
         roles = {
             "roles": {"checker": "endpoint:c"},
             "endpoints": {"c": {"base_url": server.url, "model": "m"}},
         }
         run = workup.train(
-            "promed", cases="clinic:xs", out=str(tmp_path / "run"), reward=reward, **small, **roles
+            "promed",
+            cases="clinic:xs",
+            out=str(tmp_path / "run"),
+            environment=encounter,
+            reward=reward,
+            **small,
+            **roles,
         )
     trained = list(run.episodes(phase="train"))
     assert len(trained) == 4
-    assert as_trained(PolicySettings(policy=str(run.path), cases="clinic:xs")).share == 0.5
+    assert (
+        encounter_of(PolicySettings(policy=str(run.path), cases="clinic:xs")).settings.share == 0.5
+    )
     for record in trained:
         assert record.score is not None
         assert set(record.score.parts) >= {"α·correct", "β·ΣSIG", "malformed"}

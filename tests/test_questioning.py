@@ -22,7 +22,6 @@ from serving import serving
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
-from workup.environments import open_environment
 from workup.environments.base.outset import partial
 from workup.environments.base.patients import UNKNOWN, UNKNOWN_CHINESE
 from workup.environments.base.personas import Personas
@@ -38,6 +37,7 @@ from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
 from workup.ports import Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
+from workup.settings import world
 from workup.text import blocks
 
 WORLD = Questioning(Consultation(ITEMS, SOURCE.diagnoses), max_turns=4)
@@ -267,7 +267,7 @@ def test_a_chinese_encounter() -> None:
 
 
 def test_the_environment_opens_by_name() -> None:
-    opened = open_environment("questioning", SOURCE, 7)
+    opened = world({"name": "questioning", "max_turns": 7}, {}).open(SOURCE)
     assert isinstance(opened, Questioning)
     assert opened.max_turns == 7
     with pytest.raises(ValueError, match="max_turns is 0"):

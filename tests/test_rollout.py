@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from handmade import CASES, SOURCE, Script
+from handmade import CASES, SOURCE, Script, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -286,7 +286,7 @@ def test_an_episode_depends_on_its_job_alone_and_its_transcript_only_grows(
 def test_every_method_plays_with_a_token_policy() -> None:
     for name in ("craft", "outcome"):
         method = load(name)
-        world = method.environment(SOURCE, method.settings(max_turns=2))
+        world = opened(method, max_turns=2)
         episode = asyncio.run(
             rollout(Job(CASES[0], 1), world, TokenDoctor(TINY), Play(max_tokens=4))
         )

@@ -306,7 +306,7 @@ def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: 
     done(*words)
     assert len(everyone.seen) == asked_so_far
     assert page_of(tmp_path / "sweep", "information")[0] == found
-    assert "other settings" in refused(*words, "max_turns=3")
+    assert "other settings" in refused(*words, "environment.max_turns=3")
     # What was changed in an arm, one that its results do not follow from, makes it no other.
     arm = next((tmp_path / "sweep" / "runs").iterdir())
     api.resume(arm, concurrency=3, endpoints={"doc": {"timeout": 99}})
@@ -318,7 +318,7 @@ def test_the_sweep_of_information(server: Server, everyone: Everyone, tmp_path: 
         Run.open(arm).config["concurrency"],
         Run.open(arm).config["endpoints"]["doc"]["timeout"],
     ) == (2, 99)
-    assert "other settings" in refused(*words, "max_turns=3")
+    assert "other settings" in refused(*words, "environment.max_turns=3")
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
@@ -355,7 +355,9 @@ def test_what_cannot_be_swept_is_said(server: Server) -> None:
     assert "--shares" in refused(
         "information", "endpoint:doc", "--cases", "clinic:xs", "--shares", "0,x"
     )
-    assert "name a policy" in refused("information", "max_turns=3", "--cases", "clinic:xs")
+    assert "name a policy" in refused(
+        "information", "environment.max_turns=3", "--cases", "clinic:xs"
+    )
     empty = refused(
         "information", "endpoint:doc", "--cases", "clinic:xs", "environment=consultation"
     )

@@ -16,15 +16,15 @@ from serving import serving
 
 from workup.case import Fact
 from workup.environments.questioning import Questioning
-from workup.environments.questioning import open as questioning
 from workup.episode import Episode
 from workup.errors import RolloutError
 from workup.judges.entailment import EntailmentJudge
 from workup.judges.exact import ExactEntailment
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.rewards.understanding import Written, identified
+from workup.settings import world
 
-WORLD = questioning(SOURCE, 6)
+WORLD = world({"name": "questioning", "max_turns": 6}, {}).open(SOURCE)
 PNEUMONIA = CASES[1]  # cough is given; sputum, crackles and chest film are hidden
 FACTS = PNEUMONIA.truth.facts
 

@@ -100,7 +100,9 @@ def said(policy: str, cases: str, **more: Any) -> tuple[Run, list[str]]:
     """An evaluation of `policy` without anchors, and the lines that it printed."""
     more["evaluation"] = {"anchors": False, **more.get("evaluation", {})}
     lines, out = io.StringIO(), Path(f"looked-{len(list(Path().glob('looked-*')))}")
-    settings = PolicySettings(policy=policy, cases=cases, max_tokens=8, max_turns=3, **more)
+    settings = PolicySettings(
+        policy=policy, cases=cases, max_tokens=8, environment={"max_turns": 3}, **more
+    )
     return evaluation.start(settings, out, PlainLive(lines)), lines.getvalue().splitlines()
 
 
@@ -167,14 +169,18 @@ def test_a_run_is_evaluated_on_its_own_cases_where_none_are_named(
     cases = own(40)
     held_out = ids(open_source(cases, split=2).test)
     made("runs/1", cases, weights, split=2)
-    few = ("max_turns=3", "max_tokens=8", "evaluation.anchors=false")
+    few = ("environment.max_turns=3", "max_tokens=8", "evaluation.anchors=false")
     for number, policy in enumerate(("runs/1", "runs/1/policy")):
         status, out, err = call("evaluate", policy, "--out", f"looked-{number}", *few)
         assert status == 0, err
         assert re.search(r"cases +none were named: jsonl:\S*own\.jsonl is taken", out)
         assert played(Run.open(f"looked-{number}")) == held_out
     assert (
-        played(api.evaluate("runs/1", out="python", quiet=True, max_turns=3, max_tokens=8))
+        played(
+            api.evaluate(
+                "runs/1", out="python", quiet=True, environment={"max_turns": 3}, max_tokens=8
+            )
+        )
         == held_out
     )
     status, out, _ = call("evaluate", "runs/1", "--cases", "clinic:xs", *few, "evaluation.cases=2")
@@ -392,7 +398,7 @@ def in_study(server: Server, *words: object) -> Result:
     config = OmegaConf.create(endpoint(server))
     OmegaConf.save(config, "workup.yaml")
     how = ("--shares", "0.5,1", "-n", 400)
-    more = ("environment=consultation", "max_tokens=8", "max_turns=3")
+    more = ("environment=consultation", "max_tokens=8", "environment.max_turns=3")
     return CliRunner().invoke(study, [str(word) for word in ("information", *words, *how, *more)])
 
 

@@ -575,16 +575,19 @@ Stage = Imitate | Explore | Rehearse | Prefer | Reinforce
 class Method(Protocol):
     """One paper: its settings (a pydantic model class), its environment, its stages.
 
-    The folder's name is its id.
+    `environment` is the setting of that name where nobody sets it: the name of one, and the
+    settings in which the method departs from that environment's own defaults. Example:
+    {"name": "questioning", "max_turns": 11}. The folder's name is the method's id.
     """
 
     paper: str
     summary: str
     settings: type[Any]
+    environment: Mapping[str, Any]
 
-    def environment(self, source: Source, settings: Any) -> Environment: ...
-
-    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]: ...
+    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
+        """What a run goes through in `environment`, one stage after the other."""
+        ...
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to

@@ -5,14 +5,16 @@ An unknown name is refused with the nearest one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -20,15 +22,19 @@ from pydantic import (
     model_validator,
 )
 
+from workup import environments
+from workup.case import Source
 from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.models.endpoint import ENDPOINT, EndpointSettings
 from workup.models.support.config import Config, refuse_secrets
 from workup.models.tiny import TinySettings
+from workup.ports import Environment
 
 T = TypeVar("T", bound=BaseModel)
 S = TypeVar("S", bound="SupportSettings")
+ENVIRONMENT = "environment"
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -38,6 +44,17 @@ Sampler = Annotated[
 Strict = Annotated[
     bool, Field(description="a row of a file that is no case is an error, not left out")
 ]
+
+
+def in_full(environment: Any) -> Any:
+    """The setting `environment` in full: a text is the name of one."""
+    if isinstance(environment, str):
+        return {"name": environment}
+    return {} if environment is None else environment
+
+
+EnvironmentWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
+ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
 
 
 class EvaluationSettings(BaseModel):
@@ -113,24 +130,7 @@ class PolicySettings(SupportSettings):
     )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
     sampler: Sampler = "local"
-    environment: str | None = Field(
-        None, description="consultation, questioning or library; as trained, or consultation"
-    )
-    share: float | None = Field(
-        None, ge=0, le=1, description="questioning: share of the facts told at the outset (PM-17)"
-    )
-    persona: str | None = Field(
-        None, description="questioning: how a patient model speaks, such as INTJ, or 'any' (PM-2)"
-    )
-    index: str | None = Field(
-        None,
-        description=(
-            "library: an index folder, a server or clinic:SUBSET; a clinic's own by default"
-        ),
-    )
-    max_turns: int | None = Field(
-        None, ge=1, description="actions per episode, the diagnosis included; as trained, or 10"
-    )
+    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
     max_tokens: int | None = Field(
         None, ge=1, description="tokens per completion; as trained, or 256"
     )
@@ -197,6 +197,7 @@ class Settings(EngineSettings, SupportSettings):
     )
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
+    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
     reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
 
     @model_validator(mode="before")
@@ -220,8 +221,12 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
         key, _, value = word.partition("=")
         refuse_filled({key: value}, "settings")
     written = {} if file is None else load(file)
+    if "environment" in written:
+        written = {**written, "environment": in_full(written["environment"])}
+    # As one text it would be lost beside environment.max_turns=….
+    typed = [re.sub(r"^environment=(?=[^{\s])", "environment.name=", word) for word in words]
     try:
-        merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(list(words)))
+        merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(typed))
         plain = OmegaConf.to_container(merged, resolve=False)
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(f"settings: {str(error).splitlines()[0]}") from error
@@ -320,11 +325,43 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
         where = tuple(str(part) for part in first["loc"])
         key = ".".join((*([prefix] if prefix else []), *where))
         if first["type"] == "extra_forbidden":
+            if len(where) == 1 and prefix != ENVIRONMENT and where[0] in environments.settings():
+                raise UserError(
+                    f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"
+                ) from None
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
         # What stands under endpoints may be a key in the wrong place: it is not quoted.
         told = where[:1] != ("endpoints",) and first["type"] != "missing"
         given = f", not {repr(first['input'])[:80]}" if told else ""
         raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
+
+
+class World(NamedTuple):
+    """An environment by its name, with its settings, of its own class."""
+
+    name: str
+    settings: Any
+
+    def open(self, source: Source) -> Environment:
+        """Raises UserError where the cases of `source` cannot be played in it."""
+        return environments.load(self.name).open(source, self.settings)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The setting `environment` in full, defaults included."""
+        return {"name": self.name, **self.settings.model_dump(mode="json")}
+
+
+def world(given: Mapping[str, Any], usual: Mapping[str, Any]) -> World:
+    """The environment that the setting `environment` stands for.
+
+    `usual` is that setting where nobody sets it. It holds for what `given` leaves open, unless
+    `given` names another environment. Raises UserError as `environments.load` and `build` do.
+    """
+    name = str(given.get("name") or usual["name"])
+    told = {**usual, **given} if name == usual.get("name") else given
+    own = {key: value for key, value in told.items() if key != "name"}
+    return World(name, build(environments.load(name).Settings, own, prefix=ENVIRONMENT))
 
 
 def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:

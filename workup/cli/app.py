@@ -299,6 +299,12 @@ def _validate(source: str) -> None:
 @app.command()
 def play(
     source: Source,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="the encounter, as in environment.max_turns=6"
+        ),
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(help="a run whose policy gets the same patient")
     ] = None,
@@ -309,26 +315,26 @@ def play(
     split: Annotated[int | None, typer.Option(min=0, help="whose held-out cases")] = None,
 ) -> None:
     """Be the doctor; see what you missed and what others asked."""
+    from workup.evaluation.loop import as_trained, encounter, open_model
     from workup.play import play
     from workup.policies.unseen import open_unseen
+    from workup.rl.rollout import TokenDoctor
     from workup.runs import Run
     from workup.runs.folder import is_run
+    from workup.settings import PolicySettings, build, read
 
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
     opened, split = open_unseen(source, [str(against)] if against else [], split)
-    rival, turns = None, 10
+    name = str(against) if against else "random doctor"
+    given = build(PolicySettings, {**read(words or ()), "policy": name, "cases": source})
+    rival = None
     if against is not None:
-        from workup.evaluation.loop import as_trained, open_model
-        from workup.rl.rollout import TokenDoctor
-        from workup.settings import PolicySettings
-
-        settings = as_trained(PolicySettings(policy=str(against), cases=source))
-        rival = TokenDoctor(open_model(settings, str(against)).policy)
-        turns = settings.max_turns or 10
+        rival = TokenDoctor(open_model(as_trained(given), name).policy)
     index = secrets.randbelow(len(opened.test)) if case is None and len(opened.test) else case
-    play(opened, index=index, seed=seed, against=rival, max_turns=turns)
+    world = encounter(given).open(opened)
+    play(opened, index=index, seed=seed, against=rival, environment=world)
 
 
 app.command()(lists.methods)

@@ -16,11 +16,13 @@ def methods(incomplete: str) -> Iterator[Offer]:
 
 
 def choices(incomplete: str) -> Iterator[Offer]:
-    """Methods and strategies."""
+    """Methods, strategies and environments."""
+    from workup import environments
     from workup.doctors import strategies
 
     yield from methods(incomplete)
     yield from ((n, "a strategy") for n in strategies.names() if n.startswith(incomplete))
+    yield from ((n, "an environment") for n in environments.names() if n.startswith(incomplete))
 
 
 def names(incomplete: str) -> Iterator[Offer]:
@@ -34,11 +36,20 @@ def settings(incomplete: str) -> Iterator[Offer]:
 
     Those that hold more than one value are left out.
     """
-    from workup.cli.fields import evaluated, trained
+    from workup import environments
+    from workup.cli.fields import evaluated, settings_of, trained
 
+    seen: set[str] = set()
     for group in (trained() | evaluated()).values():
         for each in group:
             if each.name.startswith(incomplete) and each.default and each.default[0] not in "[{":
+                yield each.typed, each.sense
+    for name in environments.names():
+        if (typed := f"environment={name}").startswith(incomplete):
+            yield typed, environments.load(name).summary
+        for each in settings_of(environments.load(name).Settings, "environment."):
+            if each.name.startswith(incomplete) and each.name not in seen:
+                seen.add(each.name)
                 yield each.typed, each.sense
 
 

@@ -35,17 +35,20 @@ class Setting:
         return f"{self.name}={'…' if self.default is None else self.default}"
 
 
-def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
+def settings_of(
+    model: type[BaseModel], prefix: str = "", chosen: Mapping[str, Any] | None = None
+) -> Iterator[Setting]:
     """Every setting of `model`, in the order of its JSON Schema; those of models inside it follow.
 
-    `prefix` stands before every name. What the user names, as in endpoints.NAME, is called NAME.
+    `prefix` stands before every name; `chosen` are defaults in place of the model's own. What the
+    user names, as in endpoints.NAME, is called NAME.
 
     >>> from workup.engines.settings import LoraSettings
     >>> next(settings_of(LoraSettings, "lora."))
     Setting(name='lora.r', default='8', range='whole number from 1', sense='rank of the adapters')
     """
     schema = model.model_json_schema()
-    yield from _members(schema, schema.get("$defs", {}), prefix, {})
+    yield from _members(schema, schema.get("$defs", {}), prefix, chosen or {})
 
 
 def _members(
@@ -164,7 +167,9 @@ def evaluated() -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A method or a strategy: its name, what it does, its paper, and its own settings."""
+    """A method, a strategy or an environment: its name, what it does, its paper (an environment has
+    none), and its own settings.
+    """
 
     title: str
     paper: str
@@ -172,21 +177,33 @@ class Owner:
 
 
 def owner(name: str) -> Owner:
-    """The method (settings `reward.…`) or strategy (`plan.…`) of this name; UserError for none."""
-    from workup import methods
+    """The method (settings `reward.…`, and `environment.…` with its defaults), strategy (`plan.…`)
+    or environment (`environment.…`) of this name; UserError for none.
+    """
+    from workup import environments, methods
     from workup.doctors import strategies
 
     if name in strategies.names():
         strategy = strategies.load(name)
         own = [*settings_of(strategy.Settings, "plan.")]
         return Owner(f"strategy={name}: {strategy.summary}", strategy.paper, own)
+    if name in environments.names():
+        found = environments.load(name)
+        own = [*settings_of(found.Settings, "environment.")]
+        return Owner(f"environment={name}: {found.summary}", "", own)
     method = methods.load(name)
-    own = [*settings_of(method.settings, "reward.")]
+    encounter = environments.load(method.environment["name"]).Settings
+    own = [
+        *settings_of(method.settings, "reward."),
+        *settings_of(encounter, "environment.", method.environment),
+    ]
     return Owner(f"{name}: {method.summary}", method.paper, own)
 
 
 def owned(names: Sequence[str]) -> Groups:
-    """The own settings of all these methods and strategies; what several share stands once."""
+    """The own settings of all these methods, strategies and environments; what several share stands
+    once.
+    """
     owners: dict[Setting, list[str]] = {}
     for name in names:
         for each in owner(name).settings:

@@ -19,7 +19,8 @@ PIPED = 240  # columns where there is no terminal: a line that is searched with 
 Name = Annotated[
     str | None,
     typer.Argument(
-        help="a method, a strategy, or part of a setting's name", autocompletion=complete.names
+        help="a method, a strategy, an environment, or part of a setting's name",
+        autocompletion=complete.names,
     ),
 ]
 
@@ -30,8 +31,8 @@ def methods(
         typer.Argument(help="one of them, with all its settings", autocompletion=complete.choices),
     ] = None,
 ) -> None:
-    """List the methods and strategies, or one's settings."""
-    from workup import methods
+    """List the methods, strategies and environments, or one's settings."""
+    from workup import environments, methods
     from workup.cli.fields import owner
     from workup.doctors import strategies
 
@@ -43,16 +44,18 @@ def methods(
             _overview(console, {each: methods.load(each).summary for each in (own, *baselines)})
         console.print("\nworkup evaluate POLICY strategy=NAME", style="bold")
         _overview(console, {each: strategies.load(each).summary for each in strategies.names()})
+        console.print("\nworkup evaluate POLICY environment=NAME", style="bold")
+        _overview(console, {n: environments.load(n).summary for n in environments.names()})
         return
     found = owner(name)
     console.print(found.title, style="bold", markup=False)
-    console.print(f"{found.paper}\n", style="dim", markup=False)
+    console.print(f"{found.paper}\n".lstrip(), style="dim", markup=False)
     _table(console, found.settings)
 
 
 def settings(name: Name = None) -> None:
     """List every setting with default, range and sense."""
-    from workup import methods
+    from workup import environments, methods
     from workup.cli import fields
     from workup.doctors import strategies
     from workup.errors import unknown
@@ -62,8 +65,11 @@ def settings(name: Name = None) -> None:
         _show(console, groups)
         console.print("reward.…  a method's own: `workup settings METHOD`", markup=False)
         console.print("plan.…    a strategy's own: `workup settings STRATEGY`", markup=False)
+        told = "environment.…  an environment's own: `workup settings ENVIRONMENT`"
+        console.print(told, markup=False)
         return
     wanted, owners = name.partition("=")[0], [*methods.names(), *strategies.names()]
+    owners += environments.names()
     exact = [fields.owner(wanted)] if wanted in owners or ":" in wanted else []
     groups |= {} if exact else fields.owned(owners)
     matching = {

@@ -1,44 +1,52 @@
 """The environments: the other side of an encounter, which answers the doctor.
 
-An environment is one module of this package that defines `open(source, max_turns, …)`.
+There is one module per environment, whose name is the environment's.
+
+    environments/consultation.py   the environment `consultation`
+    environments/base/             what several are made from: no environment
+
+A module defines what `EnvironmentModule` says. There is no registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from inspect import signature
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, Protocol, cast
 
 from workup.case import Source
-from workup.errors import UserError, unknown
+from workup.extras import named
 from workup.ports import Environment
 
+_PARTS = ("summary", "Settings", "open")
 
-def open_environment(name: str, source: Source, max_turns: int, **options: Any) -> Environment:
-    """The environment of this name for the cases of `source`.
 
-    Raises UserError when there is none, and for an option that it does not have.
+class EnvironmentModule(Protocol):
+    """What an environment's module defines: what it is, its settings (a pydantic class), `open`.
+
+    `open` raises UserError where the cases of `source` cannot be played in this environment.
     """
-    opener = _opener(name) if name in _modules() else None
-    if opener is None:
-        raise unknown(
-            "environment", name, [module for module in _modules() if _opener(module) is not None]
-        )
-    known = list(signature(opener).parameters)[2:]
-    for option in options:
-        if option not in known:
-            raise UserError(
-                f"environment '{name}' has no setting '{option}'"
-                + (f"; it has {', '.join(known)}" if known else "")
-            )
-    return opener(source, max_turns, **options)
+
+    summary: str
+    Settings: type[Any]
+
+    def open(self, source: Source, settings: Any) -> Environment: ...
 
 
-def _modules() -> list[str]:
-    return [module.name for module in iter_modules(__path__)]
+def names() -> list[str]:
+    """The built-in environments, sorted; nothing is imported."""
+    return sorted(each.name.replace("_", "-") for each in iter_modules(__path__) if not each.ispkg)
 
 
-def _opener(name: str) -> Callable[..., Environment] | None:
-    return getattr(import_module(f"{__name__}.{name}"), "open", None)
+def load(name: str) -> EnvironmentModule:
+    """The built-in environment of this name, or what `package.module:attribute` names outside.
+
+    Raises UserError if there is no such environment, or if what is there is none.
+    """
+    known = {each: f"{__name__}.{each.replace('-', '_')}" for each in names()}
+    found = named("environment", name, known, _PARTS, "`workup methods` lists all")
+    return cast(EnvironmentModule, found)
+
+
+def settings() -> set[str]:
+    """The names of all settings that the built-in environments have."""
+    return {field for name in names() for field in load(name).Settings.model_fields}

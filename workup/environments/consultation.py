@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 from workup.case import Source
 from workup.environments.base.discovery import Discovery
+from workup.environments.base.encounter import PartSettings
 from workup.environments.base.recorded import RecordedConsultation
 from workup.environments.base.records import SimulatedRecord
 from workup.judges.entailment import EntailmentJudge
 from workup.ports import Environment, Model
+
+summary = "one request per turn to a hidden record, then the diagnosis (CRAFT)"
+
+
+class Settings(PartSettings):
+    """What can be set in a consultation."""
 
 
 class Consultation(RecordedConsultation):
@@ -30,6 +37,6 @@ class Consultation(RecordedConsultation):
         )
 
 
-def open(source: Source, max_turns: int) -> Consultation:
+def open(source: Source, settings: Settings) -> Consultation:
     """The consultation over the cases of `source`."""
-    return Consultation(source.items, source.diagnoses, max_turns)
+    return Consultation(source.items, source.diagnoses, settings.max_turns, settings.share)

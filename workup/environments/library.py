@@ -15,9 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from pydantic import Field
+
 from workup.case import Case, Evidence, Source, evidence_of
 from workup.cases.clinic.library import library
-from workup.environments.base.encounter import Encounter
+from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.library_teacher import LibraryTeaching
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import (
@@ -29,12 +31,13 @@ from workup.environments.base.searching import (
     SEPARATOR,
     TAGS,
     Shape,
+    Told,
     passages,
 )
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration, Passage, Retriever, Teaching
+from workup.ports import Demonstration, Environment, Passage, Retriever, Teaching
 from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
@@ -46,6 +49,44 @@ CLINIC = "clinic:"
 
 _SHORT = 40  # words and signs of a passage of a clinic's own library
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
+
+
+summary = "a described patient, a library to search and refine from, one diagnosis (C-MIG)"
+
+
+class Settings(EncounterSettings):
+    """What can be set where a library is searched."""
+
+    index: str = Field(
+        "",
+        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
+        "default",
+    )
+    told: Told = Field(
+        "history",
+        description="what is told of the patient: presentation, history (with it) or record (all)",
+    )
+    subqueries: int = Field(
+        3,
+        ge=0,
+        description="k sub-queries per search, one passage each; 0: one query, top-k passages",
+    )
+    passages: int = Field(3, ge=1, description="top-k of a single query")
+    passage_tokens: int = Field(
+        256, ge=1, description="words and signs of a passage that are shown"
+    )
+    refine: bool = Field(True, description="the grammar has refinements of what was found")
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(
+            self.subqueries,
+            self.passages,
+            self.passage_tokens,
+            self.refine,
+            self.told,
+            self.max_turns,
+        )
 
 
 class Library(Encounter):
@@ -217,16 +258,25 @@ def open_library(source: Source, shape: Shape, index: str = "") -> Library:
         return Library(Together(made.find), record, shape, tuple(_pieces(source, made.passages)))
     if not index:
         raise UserError(
-            f"{source.name} has no library of its own: name one with index=FOLDER, or "
-            "reward.index=FOLDER in training; `workup index build CORPUS --out FOLDER` makes "
-            "it, and clinic:s is a built-in one"
+            f"{source.name} has no library of its own: name one with environment.index=FOLDER; "
+            "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
         )
     return Library(open_retriever(index), record, shape)
 
 
-def open(source: Source, max_turns: int, index: str = "") -> Library:
+def open(source: Source, settings: Settings) -> Library:
     """The library named by `index`, or that of the clinic whose cases `source` holds."""
-    return open_library(source, Shape(max_turns=max_turns), index)
+    return open_library(source, settings.shape, settings.index)
+
+
+def shape_of(environment: Environment) -> Shape:
+    """The grammar of searches in `environment`. Raises UserError where it is no library."""
+    if not isinstance(environment, Library):
+        raise UserError(
+            "this method is paid for searches in a library; leave out environment.name, or type "
+            "environment=library"
+        )
+    return environment.shape
 
 
 @lru_cache(maxsize=4)

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from string import ascii_uppercase
 
+from pydantic import Field
+
 from workup.case import Case, Kind, Source
-from workup.environments.base.encounter import Encounter
+from workup.environments.base.encounter import Encounter, PartSettings
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
 from workup.environments.base.personas import Personas
@@ -93,6 +95,17 @@ _BRACKET = re.compile(
 ANY = "any"
 _ASKING, _CLOSING = "question:", "]"
 _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
+
+
+summary = "free questions to a patient about a partial question, then one answer (ProMed)"
+
+
+class Settings(PartSettings):
+    """What can be set in interactive questioning."""
+
+    persona: str = Field(
+        "", description="a patient model's manner: one of 16 types, or any for one drawn per case"
+    )
 
 
 class Questioning(Encounter):
@@ -215,20 +228,17 @@ class Questioning(Encounter):
         return wording.limit.format(self.max_turns - 1)
 
 
-def open(
-    source: Source, max_turns: int, persona: str = "", share: float | None = None
-) -> Questioning:
+def open(source: Source, settings: Settings) -> Questioning:
     """The questioning environment over the cases of `source`, with the embedded patient.
 
-    `persona` is one of the 16 types, or "any" for one drawn per case: it speaks where a model plays
-    the patient. Raises UserError for another name.
+    Raises UserError for a persona that does not exist.
     """
-    personas = Personas(fixed="" if persona == ANY else persona) if persona else None
+    persona = settings.persona
     return Questioning(
-        Consultation(source.items, source.diagnoses, max_turns),
-        max_turns=max_turns,
-        personas=personas,
-        share=share,
+        Consultation(source.items, source.diagnoses, settings.max_turns),
+        max_turns=settings.max_turns,
+        personas=Personas(fixed="" if persona == ANY else persona) if persona else None,
+        share=settings.share,
     )
 
 

@@ -12,16 +12,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from workup import policies
-from workup.case import Case, Source
-from workup.cases.files import Lazy
+from workup import environments, policies
+from workup.case import Source
 from workup.doctors import strategies
 from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Searcher, Seat, Strategy
-from workup.environments import open_environment
-from workup.environments.base.outset import partial
 from workup.environments.consultation import Consultation
 from workup.errors import UserError
 from workup.evaluation.examination import (
@@ -46,7 +43,7 @@ from workup.runs import Run, versions
 from workup.runs.folder import free, is_run
 from workup.runs.summary import repeats, summarise
 from workup.runs.words import ANCHORS
-from workup.settings import PolicySettings, build, furnished, merge, revised
+from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
 
 BAYES = "bayes"  # concludes by the source's own model
 
@@ -187,7 +184,8 @@ class Evaluation:
         named = [name for name in (settings.policy, settings.conclude) if name is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
-        environment, measures = _environment(settings, source), settings.evaluation.measures
+        environment, measures = encounter(settings).open(source), settings.evaluation.measures
+        source = environment.told(source, settings.seed)
         staff = Staff(settings, source, environment, account, measures)
         examination = Examination.of(
             source,
@@ -200,10 +198,6 @@ class Evaluation:
             concurrency=settings.concurrency,
             max_failed=settings.max_failed,
         )
-        if settings.share is not None:
-            examination = replace(
-                examination, cases=_told(source.test, settings.share, settings.seed)
-            )
         known = anchors(source, staff.environment, settings.seed)
         for name in (settings.policy, settings.conclude or BAYES):
             if name.startswith(ENDPOINT):
@@ -290,51 +284,35 @@ class Evaluation:
         return told, FullInformationDoctor(knowledge, items, write)
 
 
-def _told(cases: Sequence[Case], share: float, seed: int) -> Sequence[Case]:
-    """The cases with this share of their facts told at the outset (PM-17)."""
-    return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
-
-
 def _label(policy: str) -> str:
     return policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
 
 
-def _environment(settings: PolicySettings, source: Source) -> Environment:
+def encounter(settings: PolicySettings) -> World:
     """The environment that the settings name.
 
     By default it is that of the run that trained the policy; without such a run, the consultation.
+    Settings left open are as trained, in another environment too if it has them.
     """
-    if settings.environment is None and is_run(Path(settings.policy)):
-        config = policies.trained(settings.policy)
-        method = load(config["method"])
-        named = {"max_turns": settings.max_turns, "index": settings.index}
-        return method.environment(
-            source, build(method.settings, {**config["reward"], **_given(named)}, prefix="reward")
-        )
-    named = {"persona": settings.persona, "index": settings.index}
-    return open_environment(
-        settings.environment or "consultation", source, settings.max_turns or 10, **_given(named)
-    )
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+    given = settings.environment
+    if not is_run(Path(settings.policy)):
+        return world(given, {"name": "consultation"})
+    config = policies.trained(settings.policy)
+    trained = config.get("environment") or {}
+    usual = trained if "name" in trained else {**load(config["method"]).environment, **trained}
+    name = str(given.get("name") or usual["name"])
+    if name != usual["name"]:
+        fields = environments.load(name).Settings.model_fields
+        usual = {key: value for key, value in usual.items() if key in fields}
+    return world(given, {**usual, "name": name})
 
 
 def as_trained(settings: PolicySettings) -> PolicySettings:
-    """`settings`, completed by those of the run that trained the policy, if it is a run folder."""
-    if not is_run(Path(settings.policy)):
+    """`settings`, with the `max_tokens` of the run that trained the policy if they name none."""
+    if settings.max_tokens is not None or not is_run(Path(settings.policy)):
         return settings
     config = policies.trained(settings.policy)
-    reward = config.get("reward") or {}
-    known = {
-        "max_turns": reward.get("max_turns"),
-        "share": reward.get("share"),
-        "max_tokens": config.get("max_tokens"),
-    }
-    return settings.model_copy(
-        update={name: value for name, value in known.items() if getattr(settings, name) is None}
-    )
+    return settings.model_copy(update={"max_tokens": config.get("max_tokens")})
 
 
 def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:

@@ -9,11 +9,12 @@ A hyphen in a name is an underscore in the folder's. There is no registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
 
+from workup.errors import UserError
 from workup.extras import named
 from workup.ports import Method
 
@@ -47,7 +48,13 @@ def load(name: str) -> Method:
     known = {
         _name(module.rpartition(".")[2]): f"{__name__}.{module}:method" for module in _places()
     }
-    return cast(Method, named("method", name, known, _PARTS, "`workup methods` lists all"))
+    method = cast(Method, named("method", name, known, _PARTS, "`workup methods` lists all"))
+    if not isinstance(method.environment, Mapping):
+        raise UserError(
+            f"'{name}': `environment` names one, as in {{'name': 'consultation', 'max_turns': 5}} "
+            "(see `workup.ports.Method`)"
+        )
+    return method
 
 
 def _places() -> Iterator[str]:

@@ -15,16 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from workup.case import Case, Source
-from workup.doctors.anchors import GreedyDoctor, RandomDoctor
 from workup.environments.consultation import Consultation
 from workup.episode import Ending, Episode
 from workup.errors import UserError
+from workup.evaluation.loop import anchors
 from workup.judges.exact import ExactJudge
 from workup.methods import craft
 from workup.metrics.facts import scored
 from workup.play.person import Person
 from workup.play.review import review
-from workup.ports import Doctor
+from workup.ports import Doctor, Environment
 from workup.rewards.outcome import accuracy
 from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.runs import Record
@@ -37,7 +37,7 @@ def play(
     index: int | None = None,
     seed: int = 0,
     against: Doctor | None = None,
-    max_turns: int = 10,
+    environment: Environment | None = None,
     console: Console | None = None,
     ask: Callable[[str], str] = input,
 ) -> list[Record]:
@@ -45,8 +45,9 @@ def play(
 
     Returns everyone's episode, the person's first. The case is the `index`-th of the test split, or
     drawn with `seed`. `against` plays the same case afterwards, sampled at temperature 1; so do the
-    greedy and the random doctor if the source has a model of its cases. `max_turns` is T for
-    everyone; the reward is CRAFT's with its defaults. `ask` shows a prompt and returns a line.
+    greedy and the random doctor if the source has a model of its cases. Everyone plays in
+    `environment`, by default the consultation; the reward is CRAFT's with its defaults. `ask` shows
+    a prompt and returns a line.
 
     Returns an empty result when the person leaves early, by command or at the end of input. Ctrl-C
     raises KeyboardInterrupt. Raises UserError for a source without test cases and for an index
@@ -56,7 +57,8 @@ def play(
         import readline  # noqa: F401  its presence gives `input` line editing and history
     console = console or Console(highlight=False)
     index = _choose(source, index, seed)
-    case, round_ = source.test[index], _Round(source, craft.Settings(max_turns=max_turns), seed)
+    played = environment or Consultation(source.items, source.diagnoses)
+    case, round_ = played.told(source, seed).test[index], _Round(source, played, seed)
     console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
     console.print(
         Text("No medical device: a test bench with simulated or published patients.", style="dim")
@@ -74,31 +76,24 @@ def play(
         person.show(yours.turns[-1].observation)
     others = {label: round_.run(doctor, case) for label, doctor in round_.rivals(against).items()}
     records = [round_.judge(label, episode) for label, episode in {"you": yours, **others}.items()]
-    review(console, source, records, round_.settings)
+    review(console, source, records, craft.Settings(), played.max_turns)
     return records
 
 
 @dataclass(frozen=True)
 class _Round:
-    """What all players of the case share: the source, CRAFT's settings (with T), the seed."""
+    """What all players of the case share: the source, the environment, the seed."""
 
     source: Source
-    settings: craft.Settings
+    environment: Environment
     seed: int
-
-    @property
-    def environment(self) -> Consultation:
-        return craft.method.environment(self.source, self.settings)
 
     def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
         """The other players by label: the policy, and the anchors if the source has a model."""
         doctors = {} if against is None else {"policy": against}
-        knowledge, items = self.source.knowledge, self.source.items
-        if knowledge is not None:
-            doctors["greedy information"] = GreedyDoctor(knowledge, items, self.settings.max_turns)
-            doctors["random doctor"] = RandomDoctor(
-                knowledge, items, self.settings.max_turns, self.seed
-            )
+        known = anchors(self.source, self.environment, self.seed)
+        order = ("greedy information", "random doctor", "told information")
+        doctors |= {label: known[label] for label in order if label in known}
         return doctors
 
     def run(self, doctor: Doctor, case: Case) -> Episode:
@@ -115,7 +110,8 @@ class _Round:
         if episode.ending is Ending.FAILED:
             return Record(label, episode)
         acc = asyncio.run(accuracy(episode, ExactJudge()))
-        score = craft.score(episode, acc, self.settings) if scored(episode) else None
+        T = self.environment.max_turns
+        score = craft.score(episode, acc, craft.Settings(), T) if scored(episode) else None
         record = Record(label, episode, correct=bool(acc), score=score)
         return measured(record, self.environment)
 

@@ -16,8 +16,8 @@ from workup.case import Case, Item, Kind, Source
 from workup.environments.base.lexical import words
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
-from workup.ports import Act, Sampling
-from workup.text import neutralise, normalise, tagged
+from workup.ports import Act, Environment, Sampling
+from workup.text import neutralise, normalise
 
 HELP = """\
 fever · is there a fever?   ask for one thing; costs a turn
@@ -52,10 +52,12 @@ class Person:
     """
 
     def __init__(
-        self, source: Source, environment: Consultation, console: Console, ask: Callable[[str], str]
+        self, source: Source, environment: Environment, console: Console, ask: Callable[[str], str]
     ) -> None:
         self.environment, self.console, self.ask = environment, console, ask
         self.items, self.diagnoses = source.items, source.diagnoses
+        # Says what a request means before it costs a turn.
+        self._record = Consultation(source.items, source.diagnoses)
         self._by_name = {item.name: item for item in source.items}
         self._numbers = {item.name: number for number, item in enumerate(source.items, 1)}
         self._words = [words(f"{item.name} {item.question}") for item in source.items]
@@ -145,6 +147,8 @@ class Person:
 
         The tag is the item's own if `kind` is "".
         """
+        if not self.environment.asks:
+            return self._written(kind or Kind.HISTORY.value, request)
         request, reply = self._understood(request, case)
         if self.items and not reply.item and not reply.evidence:
             self._suggest(request)
@@ -155,7 +159,11 @@ class Person:
                 self.show(turn.observation)
                 return None
         item = self._by_name.get(reply.item, Item(request, request, ""))
-        text = tagged(kind or item.kind.value, neutralise(item.name))
+        return self._written(kind or item.kind.value, item.name)
+
+    def _written(self, kind: str, content: str) -> str | None:
+        """The action as text; None, and why, where nothing is said."""
+        text = self.environment.write(kind, neutralise(content))
         if self.environment.read(text).kind != MALFORMED:
             return text
         self._say("Say in words what you want to know. No turn was used.")
@@ -178,7 +186,7 @@ class Person:
         )
 
     def _reply(self, request: str, case: Case) -> Observation:
-        return self.environment.reply(case, Action(Kind.HISTORY, (request,)))
+        return self._record.reply(case, Action(Kind.HISTORY, (request,)))
 
     def _containing(self, request: str) -> list[Item]:
         wanted = words(request)
@@ -277,7 +285,7 @@ class Person:
             exact = self._nearest(name, known) if known else name
             if exact is None or not self._confirmed(name, exact):
                 return None
-        return tagged(DIAGNOSE, neutralise(exact))
+        return self.environment.write(DIAGNOSE, neutralise(exact))
 
     def _nearest(self, name: str, known: Sequence[str]) -> str | None:
         near = process.extractOne(

@@ -35,13 +35,16 @@ _MEASURES = {"recall": "CR", "critical": "critical", "noise": "noise"}
 
 
 def review(
-    console: Console, source: Source, records: Sequence[Record], settings: craft.Settings
+    console: Console, source: Source, records: Sequence[Record], settings: craft.Settings, T: int
 ) -> None:
-    """Print the review of one case; `records` are everyone's episodes of it, the person's first."""
+    """Print the review of one case; `records` are everyone's episodes of it, the person's first.
+
+    `T` is how many actions everyone had.
+    """
     yours = records[0]
     _verdict(console, yours)
     _findings(console, yours, settings)
-    _reward(console, yours, settings)
+    _reward(console, yours, settings, T)
     if len(records) > 1:
         _side_by_side(console, records)
     if source.knowledge is None:
@@ -132,7 +135,7 @@ def _found_in(episode: Episode) -> dict[str, int]:
     return turns
 
 
-def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
+def _reward(console: Console, record: Record, settings: craft.Settings, T: int) -> None:
     if record.score is None:
         return console.print(
             Text(
@@ -147,7 +150,7 @@ def _reward(console: Console, record: Record, settings: craft.Settings) -> None:
         episode.questions,
     )
     penalty = f" − {s.penalty:g}" if malformed(episode) else ""
-    equation = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{s.max_turns}{penalty}"
+    equation = f"({s.alpha:g}·{CR} + {s.beta:g})·{acc} − {s.lam:g}·{t}/{T}{penalty}"
     total = number("reward", record.score.total)
     console.print(
         Text(f"\nYour reward (α·CR + β)·acc − λ·t/T = {equation} = {total}", style="bold")

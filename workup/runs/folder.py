@@ -32,6 +32,7 @@ from rich.table import Table
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
+from workup.runs.older import translated
 from workup.runs.record import Outcome, Record
 from workup.runs.store import Store, conditions
 
@@ -315,7 +316,7 @@ def _read_config(file: Path) -> dict[str, Any]:
             f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
             "restore it, or add that line if it is whole"
         )
-    return config
+    return translated(config)
 
 
 def is_run(path: Path) -> bool:

@@ -18,10 +18,10 @@ from workup.policies.unseen import open_unseen
 from workup.report.live import Live
 from workup.runs import Outcome, Run
 from workup.runs.folder import is_run
-from workup.settings import PolicySettings, furnished, merge
+from workup.settings import PolicySettings, furnished, in_full, merge
 
 # ProMed's encounter: ten questions and the answer.
-PROMED = {"environment": "questioning", "max_turns": 11}
+PROMED = {"name": "questioning", "max_turns": 11}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     Studies are ProMed's, and so is the encounter, unless a run was trained in another or the user
     names one. Raises UserError.
     """
+    merged = {**values, "policy": policy, **changes}
     own = {} if is_run(Path(policy)) else PROMED
-    merged = {**own, **values, "policy": policy, **changes}
+    merged["environment"] = {**own, **in_full(merged.get("environment"))}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
     return furnished(PolicySettings, merged)
 

@@ -15,6 +15,7 @@ from workup.errors import UserError
 from workup.report.live import Live
 from workup.runs import Outcome
 from workup.runs.estimates import difference, estimate
+from workup.settings import in_full
 from workup.statistics import Estimate
 from workup.studies import plots
 from workup.studies.arms import Arm, Played, labels, on_the_same_cases, play, settings_of
@@ -185,9 +186,10 @@ def arms(values: Mapping[str, Any], policies: Sequence[str], shares: Sequence[fl
             f"--shares {','.join(f'{share:g}' for share in shares)}: ascending numbers between 0 "
             "and 1, as in 0,0.5,1"
         )
-    named, values = labels(policies), on_the_same_cases(values, policies)
+    short, values = labels(policies), on_the_same_cases(values, policies)
+    asked = in_full(values.get("environment"))
     return [
-        Arm(named[p], f"{share:g}", settings_of(values, p, share=share))
+        Arm(short[p], f"{share:g}", settings_of(values, p, environment={**asked, "share": share}))
         for p in policies
         for share in shares
     ]

@@ -180,15 +180,18 @@ def _patients(base: PolicySettings, others: Sequence[str]) -> dict[str, dict[str
             "the study compares patients: name a model as one, as in roles.patient=endpoint:NAME"
         )
     bare = {"patient": patient, "checker": EXACT}
+    plain = {key: value for key, value in base.environment.items() if key != "persona"}
+    speaking = {**plain, "persona": base.environment.get("persona") or "any"}
     found: dict[str, dict[str, Any]] = {
-        EMBEDDED: {"roles": {"patient": EXACT, "checker": EXACT}, "persona": None},
-        DEFAULT: {"roles": bare, "persona": None},
+        EMBEDDED: {"roles": {"patient": EXACT, "checker": EXACT}, "environment": plain},
+        DEFAULT: {"roles": bare, "environment": plain},
     }
     if checker is not None:
-        found[CHECKED] = {"roles": {"patient": patient, "checker": checker}, "persona": None}
-    found[PERSONA] = {"roles": bare, "persona": base.persona or "any"}
+        roles = {"patient": patient, "checker": checker}
+        found[CHECKED] = {"roles": roles, "environment": plain}
+    found[PERSONA] = {"roles": bare, "environment": speaking}
     return found | {
-        f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "persona": None}
+        f"{DEFAULT}, {name}": {"roles": {**bare, "patient": name}, "environment": plain}
         for name in others
     }
 

@@ -63,7 +63,7 @@ from workup.roles import Staff
 from workup.runs import Record, Run, versions
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.summary import summarise
-from workup.settings import Settings, build, merge, revised
+from workup.settings import Settings, World, build, merge, revised, world
 from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
 from workup.training.search import Exploration, kept, pairs, searched, step_figures
@@ -89,6 +89,7 @@ class Plan:
     source: Source
     staff: Staff
     options: Any  # the method's own settings
+    world: World
 
     @classmethod
     def of(cls, settings: Settings, account: str) -> Plan:
@@ -105,10 +106,11 @@ class Plan:
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
         if not len(source.train):
             raise UserError(f"{source.name} holds no training case")
-        environment, measures = method.environment(source, options), settings.evaluation.measures
+        chosen = world(settings.environment, method.environment)
+        environment = chosen.open(source)
         source = environment.told(source, settings.seed)
-        staff = Staff(settings, source, environment, account, measures)
-        plan = cls(settings, method, source, staff, options)
+        staff = Staff(settings, source, environment, account, settings.evaluation.measures)
+        plan = cls(settings, method, source, staff, options, chosen)
         # What a source cannot give shows here, and not after the warm start.
         _ = plan.examination
         for stage in plan.stages:
@@ -122,7 +124,11 @@ class Plan:
     @property
     def config(self) -> dict[str, Any]:
         """The content of config.yaml: every setting, defaults included."""
-        own = {"roles": self.staff.roles, "reward": self.options.model_dump(mode="json")}
+        own = {
+            "roles": self.staff.roles,
+            "environment": self.world.config,
+            "reward": self.options.model_dump(mode="json"),
+        }
         return {**self.settings.model_dump(mode="json"), **own}
 
     @property

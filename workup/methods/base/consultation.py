@@ -6,13 +6,12 @@ These are the settings, the environment, the warm start and the stages.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case, Source
-from workup.environments.consultation import Consultation
+from workup.case import Case
 from workup.ports import Environment, Imitate, Reinforce, Reward, Stage, Teaching
 from workup.rl.credit import Normalise, zscore
 
@@ -28,9 +27,6 @@ class ConsultationSettings(BaseModel):
     normalise: Normalise = Field(
         "batch_std", description="how returns become advantages; group_std is GRPO as printed"
     )
-    max_turns: int = Field(
-        10, ge=1, description="T: the diagnosis has to be among the first T actions"
-    )
     focus: float = Field(
         0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
     )
@@ -42,19 +38,20 @@ class ConsultationMethod(ABC):
     paper: str
     summary: str
     settings: type[Any] = ConsultationSettings
+    environment: Mapping[str, Any] = {"name": "consultation"}
 
     @abstractmethod
-    def reward(self, settings: Any) -> Reward:
+    def reward(self, settings: Any, environment: Environment) -> Reward:
         """The reward of an episode, in which these methods differ."""
-
-    def environment(self, source: Source, settings: Any) -> Consultation:
-        return Consultation(source.items, source.diagnoses, settings.max_turns)
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         return (
             Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
             Reinforce(
-                "grpo", self.reward(settings), zscore(settings.normalise), fits=self.fits(settings)
+                "grpo",
+                self.reward(settings, environment),
+                zscore(settings.normalise),
+                fits=self.fits(settings),
             ),
         )
 

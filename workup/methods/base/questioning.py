@@ -5,13 +5,11 @@ These are the settings, the environment and the warm start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Source
-from workup.environments import questioning
-from workup.environments.questioning import Questioning
 from workup.ports import Imitate, Teaching
 
 # Of the demonstrations: facts told at once, as scorers of facts and whole questions show them.
@@ -23,16 +21,6 @@ class QuestioningSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_turns: int = Field(11, ge=1, description="questions and the answer: at most 10 questions")
-    share: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="share of the facts told at the outset; as the case says, if none",
-    )
-    persona: str = Field(
-        "", description="a patient model's manner: one of 16 types, or any for one drawn per case"
-    )
     focus: float = Field(
         0.5, ge=0, le=1, description="warm start: share of its questions about what the patient has"
     )
@@ -63,9 +51,7 @@ class QuestioningMethod:
     )
     summary: str
     settings: type[Any] = QuestioningSettings
-
-    def environment(self, source: Source, settings: Any) -> Questioning:
-        return questioning.open(source, settings.max_turns, settings.persona, settings.share)
+    environment: Mapping[str, Any] = {"name": "questioning", "max_turns": 11}
 
 
 def warm_start(settings: QuestioningSettings) -> Imitate:

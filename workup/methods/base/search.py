@@ -6,14 +6,13 @@ and `supervise` (R_doc, R_process).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Source
-from workup.environments.base.searching import Shape, Told
-from workup.environments.library import Library, open_library
+from workup.environments.base.searching import Shape
+from workup.environments.library import shape_of
 from workup.ports import Credit, Environment, Imitate, Reinforce, Stage, Teaching
 from workup.rewards.searching import (
     Composition,
@@ -36,28 +35,6 @@ class SearchSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    index: str = Field(
-        "",
-        description=(
-            "the library: an index folder, a server, clinic:SUBSET; a clinic's own by default"
-        ),
-    )
-    told: Told = Field(
-        "history",
-        description="what is told of the patient: presentation, history (with it) or record (all)",
-    )
-    subqueries: int = Field(
-        0,
-        ge=0,
-        description="k sub-queries per search, one passage each; 0: one query, top-k passages",
-    )
-    passages: int = Field(3, ge=1, description="top-k of a single query")
-    passage_tokens: int = Field(
-        256, ge=1, description="words and signs of a passage that are shown"
-    )
-    max_turns: int = Field(
-        4, ge=1, description="actions, the diagnosis included: T_max = max_turns − 1 searches"
-    )
     w_f: float = Field(1.0, ge=0, description="reward of a well-formed episode")
     composition: Composition = Field(
         "nonlinear",
@@ -93,21 +70,19 @@ class HardSettings(SearchSettings):
 
 
 class SearchMethod:
-    """A `Method`; `refine` says whether its grammar has refinements."""
+    """A `Method` whose searches have one query and bring the top-k passages."""
 
     paper: str
     summary: str
     settings: type[Any] = SearchSettings
-    refine: bool = True
-
-    def environment(self, source: Source, settings: Any) -> Library:
-        return open_library(source, self.shape(settings), settings.index)
+    environment: Mapping[str, Any] = {"name": "library", "max_turns": 4, "subqueries": 0}
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
+        shape = shape_of(environment)
         reward = search_reward(
-            self.shape(settings),
+            shape,
             self.likeness(settings),
-            self.supervise(settings),
+            self.supervise(settings, shape),
             w_f=settings.w_f,
             composition=settings.composition,
         )
@@ -116,10 +91,6 @@ class SearchMethod:
             "grpo", reward, self.credit(settings), scorers
         )
 
-    def shape(self, settings: Any) -> Shape:
-        s = settings
-        return Shape(s.subqueries, s.passages, s.passage_tokens, self.refine, s.told, s.max_turns)
-
     def notes(self, settings: Any) -> tuple[str, ...]:
         """What a run with these settings says at its start and in its report."""
         return ()
@@ -127,7 +98,7 @@ class SearchMethod:
     def likeness(self, settings: Any) -> Likeness:
         return exact_match
 
-    def supervise(self, settings: Any) -> Supervise:
+    def supervise(self, settings: Any, shape: Shape) -> Supervise:
         return unsupervised
 
     def credit(self, settings: Any) -> Credit:
@@ -142,5 +113,5 @@ class HardMethod(SearchMethod):
     settings: type[Any] = HardSettings
     view: View = "refinement"
 
-    def supervise(self, settings: Any) -> Supervise:
-        return hard(self.shape(settings), self.view, settings.w_p)
+    def supervise(self, settings: Any, shape: Shape) -> Supervise:
+        return hard(shape, self.view, settings.w_p)

@@ -5,10 +5,12 @@ The gain is what they add to a frozen reference's log-probability of the right d
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
+from workup.environments.base.searching import Shape
 from workup.methods.base.search import GainSettings, SearchMethod
 from workup.rewards.searching import (
     AUTO,
@@ -27,11 +29,6 @@ from workup.rewards.searching import (
 class Settings(GainSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    subqueries: int = Field(
-        3,
-        ge=0,
-        description="k sub-queries per search, one passage each; 0: one query, top-k passages",
-    )
     w_d: float = Field(1.0, ge=0, description="weight of R_doc (C-MIG-D); 0 leaves that view out")
     alpha_d: float = Field(1.0, gt=0, description="α_d: sensitivity of R_doc")
     w_r: float = Field(
@@ -76,6 +73,7 @@ class Cmig(SearchMethod):
         "belief in the truth"
     )
     settings: type[Settings] = Settings
+    environment: Mapping[str, Any] = {**SearchMethod.environment, "subqueries": 3}
 
     def notes(self, settings: Settings) -> tuple[str, ...]:
         return encoder_notes(settings.encoder) if settings.diagnosis == "embedding" else ()
@@ -89,10 +87,10 @@ class Cmig(SearchMethod):
             else exact_match
         )
 
-    def supervise(self, settings: Settings) -> Supervise:
+    def supervise(self, settings: Settings, shape: Shape) -> Supervise:
         s = settings
         gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-        return multi_view(self.shape(s), gains, s.scorer)
+        return multi_view(shape, gains, s.scorer)
 
 
 method = Cmig()

@@ -17,7 +17,7 @@ from workup.metrics.facts import (
     need_weights,
     noise_ratio,
 )
-from workup.ports import Instruments, Reward
+from workup.ports import Environment, Instruments, Reward
 from workup.rewards.outcome import malformed, naive, score_each
 
 Variant = Literal["crit", "crit+aux", "info-recall", "naive"]
@@ -53,8 +53,8 @@ class Craft(ConsultationMethod):
     )
     settings: type[Settings] = Settings
 
-    def reward(self, settings: Settings) -> Reward:
-        return craft_reward(settings)
+    def reward(self, settings: Settings, environment: Environment) -> Reward:
+        return craft_reward(settings, environment.max_turns)
 
     def fits(self, settings: Settings) -> Callable[[Case], None]:
         return need_weights if settings.variant in ("crit", "crit+aux") else super().fits(settings)
@@ -65,18 +65,18 @@ def R(CR: float, acc: float, t: int, T: int, α: float, β: float, λ: float) ->
     return (α * CR + β) * acc - λ * t / T
 
 
-def craft_reward(settings: Settings) -> Reward:
+def craft_reward(settings: Settings, T: int) -> Reward:
     """The reward of the chosen variant, on the last turn of each trajectory."""
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         return await score_each(
-            batch, instruments.judge, lambda episode, acc: score(episode, acc, settings)
+            batch, instruments.judge, lambda episode, acc: score(episode, acc, settings, T)
         )
 
     return reward
 
 
-def score(episode: Episode, acc: float, settings: Settings) -> Score:
+def score(episode: Episode, acc: float, settings: Settings, T: int) -> Score:
     """One trajectory's score; its `parts` are the terms of the sum.
 
     t counts the observations, as Algorithm 1 does: every action but the diagnosis, malformed ones
@@ -87,7 +87,7 @@ def score(episode: Episode, acc: float, settings: Settings) -> Score:
     if s.variant == "naive":
         return naive(episode, acc, s.penalty)
     CR = information_recall(episode) if s.variant == "info-recall" else criticality_recall(episode)
-    t, T = episode.questions, s.max_turns
+    t = episode.questions
     penalty = -s.penalty if malformed(episode) else 0.0
     aux = (
         s.gamma * ((critical_ratio(episode) or 0.0) - (noise_ratio(episode) or 0.0))

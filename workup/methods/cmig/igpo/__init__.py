@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
+from workup.environments.base.searching import Shape
 from workup.methods.base.search import GainSettings, Granularity, SearchMethod
 from workup.rewards.searching import Supervise, turn_gains
 
@@ -34,9 +36,9 @@ class Igpo(SearchMethod):
         "the right diagnosis"
     )
     settings: type[Settings] = Settings
-    refine = False
+    environment: Mapping[str, Any] = {**SearchMethod.environment, "refine": False}
 
-    def supervise(self, settings: Settings) -> Supervise:
+    def supervise(self, settings: Settings, shape: Shape) -> Supervise:
         return turn_gains(settings.w_g, settings.scorer)
 
 

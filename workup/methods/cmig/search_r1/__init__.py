@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from workup.methods.base.search import SearchMethod
 
 
@@ -10,7 +13,7 @@ class SearchR1(SearchMethod):
 
     paper = "Search-R1 (Jin et al. 2025), as a baseline of C-MIG (2026)"
     summary = "search and diagnose, paid for an exactly matching diagnosis alone"
-    refine = False
+    environment: Mapping[str, Any] = {**SearchMethod.environment, "refine": False}
 
 
 method = SearchR1()

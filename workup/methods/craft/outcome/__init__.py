@@ -6,7 +6,7 @@ It is the baseline that every other method is compared with.
 from __future__ import annotations
 
 from workup.methods.base.consultation import ConsultationMethod, ConsultationSettings
-from workup.ports import Reward
+from workup.ports import Environment, Reward
 from workup.rewards.outcome import correctness
 
 
@@ -21,7 +21,7 @@ class Outcome(ConsultationMethod):
     summary = "plain outcome reward: 1 for the right diagnosis, 0 for a wrong one"
     settings: type[Settings] = Settings
 
-    def reward(self, settings: Settings) -> Reward:
+    def reward(self, settings: Settings, environment: Environment) -> Reward:
         return correctness(settings.penalty)
 
 

@@ -1,0 +1,43 @@
+"""The settings of older runs in today's words: the one place that knows how they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# What stood beside an evaluation's settings, or among a method's own, and belongs to the encounter.
+_ALWAYS = ("max_turns", "share", "persona", "index")
+_LIBRARY = ("told", "subqueries", "passages", "passage_tokens")
+
+
+def translated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with the settings of its encounter under `environment`; a newer one as it is.
+
+    Example: {"method": "craft", "reward": {"alpha": 1.0, "max_turns": 6}} is
+    {"method": "craft", "environment": {"max_turns": 6}, "reward": {"alpha": 1.0}}; the name is the
+    method's to say.
+    """
+    if isinstance(config.get("environment"), Mapping):
+        return dict(config)
+    if "method" in config:
+        return _training(config)
+    if "environment" not in config:
+        return dict(config)
+    found = {} if config["environment"] is None else {"name": config["environment"]}
+    found |= {key: config[key] for key in _ALWAYS if config.get(key) is not None}
+    kept = {key: value for key, value in config.items() if key not in _ALWAYS}
+    return {**kept, "environment": found}
+
+
+def _training(config: Mapping[str, Any]) -> dict[str, Any]:
+    reward = config.get("reward")
+    if not isinstance(reward, Mapping):  # a file that was cut off, which is told elsewhere
+        return dict(config)
+    # Only methods of the library had `index`; `told` is a setting of another method's own as well.
+    moved = (*_ALWAYS, *(_LIBRARY if "index" in reward else ()))
+    found = {key: reward[key] for key in moved if key in reward}
+    if not found:
+        return dict(config)
+    kept = {key: value for key, value in reward.items() if key not in moved}
+    before = {key: value for key, value in config.items() if key != "reward"}
+    return {**before, "environment": found, "reward": kept}
