@@ -183,7 +183,7 @@ def test_every_heading_stands_for_something(call: Call) -> None:
 def test_what_evaluate_has_of_its_own_is_listed() -> None:
     (only,) = evaluated().values()
     names = {each.name for each in only}
-    assert {"strategy", "conclude", "environment", "max_tokens", "policy"} <= names
+    assert {"strategy", "conclude", "max_tokens", "policy"} <= names
     assert not {"budget", "evaluation.cases", "threads"} & names
 
 

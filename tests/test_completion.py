@@ -11,7 +11,7 @@ import pytest
 from command_line import SCRIPT, environment
 from waiting import HANG
 
-from workup import cases, methods
+from workup import cases, environments, methods
 from workup.cli import complete
 from workup.doctors import strategies
 
@@ -89,7 +89,8 @@ def test_completion_loads_no_torch(tmp_path: Path) -> None:
 
 def test_everything_is_offered_for_nothing_typed() -> None:
     assert [name for name, _ in complete.methods("")] == methods.names()
-    assert [name for name, _ in complete.choices("")] == [*methods.names(), *strategies.names()]
+    offered = [*methods.names(), *strategies.names(), *environments.names()]
+    assert [name for name, _ in complete.choices("")] == offered
     assert [name for name, _ in complete.sources("")] == [
         f"{each.name}:" for each in cases.schemes()
     ]

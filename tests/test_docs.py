@@ -293,11 +293,11 @@ def test_the_example_method_trains_on_the_example_source(extended: Path) -> None
 def test_the_example_environment_refuses_and_trains_from_outside(extended: Path) -> None:
     from handmade import CASES, Script, opened, play
 
-    method = load("scarce:method")
+    own = {"name": "scarce:environment"}
     asked = ["<test>lipase</test>"] * 4
     episode = play(
         Script(*asked, "<diagnose>Flu</diagnose>"),
-        opened(method),
+        opened(load("outcome"), **own),
         CASES[2],
     )
     assert [bool(turn.observation.evidence) for turn in episode.turns] == [
@@ -307,7 +307,9 @@ def test_the_example_environment_refuses_and_trains_from_outside(extended: Path)
         False,
         False,
     ]
-    workup.train("scarce:method", cases="clinic:xs", out="run", **SMALL)
+    own["granted"] = 2
+    run = workup.train("outcome", cases="clinic:xs", out="run", environment=own, **SMALL)
+    assert run.config["environment"]["granted"] == 2
 
 
 def test_make_targets_named_in_the_documentation_exist() -> None:

@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "batch": 4,
     "group": 2,
     "max_tokens": 8,
-    "reward": {"max_turns": 3},
+    "environment": {"max_turns": 3},
 }
 
 

@@ -30,10 +30,8 @@ class TrainHelp(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         from workup import settings
         from workup.cli.fields import settings_of
-        from workup.environments.base.encounter import EncounterSettings
 
         every = {each.name: each for each in settings_of(getattr(settings, self.model))}
-        every |= {each.name: each for each in settings_of(EncounterSettings, "environment.")}
         rows = [(every[name].typed, every[name].sense) for name in self.common]
         with formatter.section("Common settings (all: workup settings)"):
             formatter.write_dl(rows)
@@ -44,7 +42,6 @@ class EvaluateHelp(TrainHelp):
 
     model = "PolicySettings"
     common = (
-        *("environment", "environment.max_turns", "strategy", "max_tokens", "conclude", "seed"),
-        *("split",),
+        *("environment", "strategy", "max_tokens", "conclude", "seed", "split"),
         *("evaluation.cases", "evaluation.temperature", "roles.NAME", "budget"),
     )

@@ -31,7 +31,7 @@ def methods(
         typer.Argument(help="one of them, with all its settings", autocompletion=complete.choices),
     ] = None,
 ) -> None:
-    """List the methods, strategies and environments, or one's settings."""
+    """List methods, strategies, environments; or one's settings."""
     from workup import environments, methods
     from workup.cli.fields import owner
     from workup.doctors import strategies
