@@ -94,7 +94,8 @@ def test_the_words_of_before_are_answered_with_those_of_today(word: str) -> None
     said = f"'reward.{word}' is a setting of the environment: write environment.{word}=…"
     with pytest.raises(UserError, match=said):
         build(methods.load("craft").settings, {word: 1}, prefix="reward")
-    for model in (Settings, PolicySettings):
+    own = {Settings: {"method": "craft"}, PolicySettings: {"policy": "p", "cases": "c"}}
+    for model, given in own.items():
         said = f"'{word}' is a setting of the environment: write environment.{word}=…"
         with pytest.raises(UserError, match=f"^{said}$"):
-            build(model, {"method": "craft", "policy": "p", "cases": "c", word: 1})
+            build(model, {**given, word: 1})
