@@ -315,6 +315,18 @@ def test_the_result_table_is_whole_on_a_narrow_terminal(width: int) -> None:
         assert heading in text, heading
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_an_interval_that_is_not_in_the_middle_is_shown_whole(width: int) -> None:
+    lopsided = {"mean": 0.0, "low": 0.0, "high": 0.28, "n": 10, "sd": 0.0}
+    doctors = {name: {**entry, "accuracy": lopsided} for name, entry in SUMMARY["doctors"].items()}
+    stream = io.StringIO()
+    ScreenLive(Console(file=stream, width=width)).table({**SUMMARY, "doctors": doctors})
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count(".00 [.00, .28]") == len(doctors)
+    assert "…" not in text
+
+
 def test_accuracy_and_money_are_the_latest_and_no_means() -> None:
     steps = [
         {"step": 1, "judged": 0, "spent": 0.5},
