@@ -35,7 +35,7 @@ class CaseError(UserError):
         field: str | None = None,
         got: str = "",
     ) -> None:
-        # What is told has to be printable, and what a file holds need not be.
+        # A message has to be printable; a file's content need not be.
         problem, got, name = (printable(text) for text in (problem, got, str(file)))
         field = None if field is None else printable(field)
         at = f", line {line}" if line is not None else ""

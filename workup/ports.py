@@ -366,8 +366,7 @@ class Retriever(Protocol):
 
 # Scorers that a stage may ask for: the policy as it was when the stage began, and as it is now.
 REFERENCE, LIVE = "reference", "policy"
-# The role in which a reward asks the doctor itself, as it is now: to write down what it
-# understands.
+# The role in which a reward asks the present doctor itself, to write down what it understands.
 DOCTOR = "doctor"
 
 Gather = Callable[[Sequence[float]], Sequence[float]]

@@ -270,7 +270,7 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
     return built
 
 
-# What a run that has begun may be told anew: its results do not follow from these.
+# Settings that may change after a run has begun: its results do not depend on them.
 CHANGEABLE = ("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit")
 CHANGEABLE_ENDPOINT = (
     *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),
@@ -330,7 +330,7 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
                     f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"
                 ) from None
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
-        # What stands under endpoints may be a key in the wrong place: it is not quoted.
+        # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
         told = where[:1] != ("endpoints",) and first["type"] != "missing"
         given = f", not {repr(first['input'])[:80]}" if told else ""
         raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None

@@ -40,7 +40,7 @@ _JSON = {
     type(None): "null",
 }
 BOM = b"\xef\xbb\xbf"
-# What a file begins with that is no text, and what to do with it.
+# First bytes of files that are not text, and what to do with such a file.
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive; unpack it and give the file inside",
     b"\x1f\x8b": "a gzip archive; unpack it and give the file inside",

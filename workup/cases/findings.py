@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from workup.case import Fact, Kind
 
-# words that carry no finding; a fact is stated by the presentation if all its other words are there
+# words without content; a presentation states a fact if it has all the fact's other words
 _FILLERS = (
     "a an the of and or to in on at by for with from past as is are was were be been being has "
     "have had he she it they his her hers him their its who whom that this these those there one "
@@ -24,8 +24,7 @@ _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 _MARK = re.compile(r"(?:[-*•#+]+|\d{1,2}[.)](?=\s))\s*")
 _HEADING = re.compile(r"[A-Z][A-Za-z /&()-]{0,40}:")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z0-9\"“(\[_])")
-# a full stop behind an initial or one of these ends no sentence, nor does one behind the number of
-# a list
+# a full stop after an initial, one of these words or the number of a list does not end a sentence
 _ABBREVIATED = re.compile(r"(?<!\w)(?:[A-Z]|Dr|Mr|Mrs|Ms|St|vs|Vs|No|approx|e\.g|i\.e|cf)\.$")
 _NUMBERED = re.compile(r"\d{1,2}\.")
 

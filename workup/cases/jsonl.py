@@ -37,8 +37,8 @@ from workup.errors import CaseError, UserError
 
 EXAMPLE = "jsonl:cases.jsonl"
 
-# For the JSON Schema, that a text is more than blanks is a pattern, whose message would not be for
-# people.
+# The pattern says "not blank" in the JSON Schema only. `Filled` makes the check: a pattern's
+# error message would not be readable.
 _PATTERN: dict[str, JsonValue] = {"pattern": r"\S"}
 Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy

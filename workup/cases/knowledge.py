@@ -205,8 +205,8 @@ class MultiLabel:
     def draw(self, profiles: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
         """One non-empty answer for each of `profiles`: draws × features."""
         chance = self.chance[:, profiles]
-        # P(any feature from this one on): while none is drawn yet, each must carry the condition
-        # that one will be
+        # P(any feature from this one on): the draw is conditional on at least one feature, so while
+        # none is drawn yet, each feature's probability is divided by this
         rest = -np.expm1(np.cumsum(np.log1p(-chance[::-1]), axis=0)[::-1])
         drawn = np.zeros(chance.shape, dtype=np.bool_)
         found = np.zeros(len(profiles), dtype=np.bool_)
@@ -260,7 +260,7 @@ class TabularKnowledge:
         self._root = {
             table.item: (table.item, *self._ancestors(table.item))[-1] for table in tables
         }
-        # what each listed answer's probability is while its tree holds no evidence: answers ×
+        # the probability of each listed answer while its tree holds no evidence: answers ×
         # profiles
         self._unasked = {
             table.item: self._predictive(table.item, table.outcomes, {})

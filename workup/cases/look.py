@@ -72,7 +72,7 @@ def _spread(source: Source, sample: Sequence[Case]) -> list[str | Text]:
     total, top = counts.total(), counts.most_common(_TOP)
     rest = total - sum(count for _, count in top)
     what = "training cases" if labels else f"{total:,} sampled cases"
-    # What a question asks for may be a drug, a mechanism, or yes.
+    # The answer of a question need not be a diagnosis: it may be a drug, a mechanism, or yes.
     asked = "Answers" if any(case.question for case in sample) else "Diagnoses"
     if top and top[0][1] == 1:
         return ["", Text.assemble((asked, "bold"), f" of {what}: all different")]

@@ -29,8 +29,8 @@ from workup.cases.files import (
 )
 from workup.errors import CaseError
 
-# JSON's lexis in bytes, which UTF-8 keeps apart from text. Possessive, and a string that never ends
-# matches too: linear.
+# JSON's tokens in bytes; in UTF-8 no other character contains these bytes. The pattern is linear:
+# it is possessive, and an unterminated string matches too.
 _STRING = rb'"(?:[^"\\]++|\\.)*+'
 _TOKEN = re.compile(_STRING + rb'("?)|[{}\[\]]', re.DOTALL)
 _MEMBER = re.compile(rb"\s*+(,?)\s*+(?:(" + _STRING + rb'")\s*+:\s*+)?', re.DOTALL)

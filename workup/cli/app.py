@@ -50,14 +50,13 @@ def main() -> None:
 
     Exit status: 0 done, 2 the user's mistake, 1 a failure of ours, 130 after Ctrl-C.
     """
-    # Tiny models are slower on contended cores with several threads; whoever has free ones sets
-    # threads=N.
+    # Tiny models are slower with several threads on busy cores; threads=N is for free cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # package.module:attribute may name a module in the working directory.
     sys.path.append(str(Path.cwd()))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    # The hub's library would also ask it which program this is, and tell.
+    # Otherwise the hub's library would send the name of this program to the hub.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="workup", standalone_mode=False)
@@ -81,8 +80,8 @@ def _unexpected(error: Exception) -> int:
     ):  # a group without a command: its message is its help
         print(error)
         return 2
-    # Typer carries its own copy of click, whose errors have no public base class; this method is
-    # what they share.
+    # Typer has its own copy of click, whose errors have no public base class. They share this
+    # method.
     if hasattr(error, "format_message"):
         from workup.cli import mistakes
 
@@ -340,7 +339,7 @@ def play(
 app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)
-# The rest stands last, so that help lists what a new user needs first.
+# Other commands come last, so that help lists first what a new user needs.
 app.command()(prepare.prepare)
 app.add_typer(audit.app, name="audit")
 app.add_typer(cache.app, name="cache")

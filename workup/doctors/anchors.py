@@ -133,7 +133,7 @@ class GreedyDoctor(BayesDiagnoser):
     ) -> None:
         super().__init__(knowledge, items, write)
         self.max_turns = max_turns
-        # Encounters share their first questions: the choice depends on the evidence alone.
+        # The choice depends on the evidence alone, so encounters share their first questions.
         self._choose = lru_cache(maxsize=1 << 15)(self._best)
 
     async def act(

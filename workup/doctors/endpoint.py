@@ -24,8 +24,8 @@ class ModelDoctor:
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        # The past in the draw's number: two turns that read the same are two draws, as they are for
-        # a token policy.
+        # The number of past turns is part of `sample`. So two turns with equal messages are two
+        # draws, as with a token policy.
         sample = (sampling.key + len(past)) % 2**31 if sampling.temperature else 0
         request = Request(
             "doctor",

@@ -36,7 +36,7 @@ class TranscriptDiagnoser:
     sampling: Sampling = field(default_factory=Sampling)
 
     async def diagnose(self, episode: Episode) -> str:
-        # As messages, not as past turns: the token ids of whoever gathered mean nothing to another
+        # As messages, not as past turns: the gathering model's token ids mean nothing to another
         # model.
         shown = _transcript(episode, self.environment.conclude(episode.case))
         act = await self.doctor.act(episode.case, shown, (), self.sampling)

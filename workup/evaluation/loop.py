@@ -211,8 +211,8 @@ class Evaluation:
             )
         seen = settings.evaluation.seen
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
-        # Each episode in flight takes a place in a local policy's cache; beyond it prompts are
-        # computed again and again.
+        # Each episode in flight needs a slot of a local policy's prefix cache. With more
+        # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // plan.in_flight)
         return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
 

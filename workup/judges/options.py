@@ -74,7 +74,7 @@ def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
         return by_text
     place = ascii_uppercase.find(normalise(lettered[1]).upper())
     if normalise(lettered[2] or ""):
-        # First of all by what stands behind the letter: normalising takes "A." for an article.
+        # First by the text after the letter: normalising would drop "A." as an article.
         text = _key(lettered[2])
         return by_text if text not in texts else place if texts[text] == place else None
     return place if 0 <= place < count else None

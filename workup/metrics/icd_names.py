@@ -49,7 +49,7 @@ causes, contacts.
 
 A name without such a word means the code of an ordinary chapter, if both have one."""
 
-# ICD-10's own conventions: brackets hold synonyms, parentheses what may as well be missing.
+# ICD-10's own conventions: brackets hold synonyms, parentheses hold optional words.
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _PARENTHESES = re.compile(r"\(([^()]*)\)")
 _ABBREVIATION = re.compile(r"[(\[]([A-Z][A-Za-z0-9]{1,6})[)\]]")
@@ -63,7 +63,7 @@ _ABSENT = re.compile(
 _UNSPECIFIED = re.compile(
     r",\s*(?:[a-z]+ )?(?:un|not )specified\b.*|\s+NOS\b.*|^unspecified ", re.IGNORECASE
 )
-# What goes without saying: nontraumatic, nonrheumatic
+# Words that a doctor leaves out: nontraumatic, nonrheumatic
 _DEFAULT = re.compile(r"\bnon[a-z]{5,}\b|\bacquired\b|\bsingle episode\b", re.IGNORECASE)
 _OTHER = re.compile(
     r"\b(?:other(?: and unspecified| specified)?|unspecified|specified|certain)\b", re.IGNORECASE

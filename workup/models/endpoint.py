@@ -44,8 +44,8 @@ LIMITS = "max_tokens", "max_completion_tokens"  # what the limit on an answer's 
 UNLIMITED = 2**15  # tokens that are read where `parameters` removes the limit
 TOKEN, AROUND = 128, 4096  # characters of the longest token, and of what may stand around an answer
 MOST = 10**9  # tokens of one call: more is no count
-# A retry is no warning: with this, stamina's message reaches whoever configured logging, and
-# nobody's terminal else.
+# A retry is no warning. With this handler, stamina's message reaches a configured logger, and never
+# the terminal.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
@@ -412,8 +412,8 @@ class Endpoint:
         from workup.models.support.wire import bound
 
         limits, key = self.settings, self.key()
-        # No redirects: the text of a case goes to the address in the settings, and nowhere else.
-        # Timeouts are ours.
+        # No redirects: the text of a case goes only to the address in the settings. Timeouts are
+        # set by this class.
         http = DefaultAsyncHttpxClient(
             follow_redirects=False,
             timeout=None,

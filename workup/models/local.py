@@ -228,7 +228,7 @@ class LocalPolicy:
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
         self._encoded = lru_cache(maxsize=65_536)(self._encode)
-        # Tiny policies say the same few things over and over.
+        # Tiny policies sample the same few texts again and again.
         self._decode = lru_cache(maxsize=8_192)(tokenizer.decode)
         self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
         self._first = lru_cache(maxsize=4_096)(self._render_first)
@@ -296,7 +296,7 @@ class LocalPolicy:
         """
         try:
             while self.active:
-                # Twice: once for those that a completion woke, once for the requests they make.
+                # Twice: first the callers that a completion woke, then the requests that they make.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 self._step()
@@ -317,8 +317,8 @@ class LocalPolicy:
         for request in [r for r in self.active if r.slot < 0][: self.max_batch - len(batch)]:
             self._admit(request)
             batch.append(request)
-        # Long prompts go first and alone, so that those which decode are not padded to their
-        # length.
+        # Long prompts go first and alone. Otherwise requests that decode would be padded to
+        # their length.
         if now := [r for r in batch if len(r.pending) > JOIN] or batch:
             self._advance(now)
 
@@ -462,7 +462,7 @@ def draw(
     probabilities = (logits.float() / divisor[:, None]).softmax(-1)
     u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
     cumulative = probabilities.cumsum(-1)
-    # Scaled by the total, since rounding may leave it a little below one.
+    # Scaled by the total, because rounding may leave it a little below one.
     choice = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:])
     if greedy.any():
         where = torch.from_numpy(greedy).to(logits.device)

@@ -200,7 +200,7 @@ class LocalScorer:
         """Scores while requests wait; between two forward passes other tasks get their turn."""
         try:
             while self.waiting:
-                # Twice: once for those that a value woke, once for the requests they make.
+                # Twice: first the callers that a value woke, then the requests that they make.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
                 batch, self.waiting = self.waiting, []

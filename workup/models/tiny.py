@@ -18,8 +18,8 @@ from workup.case import Kind, Source
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-# The tiny policy knows one task only, so its template leaves the instructions out: they would cost
-# it tokens and tell it nothing.
+# The tiny policy knows one task only, so its template leaves out the instructions. They would cost
+# tokens without any use.
 TEMPLATE = (
     "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}{% endfor %}"
 )

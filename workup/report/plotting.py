@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 P = ParamSpec("P")
 
-# Stand-ins that no figure uses otherwise; in the SVG each becomes the page's colour of that name.
+# Placeholder colours that no figure uses; in the SVG each becomes the page's colour of that name.
 NAMES = ("ink", "muted", "grid", "paper", "before", "after", "s1", "s2", "s3", "s4", "s5", "s6")
 COLOURS = {
     name: f"#{number:02x}{number:02x}{number:02x}" for number, name in enumerate(NAMES, start=1)
@@ -203,10 +203,10 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
     text = re.sub(
         r"#0[0-9a-f](?:0[0-9a-f]){2}\b", lambda match: _PAGE.get(match[0], match[0]), text
     )
-    # By its version matplotlib writes "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
+    # Versions of matplotlib differ: "font: 8px 'DejaVu Sans'" or "font-family: 'DejaVu Sans'".
     text = re.sub(r"(font(?:-family)?: [^;'\"]*)'DejaVu Sans'[^;\"]*", r"\1var(--sans)", text)
-    # Without width and height it keeps its shape at any width. It stops growing where its letters
-    # have the size of the page's.
+    # Without width and height the figure keeps its proportions at any width. Its maximal width
+    # is that at which its letters have the size of the page's.
     width = float(re.findall(r'<svg[^>]*? width="([\d.]+)pt"', text)[0])
     text = re.sub(
         r'(<svg[^>]*?) width="[^"]*"',

@@ -40,7 +40,7 @@ HEADINGS = {
     "macro_action": "both, macro",
 }
 CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
-# Measured only where somebody asked for it, or where documents can be searched.
+# Measured only on request, or where documents can be searched.
 ON_REQUEST = tuple(name for name in HEADINGS if name not in (*CHANGED, "coverage", "return"))
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 

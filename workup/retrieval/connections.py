@@ -32,7 +32,7 @@ def bounded(head: float, body: float, most: int) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            # asyncio leaves this out on sockets made by others: each answer would come 40 ms late.
+            # asyncio does not set it on sockets made elsewhere; answers would come 40 ms late.
             transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             self._watch()
 

@@ -33,7 +33,7 @@ def connect(address: str) -> Any:
     if not address.startswith(("http://", "https://")):
         return client(path=address)
     try:
-        # The check of versions would warn of a server that is away, and go on.
+        # With a server that is away, the check of versions would only warn and continue.
         remote = client(url=address, timeout=TIMEOUT, check_compatibility=False)
         remote.get_collections()
     except Exception as error:  # the client raises its own errors and those of two transports

@@ -178,7 +178,7 @@ class Service:
         if self._library is None:
             raise _Refused(503, "the index is being opened")
         asked = self._checked(await self._body(request))
-        # What is still arriving takes no place: a request that never comes whole would keep it.
+        # A request has a place only when it is complete; an incomplete one would keep it forever.
         if self.figures.inside >= self.limits.requests:
             raise _Refused(503, f"{self.limits.requests} requests are waiting already")
         k = asked.topk or self.limits.default_topk

@@ -144,7 +144,7 @@ async def take_turn(
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
         if act.completion.truncated:
-            # Cut off in mid-sentence: nothing is executed, and the episode is over.
+            # The token limit cut the text off: no action is executed, and the episode is over.
             return Turn(
                 act.prompt_tokens,
                 act.completion,

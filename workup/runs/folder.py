@@ -342,7 +342,7 @@ def free(path: Path) -> None:
             f"{path!a}: this folder's name is no UTF-8, which config.yaml is; choose another --out"
         ) from None
     with clear_errors(path):
-        # What a run leaves that was killed while it was being made is no obstacle.
+        # Files of a run that was killed while it was being created are no obstacle.
         if path.is_dir() and any(
             not file.name.lstrip(".").startswith(("versions.json", "config.yaml"))
             for file in path.iterdir()

@@ -162,8 +162,7 @@ class Store:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # A finished run on read-only media has no write-ahead log to mind, and SQLite could not make
-    # one.
+    # A finished run has no write-ahead log. On read-only media SQLite could not make one.
     sealed = path.exists() and not os.access(path.parent, os.W_OK)
     uri = f"{path.absolute().as_uri()}{'?immutable=1' if sealed else ''}"
     connection = sqlite3.connect(

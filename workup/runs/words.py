@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from workup.statistics import Estimate
 
-# The order in which doctors are told: from the floor to the ceiling.
+# The order in which doctors are listed: from the lower to the upper anchors.
 ANCHORS = ("random doctor", "told information", "greedy information", "full information")
 DOCTORS = (ANCHORS[0], "untrained", "warm start", "sft", "dpo", "trained", *ANCHORS[1:])
 COLUMNS = {

@@ -345,7 +345,7 @@ async def rank(
     own = likelihood.of(case)
     if not own or not foreign:
         return "no facts of its own" if foreign or not own else "no foreign facts to add"
-    # Mixed, since a place in the prompt is worth something too.
+    # Mixed, because the place in the prompt has an effect too.
     order = (
         np.random.default_rng(seed_key("mix", injection.seed, case.id))
         .permutation(len(own) + len(foreign))

@@ -87,8 +87,8 @@ class Collection:
         verdicts = Verdicts(own.judge)
         if LIVE in own.scorers:
             own.scorers[LIVE].refresh()
-        # Judged while others still play: an endpoint's latency is paid once, after the last
-        # episode.
+        # Episodes are judged while others still play. So a step waits for the judge only after
+        # its last episode.
         settled = await play_all(
             jobs,
             self.environment,

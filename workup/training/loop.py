@@ -111,7 +111,7 @@ class Plan:
         source = environment.told(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         plan = cls(settings, method, source, staff, options, chosen)
-        # What a source cannot give shows here, and not after the warm start.
+        # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for stage in plan.stages:
             if isinstance(stage, Reinforce):
@@ -275,7 +275,7 @@ def _go_on(
 def _account(settings: Settings) -> str:
     """A new run's name in the ledger, the same in all its processes."""
     name = token_hex(8)
-    # The engine's libraries take seconds to load: a process that is alone asks nobody.
+    # The engine's libraries take seconds to load; a single process does not need them here.
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return engines.load(settings.engine).processes().from_main(name) if several else name
 
@@ -610,7 +610,7 @@ class Training:
         told = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
         shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(told)]
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
-        # What decides how the same sums are rounded, or how a gradient is cut.
+        # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
         return repr((stage.name, made, how, s.engine, self.engine.recipe, shown))
 

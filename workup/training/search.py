@@ -86,7 +86,7 @@ class Exploration:
         verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
-        # Each process searches cases of its own, one at a time: there is no batch to gather.
+        # Each process searches its own cases, one at a time, so there is no all-gather.
         instruments = replace(self.instruments, judge=verdicts, gather=alone)
 
         async def value(episode: Episode) -> Score:

@@ -31,8 +31,8 @@ LIFT = 2.0
 ENTITY_LIMIT = 100
 """Longest entity in characters that the parser takes; no name in our tables is half as long."""
 
-# relation → its sentences; each starts with one entity and ends with the other, so that the words
-# between are enough to read it back. Verbs stay the same for a plural subject.
+# relation → its sentences. Each begins with one entity and ends with the other, so that a parser
+# needs only the words between them. Verbs stay the same for a plural subject.
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     "has symptom": (
         "{head} often presents with {tail}",
@@ -71,7 +71,7 @@ def _between(wording: str) -> str:
     return wording.replace("{head}", "").replace("{tail}", "")
 
 
-# the words between the entities → the relation, and whether the tail stands first
+# the words between the entities → the relation, and whether the tail comes first
 _CONNECTIVES = {
     _between(wording): (relation, wording.startswith("{tail}"))
     for relation, each in WORDINGS.items()

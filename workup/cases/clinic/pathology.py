@@ -46,8 +46,8 @@ _NOUNS = {
 }
 _HISTORY, _MICROSCOPY = "Clinical history:", "Microscopy:"
 _STAINS = ("nuclear", "cytoplasmic", "membranous")
-# staining → how a negative result is worded, and every wording of a positive one, to be preceded by
-# the marker's name
+# staining → the wording of a negative result, and every wording of a positive one; the marker's
+# name comes before it
 _WORDINGS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **{
         place: (

@@ -39,17 +39,16 @@ from workup.errors import CaseError, UserError
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
 
 _HISTORY = {"History": "History of present illness", "Secondary_Symptoms": "Other symptoms"}
-# names of a level that say nothing about what was found there
+# names of levels that are no part of a finding's name
 _IDLE_WORDS = (
     "finding findings result results comment comments level value report description interpretation"
 )
 _IDLE = frozenset(_IDLE_WORDS.split())
-# what the patient tells there stands alone; anything else needs the name of what was asked or
-# looked at
+# headings whose text can stand alone; other text needs the name of what was asked or examined
 _TOLD = frozenset(
     {"History of present illness", "Other symptoms", "Review of systems", "Social history"}
 )
-# what stands where nobody wrote anything
+# placeholders for a missing text
 _NOTHING = re.compile(
     r"(?:n/?a|unknown|pending"
     r"|no (?:\w+ ){1,4}(?:available|documented|given|mentioned|provided|recorded|specified)|"

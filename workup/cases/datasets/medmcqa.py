@@ -108,7 +108,7 @@ def _base(request: Spec, files: Sequence[File]) -> tuple[int, str]:
         Counter()
     )  # cop minus the place of the letter that the explanation begins with
     for file in files:
-        # Rows that cannot be read are told of where cases are made.
+        # Unreadable rows are reported where cases are made.
         parsed = partial(_parsed, file=file)
         for _, row in RowErrors().read(pieces(file.path), parsed):
             if row.cop is None or row.cop < 0:

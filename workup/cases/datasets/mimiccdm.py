@@ -25,8 +25,8 @@ EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"
 
 _RELEASE = "MIMIC-IV-Ext Clinical Decision Making 1.1"
 _GROUPS = "pathology_ids.json"
-# what is read of each file; operations, discharge diagnoses and codes are not: they come after the
-# diagnosis
+# the columns that are read; operations, discharge diagnoses and codes are left out, because they
+# come after the diagnosis
 _COLUMNS = {
     "history_of_present_illness.csv": ("hadm_id", "hpi"),
     "physical_examination.csv": ("hadm_id", "pe"),

@@ -91,8 +91,8 @@ def nudged(
 
 
 def _extended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    # Behind the last message and not in one of its own: many chat templates want the roles to
-    # alternate.
+    # At the end of the last message, not as a message of its own: many chat templates need
+    # alternating roles.
     if not messages:
         return (Message("user", text),)
     *before, last = messages

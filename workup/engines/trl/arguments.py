@@ -26,8 +26,8 @@ def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> d
         "report_to": list(settings.report_to),
         "disable_tqdm": True,
         "remove_unused_columns": False,
-        # Samples are made per step, so there is nothing to skip; and a loss that is not finite must
-        # show.
+        # Samples are made per step, so a resumed run skips no data. A loss that is not finite must
+        # be logged as it is.
         "ignore_data_skip": True,
         "logging_nan_inf_filter": False,
         # The sampler shares the model: its configuration stays as it was.
@@ -74,7 +74,7 @@ def policy_arguments(
             "use_bias_correction_kl": False,
             "disable_dropout": True,
             "router_aux_loss_coef": 0.0,
-            # Without effect, since episodes come from elsewhere; TRL wants the numbers to divide.
+            # No effect, since episodes are given; TRL requires that the numbers divide.
             "per_device_train_batch_size": 2,
             "num_generations": 2,
         }

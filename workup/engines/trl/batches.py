@@ -21,8 +21,8 @@ from workup.rl.samples import Packed, visible
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 
-# A sequence of nothing: keeps the processes' micro-batches equal in number and size when some have
-# fewer episodes.
+# A sequence without labelled tokens. It keeps the processes' micro-batches equal in number and size
+# when some have fewer episodes.
 BLANK = Sample((0, 0), (False, False), (0.0, 0.0), (0.0, 0.0), (0, 0))
 
 

@@ -82,8 +82,8 @@ def _unreadable(file: Path) -> str:
             with safe_open(file, framework="pt") as weights:
                 weights.keys()
         elif file.suffix in {".pt", ".pth"}:
-            # Only pickles of our own making are here; a random state holds numpy arrays, which
-            # the restricted reader refuses.
+            # The run wrote these pickles itself. A random state holds numpy arrays, which the
+            # restricted reader refuses.
             torch.load(file, map_location="cpu", weights_only=False)
     except (
         OSError,

@@ -114,7 +114,7 @@ class TrlEngine(AccelerateProcesses):
         return LocalPolicy(policy.model, policy.tokenizer)
 
     def chat(self) -> Model:
-        # A new one each time: it remembers what it has read with the weights of that time.
+        # A new one for every call: it caches what it computed with the weights of that time.
         return LocalChat(self.policy.model, self.policy.tokenizer, "the policy")
 
     def scorer(self, name: str) -> Scorer:
@@ -259,7 +259,7 @@ class TrlEngine(AccelerateProcesses):
         if isinstance(self.model, PeftModel) and "ref" in self.model.peft_config:
             self.model.delete_adapter("ref")
         for model in (self.model, self.policy.model):
-            # Else the next stage's trainer would not wrap the model again.
+            # Otherwise the next stage's trainer would not wrap the model again.
             vars(model).pop("_is_accelerate_prepared", None)
             vars(model).pop("_original_forward", None)
         self.model.eval()

@@ -17,8 +17,8 @@ from workup.engines.trl.trainer import StageTrainer
 from workup.episode import Sample
 from workup.errors import WorkupError
 
-# By what share of the batch a micro-batch's loss counts, given how TRL averages within it; the
-# others divide by the whole batch's tokens themselves.
+# The share of the batch by which a micro-batch's loss counts, for losses that TRL averages within
+# the micro-batch. The other losses divide by the whole batch's tokens themselves.
 SHARE = {"grpo": "sequences", "sapo": "sequences", "dr_grpo": "sequences", "bnpo": "tokens"}
 # Largest difference of a token's log-probability between sampler and trainer, in nats, in float32.
 FINE = 1e-4
@@ -91,7 +91,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             unit: self.world * count / self._totals[unit] for unit, count in shares.items()
         } | {"": 1.0}
         weight = share[SHARE.get(self.loss_type, "")]
-        # TRL's bonus is a mean over the micro-batch's tokens: it counts by its share of those.
+        # TRL's bonus is a mean over the micro-batch's tokens, so it counts by their share.
         self.entropy_coef = self.args.entropy_coef * share["tokens"] / weight if weight else 0.0
         loss: Tensor = weight * self._compute_loss(model, part.inputs)
         self._metrics["train"].pop("entropy_coef", None)

@@ -136,7 +136,7 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         self.hooks.on_step(
             step, {NAMES.get(name, name): float(logs[name]) for name in KEPT if name in logs}
         )
-        # Logging comes after an update and before saving. Any process's wish to stop is everyone's.
+        # Logging comes after an update and before saving. If one process stops, all stop.
         if any(gather_object([self.hooks.stopping()])):
             self.control.should_save = self.control.should_training_stop = True
 
@@ -222,7 +222,7 @@ class ImitationTrainer(StageTrainer):
                 f"demonstrations ran out after {self.state.global_step} of {self.args.max_steps} "
                 "updates"
             )
-        # Of like shape, to save padding; and a row without branches needs no mask among its like.
+        # Rows of similar length need little padding, and rows without branches need no mask.
         chunks = split(rows, self.micro_batch, key=lambda row: (row.branched, len(row.tokens)))
         parts = [packed_part(chunk, self.args.device) for chunk in chunks]
         self.labelled = max(

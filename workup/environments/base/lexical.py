@@ -16,7 +16,7 @@ from rapidfuzz.distance import Indel
 
 from workup.text import normalise
 
-# Words of the request itself, not of what is requested.
+# Words of asking ("please", "check"), not words of what is asked for.
 _REQUESTING = (
     "a about an and any are at be been can check could did do does ever for from get give had "
     "has have having he him his her how i if in is it its me my of on or order patient patients "

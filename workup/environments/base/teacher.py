@@ -51,7 +51,7 @@ def demonstrate(
         _exchanges(world, case, _draw(case, source, count, teaching.focus, rng))
     )
     if textbook:
-        # Whether to conclude is not taught here, only what follows from the evidence if one does.
+        # This does not teach when to conclude, only what to conclude from the evidence.
         begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
         probes = tuple(
             (before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1)

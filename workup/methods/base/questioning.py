@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.ports import Imitate, Teaching
 
-# Of the demonstrations: facts told at once, as scorers of facts and whole questions show them.
+# The share of demonstrations that state facts at once, as prompts of scorers do.
 SUMMARIES = 0.25
 
 

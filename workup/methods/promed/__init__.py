@@ -142,7 +142,7 @@ class Promed(QuestioningMethod):
         if not s.search:
             return warm_start(s), reinforce
         look = tree_search(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
-        # R(τ) is all that a search is told, so that it does not matter how it is distributed.
+        # A search uses only R(τ), so it does not matter how R is distributed over the turns.
         searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
         value = promed_reward(searched, environment)
         found = Explore("tree search", look, value, best, s.cases, s.scorers)

@@ -105,6 +105,6 @@ class Cached:
         except BaseException:
             account.release(amount)
             raise
-        # Given back once the charge is written, whoever waits for it or not.
+        # Released when the charge is written, even if nobody waits for the reply any more.
         kept.add_done_callback(lambda _: account.release(amount))
         return await asyncio.wrap_future(kept)

@@ -119,7 +119,7 @@ def checked(model: type[T], values: Mapping[str, Any], file: Path) -> T:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        # A misspelt field is also a missing one: it is the spelling that is to be mended.
+        # A misspelt field is reported as missing too; the user has to mend the spelling.
         first = min(
             error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"
         )

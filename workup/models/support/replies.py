@@ -32,8 +32,8 @@ PATIENCE = 30.0  # seconds to wait for another process that writes
 UNWRITTEN = 1_000  # hits that a killed process may leave uncounted
 DAY = 86_400.0
 _NAMES = "CREATE TABLE IF NOT EXISTS names (run TEXT PRIMARY KEY, name TEXT)"
-# Requests are ten times as long as replies and are never looked up: apart, more of what is looked
-# up stays in memory.
+# Requests are ten times as long as replies, and no look-up reads them. In a table of their own they
+# leave more memory for what look-ups read.
 _SCHEMA = """
 CREATE TABLE replies (
   id INTEGER PRIMARY KEY, key TEXT UNIQUE, role TEXT, model TEXT, version TEXT, created REAL, used \
@@ -352,7 +352,7 @@ def _write_one(
         ),
     )
     insert(connection, request, reply, now)
-    # Read back even where it is new: what is handed out now is what a later look-up hands out.
+    # Read back even if it is new: now and later the same value is returned.
     ((kept,),) = connection.execute("SELECT reply FROM replies WHERE key = ?", (request.key,))
     return Reply(**json.loads(kept))
 

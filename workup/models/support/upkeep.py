@@ -60,7 +60,7 @@ class Which:
     older: float = 0.0
 
     def where(self) -> tuple[str, tuple[Any, ...]]:
-        # Without an age the clock has no say: another machine's may be ahead.
+        # Without an age no time is compared: another machine's clock may be ahead.
         clause, values = (
             ("WHERE used <= ?", [time.time() - self.older]) if self.older else ("WHERE true", [])
         )

@@ -139,7 +139,7 @@ class Audit:
         for each in self.agreements():
             style = "bold" if each.kind == ALL else None
             injected = each.kind in (ALL, INJECTION)
-            # Within a class all exact labels are alike, and κ says nothing.
+            # Within a class all exact labels are equal, so κ is undefined.
             kappa = _words(each.kappa) if each.kind == ALL else ""
             cells = (str(each.accuracy.n), str(each.accuracy.missing), _words(each.accuracy), kappa)
             first = each.judgement if each.kind == ALL else ""

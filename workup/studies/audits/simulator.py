@@ -417,7 +417,7 @@ async def _judge(
 def _exactly(simulator: Simulator, probe: Probe, said: Said, judged: Judged) -> Judged:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
     own = " ".join(told(simulator.record, probe.case, facts[id]) for id in said.facts)
-    # A paraphrase may be as factual: only a model can say.
+    # A paraphrase may be factual too; only a model can decide that.
     factual = said.text in ((own,) if own else NOT_KNOWN) if simulator.name == EMBEDDED else None
     relevant = (
         None

@@ -87,8 +87,8 @@ def _released(name: str, rows: _Rows, split: int) -> FixedSource:
     )  # patients of the training and the test split
 
     def place(row: int, patient: Patient) -> None:
-        # what is hashed is what a policy could see, so no two sides share a set of findings, nor of
-        # released codes
+        # the hash is over what a policy could see, so that the two sides share no set of
+        # findings and no set of released codes
         test = held_out(split, "\n".join(sorted(fact.id for fact in patient.facts)))
         sides[test].append(row)
         if not test:

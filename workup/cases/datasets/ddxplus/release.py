@@ -22,8 +22,7 @@ from workup.errors import CaseError
 
 M = TypeVar("M", bound=BaseModel)
 SEPARATOR = "_@_"  # between an evidence's code and its value
-# the release's own grouping of ages: the first year of each group, and how the presentation words
-# it
+# the release's own age groups: the first year of each, and its wording in the presentation
 AGE_GROUPS = (
     (0, "under 1 year"),
     (1, "1 to 4"),
@@ -35,7 +34,7 @@ AGE_GROUPS = (
     (75, "75 or over"),
 )
 _ADULT = 3  # index of the first age group that is no child's
-# 0–10 scales are read in four buckets: a policy that small need not tell a 6 from a 7
+# 0–10 scales have four levels: a tiny policy need not distinguish a 6 from a 7
 _BUCKETS = (
     (0, "none", "none (0 of 10)"),
     (3, "low", "low (1 to 3 of 10)"),
@@ -228,7 +227,7 @@ def _read_evidences(path: Path) -> dict[str, Evidence]:
 
 
 def _evidence(code: str, raw: _RawEvidence, names: Mapping[str, str], path: Path) -> Evidence:
-    # a few binary evidences name a group of codes here, which is no evidence and so no parent
+    # a few binary evidences name a group of codes here: a group is no evidence, so no parent
     parent = names.get(raw.code_question) if raw.code_question != code else None
     question = names[code]
     if raw.data_type == "B":

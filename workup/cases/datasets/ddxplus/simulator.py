@@ -21,7 +21,7 @@ SIZE = 1_000_000  # as good as endless: patient i depends on (seed, i) only
 # P(a listed symptom or antecedent is present): between half and two thirds of them are, over all
 # released files.
 LISTED = 0.6
-# P(anything else is present): never in the released files; a little teaches that exceptions occur.
+# P(anything else is present). It is 0 in the released files; a small value teaches exceptions.
 UNLISTED = 0.01
 SEVERAL = 3.0  # values expected in an answer that may hold several (places of pain)
 
@@ -141,8 +141,8 @@ def _assumed(code: str, evidence: Evidence, release: Release) -> Array:
 
 
 def _present(code: str, evidence: Evidence, condition: Condition) -> float:
-    # a root question with values (travel) is listed for every condition and tells nothing: its
-    # default is the rule
+    # a root question with values (travel) is listed for every condition, so it is not
+    # informative: its default is the usual answer
     listed = code in condition.symptoms or code in condition.antecedents
     return LISTED if listed and "" in evidence.answers else UNLISTED
 

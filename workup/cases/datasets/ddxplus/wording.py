@@ -17,8 +17,8 @@ _OPENINGS = {
     "did you ": ("I did ", "I did not "),
     "were you ": ("I was ", "I was not "),
 }
-# a second question inside the first ("… or are you …"), a second subject ("Have you or …") and an
-# adverb set off by a comma cannot be turned round by a prefix
+# three forms that a prefix cannot turn into a statement: a second question inside the first ("… or
+# are you …"), a second subject ("Have you or …"), and an adverb between commas
 _COMPOUND = re.compile(
     r"^(?:\w+,|or\b)|\b(?:or|and),? (?:are|do|did|have|has|were|was|is) (?:you|your|there|any|a)\b",
     re.I,

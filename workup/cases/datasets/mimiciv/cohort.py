@@ -90,8 +90,8 @@ def _followed(index: Index, task: str) -> Iterator[tuple[tuple[Stay, bool], Stay
         yield held, None
 
 
-# What may be known: values up to a day after arrival and early sections for the outcome, else all
-# up to the discharge. Two values are enough, since one of them is shown.
+# What may be known. For the outcome: values up to a day after arrival, and early sections. For the
+# other tasks: all up to the discharge. Two values are enough, since one of them is shown.
 _KNOWN = "CASE WHEN :early THEN datetime(admitted, '+1 day') ELSE discharged END"
 _COLUMNS = "subject, hadm, admitted, discharged, type, died"
 _RECORDED = f"""

@@ -88,7 +88,7 @@ _LATE = (
     "followup instructions",
 )
 _HEADING = re.compile(rf"({'|'.join((*EARLY, *_LATE))})(?:ination)?\s{{0,2}}:", re.I)
-# an examination is repeated before discharge, under no heading of its own
+# an examination before discharge follows the first one without a heading
 _AT_DISCHARGE = re.compile(
     r"\W*(?:(?:physical )?exam(?:ination)?|pe|vitals?)?\W*(?:on |at |upon )?(?:discharge|death)\b",
     re.I,
