@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
@@ -20,6 +20,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from bench.figures import Figure, race
 from bench.ward import EPISODES, MAX_TOKENS, TURNS, Ward
+from workup.environments.consultation import Consultation
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 ROUNDS = 7
@@ -187,6 +188,29 @@ RESPONSE = {
 }
 
 
+class Consulted:
+    """The consultation as an environment of TRL, one object per episode."""
+
+    environment: ClassVar[Consultation]
+    case: Any = None
+
+    def reset(self, **_: Any) -> None:
+        """Nothing: the case is set from outside."""
+
+    def ask(self, item: str) -> str:
+        """Asks the patient.
+
+        Args:
+            item: what to ask for.
+        """
+        action = self.environment.read(f"<ask>{item}</ask>")
+        return self.environment.reply(self.case, action).messages[0].content
+
+    def get_reward(self) -> float:
+        """Nothing is trained."""
+        return 0.0
+
+
 def trl(folder: str) -> Callable[[], Transcripts]:
     """TRL's own multi-turn rollout: `GRPOTrainer(environment_factory=…)` with the consultation.
 
@@ -201,26 +225,10 @@ def trl(folder: str) -> Callable[[], Transcripts]:
     ward.tokenizer.chat_template, ward.tokenizer.response_template = TEMPLATE, RESPONSE
     ward.model.generation_config.eos_token_id = ward.ends
 
-    class Encounter:
-        """One episode."""
+    class Encounter(Consulted):
+        """One episode on this ward."""
 
-        case: Any = None
-
-        def reset(self, **_: Any) -> None:
-            """Nothing: the case is set from outside."""
-
-        def ask(self, item: str) -> str:
-            """Asks the patient.
-
-            Args:
-                item: what to ask for.
-            """
-            action = ward.environment.read(f"<ask>{item}</ask>")
-            return ward.environment.reply(self.case, action).messages[0].content
-
-        def get_reward(self) -> float:
-            """Nothing is trained."""
-            return 0.0
+        environment = ward.environment
 
     chats = [
         [{"role": m.role, "content": m.content} for m in ward.environment.open(case)]

@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.mark.parametrize("words", [(), ("--help",), ("train", "--help")])
 def test_help_answers_without_loading_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     code = (
-        "import sys; from workup import cli\ntry: cli.main()\n"
+        "import sys; from workup.cli import app\ntry: app.main()\n"
         "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy', 'matplotlib'} & "
         "sys.modules.keys()), file=sys.stderr)"
     )

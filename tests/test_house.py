@@ -1,13 +1,17 @@
-"""How the package is built: which file imports which."""
+"""How the package is built: which file imports which, and how long functions are."""
 
+import ast
 from collections.abc import Mapping, Set
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 import pytest
 
 Imports = Mapping[str, Set[str]]
 
+ROOT = Path(__file__).parents[1]
+LONGEST = 60  # lines of a function, its decorators aside
 ROOMS = 33  # at the top of the package, modules and folders together
 
 
@@ -58,3 +62,15 @@ def test_no_rooms_import_each_other_in_a_circle(rooms: Imports) -> None:
 
 def test_the_house_has_few_rooms(rooms: Imports) -> None:
     assert len(rooms.keys() - {"workup"}) <= ROOMS
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
+        for folder in ("workup", "bench", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST
+    ]
+    assert long == []

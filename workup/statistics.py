@@ -27,6 +27,7 @@ from workup.errors import WorkupError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bounds = tuple[float, float]
+Clustered = tuple[Sequence[float | None], Sequence[Hashable]]  # values, and the case of each
 RESAMPLES = 2_000
 LEVEL = 0.95
 SHARE: Bounds = (0.0, 1.0)
@@ -148,44 +149,27 @@ def _macro(
 
 
 def paired(
-    values: Sequence[float | None],
-    clusters: Sequence[Hashable],
-    others: Sequence[float | None],
-    other_clusters: Sequence[Hashable],
+    ours: Clustered,
+    theirs: Clustered,
     *,
     classes: Mapping[Hashable, Hashable] | None = None,
     bounds: Bounds | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """The mean difference `values` − `others` over the cases that both have, case by case.
+    """The mean difference `ours` − `theirs` over the cases that both have, case by case.
 
     `n` counts those cases; `missing` those that only one of the two has a defined value for. With
     `classes`, the class of every case, it is the mean over classes of each class's mean difference.
     `bounds` are those of the values, not of their differences.
     """
-    gaps, missing = case_differences(values, clusters, others, other_clusters)
+    first, second = _case_means(*ours), _case_means(*theirs)
+    gaps = {case: first[case] - second[case] for case in first if case in second}
+    missing = len(first.keys() ^ second.keys())
     of = classes or dict.fromkeys(gaps)
     labels = [of[case] for case in gaps]
     found, cases = _macro(list(gaps.values()), list(gaps), labels, seed, resamples)
     return _told(replace(found, missing=missing), cases, bounds, difference=True)
-
-
-def case_differences(
-    values: Sequence[float | None],
-    clusters: Sequence[Hashable],
-    others: Sequence[float | None],
-    other_clusters: Sequence[Hashable],
-) -> tuple[dict[Hashable, float], int]:
-    """Mean of `values` − mean of `others` for every case that both have.
-
-    And how many cases only one of them has.
-    """
-    ours, theirs = _case_means(values, clusters), _case_means(others, other_clusters)
-    common = [case for case in ours if case in theirs]
-    return {case: ours[case] - theirs[case] for case in common}, len(set(ours) | set(theirs)) - len(
-        common
-    )
 
 
 def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple[Floats, Ints]:
@@ -297,6 +281,10 @@ class _Cases:
         """How many cases of equal weight say as much (Kish 1965); all, if the weights are equal."""
         return float(1 / (self.weights**2).sum())
 
+    def share(self, values: Floats) -> float:
+        """The weighted mean of one value from 0 to 1 per case; rounding does not carry it past 1."""
+        return min(float(self.weights @ values), 1.0)
+
     def unlike(self, value: float) -> int:
         """How many cases differ from a value that others have; all of them where none has it."""
         alike = int((self.means == value).sum())
@@ -335,7 +323,7 @@ def _score(cases: _Cases) -> Bounds:
 
     No such values vary more than verdicts of the same mean.
     """
-    return wilson(float(cases.weights @ cases.means), cases.number)
+    return wilson(cases.share(cases.means), cases.number)
 
 
 def _score_of_gap(cases: _Cases) -> Bounds:
@@ -346,7 +334,7 @@ def _score_of_gap(cases: _Cases) -> Bounds:
     of u and v (Wilson) are combined by their distances from u and v, which count as correlated as
     two shares of one total: r = −√(u v / ((1 − u) (1 − v))).
     """
-    parts = [float(cases.weights @ np.clip(sign * cases.means, 0, None)) for sign in (1, -1)]
+    parts = [cases.share(np.clip(sign * cases.means, 0, None)) for sign in (1, -1)]
     (u, v), n = parts, cases.number
     (low_u, high_u), (low_v, high_v) = wilson(u, n), wilson(v, n)
     r = -math.sqrt(u * v / ((1 - u) * (1 - v))) if max(u, v) < 1 else 0.0

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from workup.cli import audit, cache, complete, index, lists, prepare, serve, study
-from workup.cli.common import CASES, EvaluateHelp, Source, TrainHelp
+from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
 INTERRUPTED = 130
@@ -247,9 +247,7 @@ def cases(
     validate: Annotated[
         bool, typer.Option("--validate", help="list every row that is no case, and nothing else")
     ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="stop at the first row that is no case")
-    ] = False,
+    strict: Strict = False,
     export: Annotated[
         Path | None, typer.Option(help="write the test cases as a jsonl file")
     ] = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from workup.cli.common import group
+from workup.cli.common import Endpoints, group
 from workup.errors import RolloutError
 
 app = group("Measure how far to trust the models in supporting roles.")
@@ -28,7 +28,7 @@ def judge(
     ] = ("clinic:pathology"),
     n: Annotated[int, typer.Option("--n", min=1, help="probes of each judgement")] = 200,
     seed: Annotated[int, typer.Option(help="which probes")] = 0,
-    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
     """Compare a model's verdicts with the exact judge's.
@@ -83,7 +83,7 @@ def simulator(
         int, typer.Option("--n", "-n", min=1, help="questions, the four kinds in turn")
     ] = 200,
     seed: Annotated[int, typer.Option(help="which questions, and the personas")] = 0,
-    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
     """Measure how far a simulated patient or record can be trusted.
@@ -145,7 +145,7 @@ def names(
             help="who codes what is not found as it stands: endpoint:NAME, a folder, a hub id"
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    config: Endpoints = None,
 ) -> None:
     """Measure how often disease names get the right ICD-10 code.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -11,6 +12,13 @@ from workup.cli import complete
 
 CASES = "SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists all)"
 Source = Annotated[str, typer.Argument(help=CASES, autocompletion=complete.sources)]
+Strict = Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")]
+Endpoints = Annotated[
+    Path | None,
+    typer.Option(
+        help="a workup.yaml with the endpoints [default: the one in this folder, or your own]"
+    ),
+]
 
 
 def group(help: str) -> typer.Typer:

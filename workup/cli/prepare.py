@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workup.cli.common import Endpoints, Strict
 from workup.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,10 +39,7 @@ def prepare(
     model: Annotated[
         str, typer.Option(help="endpoint:NAME, a model folder, a hub id, or exact")
     ] = "",
-    config: Annotated[
-        Path | None,
-        typer.Option(help="a workup.yaml [default: the one in this folder, or your own]"),
-    ] = None,
+    config: Endpoints = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many cases")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="cases in flight")] = 16,
     budget: Annotated[
@@ -50,9 +48,7 @@ def prepare(
     ] = None,
     split: Annotated[str, typer.Option(help="train, test or all")] = "all",
     seed: Annotated[int, typer.Option(min=0, help="which fifth the source holds out")] = 0,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="stop at the first row that is no case")
-    ] = False,
+    strict: Strict = False,
     replay: Annotated[
         bool,
         typer.Option("--replay", help="answers from the cache alone; fail where there is none"),
@@ -80,13 +76,19 @@ def prepare(
     opened = open_input(
         cases, split=split, limit=limit, seed=seed, reports=loaded.from_reports, strict=strict
     )
-    if limit is None and len(opened) > UNASKED:
-        raise UserError(
-            f"{cases} has {len(opened):,} cases: say how many to prepare, as in --limit 100 "
-            f"(--limit {len(opened)} is all of them)"
-        )
+    if limit is None:
+        _check_few(cases, len(opened))
     _run(Job(step, opened, out, model, settings, concurrency), config, budget, replay)
     print(*opened.source.notes, sep="\n", file=sys.stderr)
+
+
+def _check_few(cases: str, count: int) -> None:
+    """Raises UserError: who prepares many cases says how many."""
+    if count > UNASKED:
+        raise UserError(
+            f"{cases} has {count:,} cases: say how many to prepare, as in --limit 100 "
+            f"(--limit {count} is all of them)"
+        )
 
 
 def _run(job: Job, config: Path | None, budget: float | None, replay: bool) -> None:

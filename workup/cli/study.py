@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workup.cli.common import group
+from workup.cli.common import Endpoints, group
 from workup.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def questions(
     ] = False,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="cases, the same of each run")] = 25,
     seed: Seed = 0,
-    config: Annotated[Path | None, typer.Option(help="a workup.yaml with the endpoints")] = None,
+    config: Endpoints = None,
     out: Out = None,
 ) -> None:
     """Five marks for the questions, by blinded judges (PM-19).

@@ -7,8 +7,9 @@ is closed after a while, and when there are too many of them the oldest makes ro
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from socket import IPPROTO_TCP, TCP_NODELAY
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,70 +18,76 @@ Phase = Literal["head", "body", "answer"]
 LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
+class Bounded(H11Protocol):
+    """A connection with a limit on how long a request may take to arrive.
+
+    `seconds` are those that each phase may last. At most `most` connections are `waiting` for a
+    request or its rest, those that wait longest first; those that are being answered do not count.
+    """
+
+    seconds: ClassVar[Mapping[Phase, float]]
+    most: ClassVar[int]
+    waiting: ClassVar[dict[Bounded, None]]
+
+    phase: Phase = "answer"
+    timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # asyncio does not set it on sockets made elsewhere; answers would come 40 ms late.
+        transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _now(self) -> Phase:
+        if self.cycle is None or self.cycle.response_complete:
+            return "head"
+        return "body" if self.conn.their_state is h11.SEND_BODY else "answer"
+
+    def _watch(self) -> None:
+        """Starts the clock of a new phase; bytes within a phase do not set it back."""
+        if (phase := self._now()) == self.phase or self.transport.is_closing():
+            return
+        self._forget()
+        self.phase = phase
+        if phase == "answer":
+            return
+        self.waiting[self] = None
+        self.timer = self.loop.call_later(self.seconds[phase], self.end)
+        if len(self.waiting) > self.most:
+            next(iter(self.waiting)).end()
+
+    def _forget(self) -> None:
+        self.waiting.pop(self, None)
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def end(self) -> None:
+        """Closes the connection; whoever sent a part of a request is told why."""
+        self._forget()
+        if self.transport.get_write_buffer_size():  # it reads nothing: closing would wait for it
+            self.transport.abort()
+            return
+        if self.cycle is None or not self.cycle.response_complete:
+            self.transport.write(LATE)
+        self.transport.close()
+
+
 def bounded(head: float, body: float, most: int) -> type[H11Protocol]:
     """A protocol for uvicorn: `head` and `body` are seconds that these may take to arrive.
 
-    At most `most` connections may be waiting for a request or its rest; those that are being
-    answered do not count.
+    At most `most` connections may be waiting for a request or its rest.
     """
-    seconds = {"head": head, "body": body}
-    waiting: dict[Any, None] = {}  # those that wait longest come first
-
-    class Bounded(H11Protocol):
-        phase: Phase = "answer"
-        timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            # asyncio does not set it on sockets made elsewhere; answers would come 40 ms late.
-            transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            self._watch()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._watch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._forget()
-            super().connection_lost(exc)
-
-        def _now(self) -> Phase:
-            if self.cycle is None or self.cycle.response_complete:
-                return "head"
-            return "body" if self.conn.their_state is h11.SEND_BODY else "answer"
-
-        def _watch(self) -> None:
-            """Starts the clock of a new phase; bytes within a phase do not set it back."""
-            if (phase := self._now()) == self.phase or self.transport.is_closing():
-                return
-            self._forget()
-            self.phase = phase
-            if phase == "answer":
-                return
-            waiting[self] = None
-            self.timer = self.loop.call_later(seconds[phase], self.end)
-            if len(waiting) > most:
-                next(iter(waiting)).end()
-
-        def _forget(self) -> None:
-            waiting.pop(self, None)
-            if self.timer is not None:
-                self.timer.cancel()
-
-        def end(self) -> None:
-            """Closes the connection; whoever sent a part of a request is told why."""
-            self._forget()
-            if (
-                self.transport.get_write_buffer_size()
-            ):  # it reads nothing: closing would wait for it
-                self.transport.abort()
-                return
-            if self.cycle is None or not self.cycle.response_complete:
-                self.transport.write(LATE)
-            self.transport.close()
-
-    return Bounded
+    limits = {"seconds": {"head": head, "body": body}, "most": most, "waiting": {}}
+    return type("Limited", (Bounded,), limits)

@@ -47,12 +47,11 @@ def difference(
     ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0
 ) -> Estimate:
     """Ours − theirs over the cases that both saw, with its interval by case."""
-    (values, cases), (others, other_cases) = (_columns(side, metric) for side in (ours, theirs))
+    first, second = _columns(ours, metric), _columns(theirs, metric)
     classes: dict[Hashable, Hashable] | None = None
     if metric in MACROS:
-        classes = dict(zip(cases, _classes(ours, metric), strict=True))
-    bounds = _bounds(metric)
-    return paired(values, cases, others, other_cases, classes=classes, bounds=bounds, seed=seed)
+        classes = dict(zip(first[1], _classes(ours, metric), strict=True))
+    return paired(first, second, classes=classes, bounds=_bounds(metric), seed=seed)
 
 
 def _bounds(metric: str) -> Bounds | None:

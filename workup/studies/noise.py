@@ -129,9 +129,10 @@ class Noise(Study):
     def lead(self, measure: str, other: str, k: int) -> Estimate:
         """Shapley − `other`, paired by case."""
         ours, theirs = (
-            [each.measured(measure, name, k) for each in self.ranked] for name in (SHAPLEY, other)
+            ([each.measured(measure, name, k) for each in self.ranked], self._ids)
+            for name in (SHAPLEY, other)
         )
-        return paired(ours, self._ids, theirs, self._ids, bounds=SHARE, seed=self.injection.seed)
+        return paired(ours, theirs, bounds=SHARE, seed=self.injection.seed)
 
     @property
     def _ids(self) -> list[str]:

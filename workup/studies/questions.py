@@ -159,7 +159,8 @@ class QuestionQuality(Study):
 
     def change(self, run: str, scale: str) -> Estimate:
         """The difference to the first run, paired by case."""
-        return paired(*self._values(run, scale), *self._values(self.runs[0], scale), seed=self.seed)
+        first = self._values(self.runs[0], scale)
+        return paired(self._values(run, scale), first, seed=self.seed)
 
     def _values(self, run: str, scale: str) -> tuple[list[float | None], list[str]]:
         own = [each for each in self.rated if each.run == run]
