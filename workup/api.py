@@ -57,7 +57,10 @@ def resume(run: str | Path, **changes: Any) -> Run:
 
 
 def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) -> Run:
-    """`resume` in an open view. Raises UserError where there is no run, or half a config.yaml."""
+    """`resume` in an open view.
+
+    Raises UserError if there is no run, or an incomplete config.yaml.
+    """
     from workup.evaluation import loop as evaluation
 
     with Run.open(run) as opened:

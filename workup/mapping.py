@@ -22,7 +22,7 @@ LARGEST = 1_000_000
 """Bytes of a file."""
 
 MOST = 100_000
-"""Values in a file, those of an alias (`*name`) counted wherever it stands."""
+"""The most values in a file; those of an alias (`*name`) count wherever it is used."""
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _check(whole: yaml.Node | None, file: Path) -> None:
 def _nodes(
     node: yaml.Node | None, where: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
-    """Every value in `node` with the keys that lead to it, that of an alias wherever it stands."""
+    """Every value in `node` with the keys that lead to it; an alias's value wherever it is used."""
     inner: list[tuple[str, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         inner = [(str(key.value), value) for key, value in node.value]

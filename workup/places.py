@@ -1,4 +1,4 @@
-"""Where things lie outside of run folders."""
+"""Folders outside of run folders."""
 
 from __future__ import annotations
 

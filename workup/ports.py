@@ -38,9 +38,9 @@ class Sampling:
 
 
 class Policy(Protocol):
-    """A language model that continues token ids: whoever samples.
+    """A language model that continues token ids.
 
-    It keeps no state that its caller could see; a prefix cache may live inside.
+    It keeps no state that its caller could see; a prefix cache may be inside.
     """
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class Environment(Protocol):
 
     @property
     def phrases(self) -> Sequence[str]:
-        """Everything it can say of its own accord, for a tiny policy's vocabulary."""
+        """All phrases of the environment's own, for a tiny policy's vocabulary."""
         ...
 
     @property
@@ -156,11 +156,11 @@ class Environment(Protocol):
         ...
 
     def documents(self, turn: Turn) -> Sequence[str]:
-        """The texts of the documents that the turn brought; none where nothing is searched."""
+        """The texts of the documents that the turn returned; none if nothing is searched."""
         ...
 
     def known(self, case: Case) -> Evidence:
-        """What the opening tells of the patient."""
+        """The findings that the opening tells."""
         ...
 
     def told(self, source: Source, seed: int) -> Source:
@@ -183,7 +183,7 @@ class Environment(Protocol):
 
     @property
     def built_in(self) -> Environment:
-        """This environment with its built-in roles, whoever plays them now."""
+        """This environment with its built-in roles."""
         ...
 
     # --- training ---
@@ -198,7 +198,7 @@ class Environment(Protocol):
         ...
 
     def conclusion(self, case: Case) -> tuple[str, str]:
-        """The right diagnosis as a policy writes it: how that action begins, and how it goes on."""
+        """The right diagnosis as a policy writes it: the action's beginning, and its rest."""
         ...
 
 
@@ -671,7 +671,10 @@ class Engine(Processes, Protocol):
         ...
 
     def grpo(self, collect: Collect, steps: int) -> None:
-        """Policy gradient: `collect(policy, step)`, step from 0, brings this process's samples."""
+        """Policy gradient on the samples of `steps` batches.
+
+        `collect(policy, step)`, step from 0, returns this process's samples.
+        """
         ...
 
     def done(self, kind: str) -> int:
@@ -706,5 +709,5 @@ class Engine(Processes, Protocol):
 
     @property
     def recipe(self) -> str:
-        """What shapes the weights besides settings and data: tokenizer, device, libraries."""
+        """What affects the weights besides settings and data: tokenizer, device, libraries."""
         ...

@@ -282,7 +282,7 @@ class _Cases:
         return float(1 / (self.weights**2).sum())
 
     def share(self, values: Floats) -> float:
-        """The weighted mean of one value from 0 to 1 per case; rounding does not carry it past 1."""
+        """The weighted mean of one value in [0, 1] per case, at most 1 after rounding too."""
         return min(float(self.weights @ values), 1.0)
 
     def unlike(self, value: float) -> int:

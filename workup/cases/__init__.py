@@ -23,7 +23,7 @@ from workup.errors import CaseError, UserError, unknown
 
 
 class Scheme(NamedTuple):
-    """One kind of source: what stands before the colon, what it reads, and how one is named."""
+    """One kind of source: its name before the colon, what it reads, and an example."""
 
     name: str
     summary: str

@@ -335,7 +335,7 @@ class Lazy(Sequence[Case]):
 
 
 def with_ids(cases: Sequence[Case], ids: Container[str]) -> Iterator[Case]:
-    """Those of `cases` that have one of `ids`, in order."""
+    """The cases of `cases` with one of `ids`, in order."""
     id_of: Callable[[int], str] = getattr(cases, "id_of", None) or (lambda index: cases[index].id)
     return (cases[index] for index in range(len(cases)) if id_of(index) in ids)
 

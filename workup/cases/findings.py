@@ -104,9 +104,9 @@ def content(text: str) -> frozenset[str]:
 
 
 def parted(facts: Sequence[Fact], presentation: str) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-    """(given, hidden): a fact is given if all its words that matter stand in the presentation.
+    """(given, hidden): a fact is given if the presentation has all its words of content.
 
-    The rule errs towards hiding, but does not understand negation.
+    In doubt the rule hides a fact. It does not understand negation.
     """
     said = content(presentation)
     given = tuple(fact for fact in facts if content(fact.text) <= said)

@@ -43,5 +43,5 @@ def compact(text: str) -> str:
 
 
 def chapter(code: str) -> str:
-    """The chapter of an upper-case ICD-10 code, "" where there is no code."""
+    """The chapter of an upper-case ICD-10 code; "" without a code."""
     return next((name for start, name in reversed(_CHAPTERS) if code and start <= code), "")

@@ -220,7 +220,7 @@ def _rows(path: Path, offsets: array[int]) -> Lazy:
 
 
 def sidecar_of(path: Path) -> Path:
-    """Where a file's items and diagnoses stand, if they do."""
+    """The file with a file's items and diagnoses, if there is one."""
     return path.with_suffix(".source.json")
 
 

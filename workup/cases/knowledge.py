@@ -462,7 +462,7 @@ class TabularKnowledge:
         return np.asarray(np.exp(np.stack(logs) - total))
 
     def _touched(self, item: str, evidence: Evidence) -> bool:
-        """Whether any evidence lies in the item's tree."""
+        """Whether any evidence is in the item's tree."""
         root = self._root[item]
         return (
             any(self._root[other] == root for other in evidence) if self._children[root] else False

@@ -236,7 +236,7 @@ class Raw(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record of a CSV file: its cells, and the lines it stands on."""
+    """One record of a CSV file: its cells, and the numbers of its lines."""
 
     cells: list[str]
     lines: list[Raw]

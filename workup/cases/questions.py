@@ -193,7 +193,7 @@ class _Index:
 
     @property
     def official(self) -> int | None:
-        """The part that the authors hold out, test before dev; None where there is neither."""
+        """The part that the authors hold out, test before dev; None if there is neither."""
         return _official(np.frombuffer(self.part, np.int8))
 
 
@@ -256,7 +256,7 @@ def question_source(
 
 
 def _checked(read: Read, file: File, piece: Piece) -> Rows:
-    """What a record comes to; rows that no case can be made of are errors with their place.
+    """The cases of a record; a row of which no case can be made is an error with its place.
 
     Raises CaseError.
     """

@@ -44,7 +44,7 @@ class RowErrors:
         self._ids: set[int] = set()  # digests of 64 bits
 
     def read(self, found: Iterable[R | CaseError], make: Callable[[R], T]) -> Iterator[tuple[R, T]]:
-        """Every row with what `make` makes of it; where that raises a CaseError, it is left out."""
+        """The results of `make` for every row; a row for which it raises CaseError is left out."""
         for row in found:
             self.rows += 1
             try:
@@ -110,7 +110,7 @@ class RowErrors:
 
 
 def _told(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:
-    """Places and their problem, without the path where that stands in `spec`."""
+    """Places and their problem, without the path if `spec` has it."""
     places = (
         "" if file in spec else printable(Path(file).name),
         f"line{'s' if len(set(lines)) > 1 else ''} {', '.join(map(str, dict.fromkeys(lines)))}"

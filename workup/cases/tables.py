@@ -69,9 +69,9 @@ class Row(NamedTuple):
 
 
 def member(folder: Path, file: str, release: str) -> Path:
-    """`file` of a release, or the same with `.gz` behind it.
+    """`file` of a release, or the same with `.gz`.
 
-    Raises UserError naming what the folder lacks.
+    Raises UserError that names what the folder lacks.
     """
     for path in (folder / file, folder / f"{file}.gz"):
         if path.is_file():
@@ -170,7 +170,7 @@ class Filling:
     def load(
         self, path: Path, columns: Sequence[str], statement: str, values: Callable[[Row], Values]
     ) -> None:
-        """Inserts a row each; one whose key, the first column, stands a second time is left out."""
+        """Inserts rows; a row whose key, the first column, exists already is left out."""
 
         def insert(row: Row) -> None:
             try:

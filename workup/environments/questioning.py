@@ -37,7 +37,7 @@ _LONGEST = 500  # characters of one question or answer; the rest is cut off and 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What this environment says of its own accord, in one language."""
+    """The environment's own phrases in one language."""
 
     rules: str
     limit: str
@@ -130,7 +130,7 @@ class Questioning(Encounter):
 
     @property
     def built_in(self) -> Questioning:
-        """With the embedded patient, whoever plays the patient here."""
+        """This environment with the embedded patient."""
         return Questioning(self._record, None, self.max_turns, share=self.share)
 
     @property

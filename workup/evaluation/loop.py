@@ -325,6 +325,6 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
 
 
 def open_model(settings: PolicySettings, name: str) -> LanguageModel:
-    """The weights of a run, a model folder or a hub id, behind the sampler that is set."""
+    """The weights of a run, a model folder or a hub id, with the sampler of the settings."""
     how = How(settings.concurrency, settings.dtype, settings.threads)
     return samplers.load(settings.sampler).open(policies.path(name), how)

@@ -23,10 +23,9 @@ def contains(texts: Iterable[str], case: Case) -> bool:
 
 
 def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
-    """Doc_Hit ∈ {0, 1}: whether any of the `documents` of any turn holds the diagnosis (C-MIG Eq.
-    14).
+    """Doc_Hit ∈ {0, 1}: whether any document of any turn holds the diagnosis.
 
-    0 if nothing was retrieved.
+    C-MIG Eq. 14. 0 if nothing was retrieved.
     """
     return float(
         contains((text for turn in episode.turns for text in documents(turn)), episode.case)

@@ -364,7 +364,7 @@ class Branching(TorchFunctionMode):
 
 
 def _pick(states: torch.Tensor, keys: slice | torch.Tensor) -> torch.Tensor:
-    """Those of `states` (1, heads, tokens, size) that `keys` names."""
+    """The `keys` of `states` (1, heads, tokens, size)."""
     if isinstance(keys, slice):
         return states[:, :, keys]
     # Whole rows of all heads are several times faster to pick.

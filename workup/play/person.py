@@ -162,7 +162,7 @@ class Person:
         return self._written(kind or item.kind.value, item.name)
 
     def _written(self, kind: str, content: str) -> str | None:
-        """The action as text; None, and why, where nothing is said."""
+        """The action as text; None, and why, if nothing is said."""
         text = self.environment.write(kind, neutralise(content))
         if self.environment.read(text).kind != MALFORMED:
             return text

@@ -243,7 +243,7 @@ def _view(spec: str) -> tuple[str, str, str]:
 
 
 def _run_of(policy: str) -> Path | None:
-    """The run folder that holds the policy; None where there is none."""
+    """The run folder that holds the policy; None if there is none."""
     path = Path(policy)
     if policy == TINY or not path.exists():
         return None

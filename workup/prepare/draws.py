@@ -1,4 +1,4 @@
-"""Answers drawn from a strong model, each with its reasoning, and what a judge makes of them."""
+"""Answers sampled from a strong model, each with its reasoning, and a judge's verdict on them."""
 
 from __future__ import annotations
 

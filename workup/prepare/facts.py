@@ -83,7 +83,7 @@ def _problem(answer: Findings, barred: list[str]) -> str | None:
 def _with(case: Case, findings: list[Finding]) -> Case:
     """The case with these findings in place of its own.
 
-    Without a record, the presentation says all there is.
+    Without a record, the presentation is the record.
     """
     facts = [
         (

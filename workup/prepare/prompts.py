@@ -48,7 +48,7 @@ def numbered(facts: Iterable[Fact]) -> str:
 
 
 def stem(case: Case) -> str:
-    """All that a reader of the question is told, the question included, the options not."""
+    """All that a reader of the question reads: the question too, but not the options."""
     return joined([case.presentation, case.question])
 
 

@@ -17,7 +17,7 @@ EXACT = "exact"
 
 
 class StepSettings(BaseModel):
-    """What every step may be told; a step with settings of its own extends this."""
+    """The settings of every step; a step with settings of its own extends this class."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,7 +50,7 @@ class GradedSettings(StepSettings):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The case as it goes on. `detail` goes into its provenance."""
+    """The changed case. `detail` goes into its provenance."""
 
     case: Case
     detail: JsonValue = None

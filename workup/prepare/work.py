@@ -95,7 +95,7 @@ def journal_of(out: Path) -> Path:
 
 
 def report_of(out: Path) -> Path:
-    """Where the drop report of `out` stands."""
+    """The path of the drop report of `out`."""
     return out.with_suffix(".report.json")
 
 

@@ -114,7 +114,7 @@ class Progress:
         return (self.total - last) * (end - start) / (last - first) if last > first else None
 
     def latest(self, name: str) -> float | None:
-        """A metric that is counted from the beginning, as the last step that had it tells it."""
+        """A metric that is counted from the beginning, from the last step that has it."""
         values = [metrics[name] for metrics in self.metrics if name in metrics]
         return values[-1] if values else None
 

@@ -88,7 +88,7 @@ def title(run: Run) -> str:
 
 
 def _facts(run: Run, lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What stands under the title; what the folder does not know is left out."""
+    """The lines under the title; what the folder does not know is left out."""
     versions, config = run.versions, run.config
     yield "Run", run.name
     for name in ("policy", "seed"):

@@ -91,7 +91,7 @@ STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One line of a drawing's legend: a symbol in a colour of `COLOURS`, and what it stands for."""
+    """One line of a drawing's legend: a symbol in a colour of `COLOURS`, and its meaning."""
 
     name: str
     colour: str

@@ -107,7 +107,7 @@ def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
 
 
 def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
-    """doctor → metric → estimate, for figures; without questions that nobody asked."""
+    """doctor → metric → estimate, for figures; without metrics of questions that nobody asked."""
     found = {
         doctor: {metric: level(entry, metric) for metric in HEADINGS}
         for doctor, entry in entries.items()

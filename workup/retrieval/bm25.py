@@ -27,7 +27,7 @@ MEMORY = 64_000_000
 """Bytes that the writer collects before it writes a segment."""
 
 BATCH = 50_000
-"""Passages between two commits, from which an interrupted build goes on."""
+"""Passages between two commits; an interrupted build continues from a commit."""
 
 LANGUAGES = (
     *("english", "none", "danish", "dutch", "finnish", "french", "german", "hungarian"),

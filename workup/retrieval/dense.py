@@ -27,7 +27,7 @@ EXACT = "Flat"
 """The name that FAISS's factory has for no compression at all."""
 
 ENCODED = 1024
-"""Passages between two points from which an interrupted build goes on."""
+"""Passages between two points from which an interrupted build continues."""
 
 BLOCK = 65_536
 """Vectors in memory at once."""

@@ -17,7 +17,7 @@ from pathlib import Path
 JOURNAL, TABLE = "passages.names", "passages.names.sqlite"
 COUNTED = ("names", "numbered", "repeated")
 RECORD = struct.Struct("<qqq")
-"""An id in the journal: its hash, the hash of the text that it names, the last number behind it."""
+"""An id in the journal: its hash, the hash of the text that it names, its last number."""
 
 MEMORY = 64_000
 """KiB of the table that are held in memory; the rest of a large one is on disk."""
@@ -77,7 +77,7 @@ class Names:
             os.fsync(self._journal.fileno())
 
     def close(self) -> None:
-        """Deletes the table, which can be made anew from the journal."""
+        """Deletes the table, which can be rebuilt from the journal."""
         self._table.close()
         if self._folder is not None:
             self._journal.close()
@@ -88,7 +88,7 @@ class Names:
         return self._write("IGNORE", (_hash(id), content, 1))
 
     def _found(self, id: str) -> tuple[int, int]:
-        """The hash of what `id` names, and the last number behind it."""
+        """The hash of the text that `id` names, and the id's last number."""
         query = "SELECT content, last FROM taken WHERE key = ?"
         ((content, last),) = self._table.execute(query, (_hash(id),))
         return content, last

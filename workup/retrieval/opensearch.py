@@ -96,7 +96,10 @@ class OpenSearch:
         return done
 
     def _create(self, language: str, k1: float, b: float) -> int:
-        """How many passages are there already. They go in by order, so that is where to go on."""
+        """How many passages the index holds.
+
+        They are sent in order, so the next one is the first that is missing.
+        """
         names = self._caller.call("/_cat/indices?format=json&h=index", method="GET")
         if self._name in {row["index"] for row in names}:
             self._caller.call(f"/{self._name}/_refresh")

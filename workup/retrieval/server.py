@@ -80,7 +80,7 @@ class Asked(BaseModel):
 
 @dataclass
 class Figures:
-    """What /metrics tells."""
+    """The counts of /metrics."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     slower: Counter[float] = field(default_factory=Counter)
@@ -150,7 +150,7 @@ class Service:
         self.figures = Figures()
 
     async def open(self, report: Callable[[Exception | None], None]) -> None:
-        """Opens the index; `report` hears None once it is open, or why it could not be opened."""
+        """Opens the index; `report` gets None when it is open, or the reason why it is not."""
         try:
             index = await asyncio.to_thread(self._load)
         except Exception as error:
@@ -309,7 +309,7 @@ def server(
     report: Callable[[Exception | None], None] = lambda failure: None,
     names: Collection[str] = (),
 ) -> Server:
-    """The service behind uvicorn, on sockets that `run` is given."""
+    """The service as a uvicorn server, on sockets that `run` gets."""
     uvicorn = wanted("uvicorn")
     from workup.retrieval.connections import bounded
 

@@ -20,7 +20,7 @@ from workup.retrieval.dense import ENCODED, loaded
 from workup.whole import whole_folder
 
 BLOCK = 50 * ENCODED
-"""Passages per block, and between two points from which an interrupted build goes on."""
+"""Passages per block; an interrupted build continues from a block."""
 
 
 class SparseEncoder:

@@ -25,7 +25,7 @@ from workup.whole import whole_file
 
 LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
 JOURNALS = JOURNAL, NAMES
-"""What an interrupted build goes on from; a finished index has neither."""
+"""What an interrupted build continues from; a finished index has neither."""
 
 PLACE = np.dtype("<u8")  # where a line ends, in bytes
 EVERY = 20_000
@@ -131,7 +131,7 @@ class _Writer:
         self._names.close()
 
     def add(self, document: Document, limit: int) -> None:
-        """Writes what `cut` makes of a document."""
+        """Writes the passages that `cut` makes of a document."""
         for passage in cut(document, limit, self._names):
             self._write(passage)
         self.state["empty"] += not (document.title.strip() or document.text.strip())
@@ -154,7 +154,7 @@ class _Writer:
 
 
 def _at(path: Path, place: int) -> Any:
-    """The file cut off at `place`: what an interrupted build wrote behind it is written again."""
+    """The file cut off at `place`; what an interrupted build wrote after it is written again."""
     path.touch()
     file = path.open("r+b", buffering=2**20)
     file.truncate(place)
@@ -163,7 +163,7 @@ def _at(path: Path, place: int) -> Any:
 
 
 def noted(folder: Path) -> int:
-    """How many passages an interrupted build goes on from."""
+    """The number of passages from which an interrupted build continues."""
     path = folder / JOURNAL
     return int(json.loads(path.read_text())["rows"]) if path.exists() else 0
 

@@ -1,4 +1,4 @@
-"""What episodes come to: a metric's mean over them, with its 95 % interval by case."""
+"""Metrics over episodes: the mean, with its 95 % interval by case."""
 
 from __future__ import annotations
 

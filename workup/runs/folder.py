@@ -129,9 +129,9 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings among `config`: what the run was told, without what it notes about itself.
+        """The settings among `config`, without the run's notes about itself.
 
-        Runs that are older than the setting `split` held out what their seed said.
+        Runs older than the setting `split` have a split drawn by their seed.
         """
         told = {name: value for name, value in self.config.items() if name not in NOTED}
         return {"split": told.get("seed", 0), **told}
@@ -380,10 +380,9 @@ def _outcome(row: sqlite3.Row) -> Outcome:
 def _kept(
     lines: Iterable[tuple[int, dict[str, Any]]], stage: str, step: int
 ) -> tuple[int, set[str], int]:
-    """What of the metrics lies before the first step of `stage` after `step`.
+    """The part of the metrics before the first step of `stage` after `step`.
 
-    How many bytes; the stages named there, with "" and `stage`; the last step of `stage` there, 0
-    without any.
+    Its bytes; the stages in it, with "" and `stage`; the last step of `stage` in it, or 0.
     """
     end, stages, last = 0, {"", stage}, 0
     for offset, line in lines:

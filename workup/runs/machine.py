@@ -46,7 +46,7 @@ def _version(library: str) -> str | None:
 
 
 def _processor() -> str:
-    """The processor's marketing name where Linux tells it."""
+    """The processor's marketing name, if Linux reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

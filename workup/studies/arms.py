@@ -59,7 +59,7 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
 
 
 def labels(policies: Sequence[str]) -> dict[str, str]:
-    """A short name for each policy; the whole of it where the short ones are alike."""
+    """A short name for each policy; its whole name if two short ones are equal."""
     short = {
         policy: policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
         for policy in policies

@@ -1,6 +1,6 @@
-"""Accuracy and questions against the share of facts told at the outset (PM-17, ProMed Figs.
+"""Accuracy and questions against the share of facts told at the outset (PM-17).
 
-3, 7).
+These are ProMed's Figs. 3 and 7.
 """
 
 from __future__ import annotations

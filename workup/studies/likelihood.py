@@ -38,7 +38,7 @@ class Likelihood:
     order: FactOrder = "permutation"
 
     def of(self, case: Case) -> tuple[Fact, ...]:
-        """F, each as it would be told: with the names of the answer withheld."""
+        """F, each fact as it would be told: the names of the answer are withheld."""
         return tuple(withheld(case, fact) for fact in self._known(case).truth.facts)
 
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:

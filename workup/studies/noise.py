@@ -71,7 +71,7 @@ class Ranked:
     values: Mapping[str, tuple[float, ...]]
 
     def measured(self, measure: str, ranking: str, k: int) -> float | None:
-        """Hits or precision among the first k; None where there is no relevant fact."""
+        """Hits or precision among the first k; None without a relevant fact."""
         if not self.relevant:
             return None
         scores = self.values.get(
@@ -232,7 +232,7 @@ def study(
     began: Callable[[int], None],
     tick: Callable[[], None],
 ) -> Noise:
-    """Ranks the facts of the test cases; `began` hears how many there are. Raises UserError."""
+    """Ranks the facts of the test cases; `began` gets their number. Raises UserError."""
     source, environment, cases = opened(settings)
     likelihood = Likelihood(
         weights(settings, source, environment).scorer(), environment, injection.facts

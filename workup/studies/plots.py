@@ -121,7 +121,7 @@ def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> N
 
 
 def _whiskers(found: Sequence[Estimate]) -> Floats:
-    """How far each interval reaches below and above its mean; 0 where there is none."""
+    """How far each interval reaches below and above its mean; 0 without an interval."""
     ends: Floats = (
         np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float)
         .reshape(-1, 2)

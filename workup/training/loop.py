@@ -602,8 +602,8 @@ class Training:
     def _recipe(self, stage: Imitate) -> str:
         """What the warm start of a tiny policy depends on.
 
-        All demonstrations are part of it. They depend on teacher, environment and cases, so that
-        methods with the same demonstrations share one warm start.
+        Demonstrations spread over the whole warm start are part of it. They depend on teacher,
+        environment and cases, so that methods with the same demonstrations share one warm start.
         """
         s, source = self.settings, self.plan.source
         total = s.sft.steps * s.sft.batch

@@ -118,7 +118,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One line of a CSV file, and where it stands."""
+    """One line of a CSV file, and its place."""
 
     file: Path
     line: int

@@ -101,7 +101,7 @@ def _listed(pairs: list[Any] | dict[str, list[Any]], piece: Piece, file: File) -
 def _pair(
     row: _Row, place: int, pair: object, piece: Piece, file: File
 ) -> Row | Dropped | CaseError:
-    """A pair as a case; one that is none takes no other with it."""
+    """A pair as a case; a bad pair does not affect the others."""
     try:
         found = checked(_Pair, pair, file=file.path, line=piece.line, within=f"QA_pairs.{place}")
     except CaseError as error:

@@ -287,7 +287,7 @@ def _plain(number: str) -> str:
 
 
 def _examination(row: Row) -> Iterator[_Found]:
-    """Sentences under the body part whose heading stands before them ("Abd: soft")."""
+    """Sentences by body part, as the heading before them says ("Abd: soft")."""
     item = "Physical examination"
     for sentence in sentences(row.text("pe")):
         if heading := _HEADING.match(sentence):
@@ -331,7 +331,7 @@ def _case(index: Index, hadm: int) -> Case:
 
 
 def _history(text: str) -> Iterator[tuple[str, str]]:
-    """Sentences with the heading above them; a heading alone on its line is none."""
+    """Sentences with the heading above them; a heading alone on its line is no sentence."""
     item = "History of present illness"
     for sentence in sentences(text):
         heading = _HEADING.match(sentence)

@@ -330,7 +330,7 @@ def _age_of(subject: _Subject) -> str:
 
 
 def _age(duration: str) -> str:
-    """An ISO 8601 duration in words: "P2Y5M" as "2 years 5 months"; "" for what is none."""
+    """An ISO 8601 duration in words: "P2Y5M" as "2 years 5 months"; "" for other text."""
     found = _DURATION.fullmatch(duration)
     parts = zip(found.groups() if found else (), ("year", "month", "week", "day"), strict=False)
     return " ".join(f"{int(n)} {unit}{'s' * (int(n) != 1)}" for n, unit in parts if n and int(n))

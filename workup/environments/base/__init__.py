@@ -1,1 +1,1 @@
-"""What several environments are made from: no module here is an environment of its own."""
+"""What several environments are made from; no module here is an environment."""

@@ -1,4 +1,4 @@
-"""What most environments have alike: an environment says what is its own, the rest stands here."""
+"""What most environments share: an environment defines only what is its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EncounterSettings(BaseModel):
 
 
 class PartSettings(EncounterSettings):
-    """Those of environments that can tell a part of each case at the outset."""
+    """The settings of environments that can tell a part of each case at the outset."""
 
     share: float | None = Field(
         None,

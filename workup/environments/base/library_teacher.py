@@ -135,7 +135,7 @@ class _Scene:
         return ", ".join(findings[place] for place in self.rng.permutation(len(findings))[:count])
 
     def _findings(self) -> list[str]:
-        """The names of what the patient was said to have: never of what is not told."""
+        """The names of the findings that the patient is known to have."""
         facts = (*self.case.given, *self.shape.facts(self.case))
         items = {item.name for item in self.source.items}
         return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))

@@ -33,7 +33,7 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
 
 
 def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
-    """`source` with its cases told in part, test cases too."""
+    """`source` with a part of each case's facts told at the outset, test cases too."""
 
     def told(cases: Sequence[Case]) -> Sequence[Case]:
         return Lazy(len(cases), lambda index: partial(cases[index], share, seed))

@@ -89,7 +89,7 @@ class Patient(Protocol):
 
     @property
     def phrases(self) -> Sequence[str]:
-        """What it says of its own accord, besides the facts."""
+        """Its own phrases, besides the facts."""
         ...
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said: ...

@@ -83,7 +83,7 @@ class RecordedConsultation(Encounter):
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """Everything this environment can say of its own accord, for a tiny policy's vocabulary."""
+        """All phrases of the environment's own, for a tiny policy's vocabulary."""
         return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
 
     @property

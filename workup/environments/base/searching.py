@@ -1,4 +1,4 @@
-"""The grammar of search–refine–diagnose: how a search is written and read, and what it brings."""
+"""The grammar of search–refine–diagnose: how searches and their results are written and read."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def evidence(turn: Turn) -> str:
 
 
 def passages(turn: Turn) -> list[str]:
-    """The passages that the turn's search brought, one by one, without tags and numbers."""
+    """The passages that the turn's search returned, one by one, without tags and numbers."""
     shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
     return [text for text in _NUMBERED.split(shown) if text.strip()]
 

@@ -89,7 +89,7 @@ def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> 
 
 
 async def _exchanges(environment: Environment, case: Case, items: Sequence[Item]) -> Exchanges:
-    """What is said when `items` are asked for one after the other."""
+    """The exchanges in which `items` are asked for one after the other."""
     turns: list[Turn] = []
     for item in items:
         said = environment.write(item.kind.value, item.name)

@@ -1,1 +1,1 @@
-"""What stands between a supporting role and its model: cache, ledger, budget, configuration."""
+"""What is between a supporting role and its model: cache, ledger, budget, configuration."""

@@ -270,7 +270,7 @@ _ORDERS: Mapping[str, Maker] = {
 
 
 def _told(rest: Callable[[Source, Sequence[Fact], np.random.Generator], list[str]]) -> Maker:
-    """Half of the case's facts, and instead of the others what `rest` makes of them."""
+    """Half of the case's facts, and for the others the result of `rest`."""
 
     def make(source: Source, case: Case, rng: np.random.Generator) -> Stated | None:
         facts = case.truth.facts[:CHUNK]

@@ -133,7 +133,7 @@ class Probe:
     open: bool = False
 
     def answered_by(self, facts: frozenset[str]) -> bool:
-        """Whether `facts` are what had to be told."""
+        """Whether `facts` are those that had to be told."""
         assert self.target is not None
         return self.target <= facts if self.open else self.target == facts
 

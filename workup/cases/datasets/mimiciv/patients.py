@@ -28,7 +28,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Admissions as a task may see them; `split` draws which half of the values is told."""
+    """Admissions as a task may see them; `split` draws which half of the values is shown."""
 
     index: Index
     task: str
@@ -146,7 +146,7 @@ def _kind(section: str, sentence: str) -> Kind:
 
 
 def _beginning(notes: Sequence[Fact]) -> list[Fact]:
-    """The sentences that lie whole within the beginning of the note."""
+    """The sentences that are whole within the beginning of the note."""
     chosen: list[Fact] = []
     length = 0
     for fact in notes:
