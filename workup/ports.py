@@ -574,9 +574,9 @@ Stage = Imitate | Explore | Rehearse | Prefer | Reinforce
 class Method(Protocol):
     """One paper: its settings (a pydantic model class), its environment, its stages.
 
-    `environment` is the setting of that name where nobody sets it: the name of one, and the
-    settings in which the method departs from that environment's own defaults. Example:
-    {"name": "questioning", "max_turns": 11}. The folder's name is the method's id.
+    `environment` is the default of the setting `environment`: a name, and settings that differ
+    from that environment's own defaults. Example: {"name": "questioning", "max_turns": 11}. The
+    folder's name is the method's id.
     """
 
     paper: str
@@ -585,7 +585,7 @@ class Method(Protocol):
     environment: Mapping[str, Any]
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        """What a run goes through in `environment`, one stage after the other."""
+        """The stages of a run in `environment`, in order."""
         ...
 
 

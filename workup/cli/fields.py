@@ -167,8 +167,9 @@ def evaluated() -> Groups:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A method, a strategy or an environment: its name, what it does, its paper (an environment has
-    none), and its own settings.
+    """A method, a strategy or an environment: its title, paper and own settings.
+
+    An environment has no paper.
     """
 
     title: str
@@ -177,8 +178,10 @@ class Owner:
 
 
 def owner(name: str) -> Owner:
-    """The method (settings `reward.…`, and `environment.…` with its defaults), strategy (`plan.…`)
-    or environment (`environment.…`) of this name; UserError for none.
+    """The method, strategy or environment of this name; UserError if there is none.
+
+    A method's settings are typed as `reward.…`, with the defaults of its `environment.…`; a
+    strategy's as `plan.…`; an environment's as `environment.…`.
     """
     from workup import environments, methods
     from workup.doctors import strategies
@@ -201,8 +204,9 @@ def owner(name: str) -> Owner:
 
 
 def owned(names: Sequence[str]) -> Groups:
-    """The own settings of all these methods, strategies and environments; what several share stands
-    once.
+    """The own settings of all these methods, strategies and environments.
+
+    Settings that several share are listed once.
     """
     owners: dict[Setting, list[str]] = {}
     for name in names:

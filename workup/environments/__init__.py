@@ -21,9 +21,9 @@ _PARTS = ("summary", "Settings", "open")
 
 
 class EnvironmentModule(Protocol):
-    """What an environment's module defines: what it is, its settings (a pydantic class), `open`.
+    """What an environment's module defines: `summary`, `Settings` (a pydantic class), `open`.
 
-    `open` raises UserError where the cases of `source` cannot be played in this environment.
+    `open` raises UserError if the cases of `source` cannot be played in this environment.
     """
 
     summary: str

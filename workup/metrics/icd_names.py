@@ -44,8 +44,7 @@ _BY_SITE = (
 _SPECIAL = 0.95  # what the likeness to a name of a special chapter counts
 
 SPECIAL = frozenset("OPQRSTVWXYZ")
-"""Chapters for particular circumstances: pregnancy, newborns, malformations, signs, injuries,
-causes, contacts.
+"""Chapters for special circumstances, such as pregnancy, newborns, injuries or contacts.
 
 A name without such a word means the code of an ordinary chapter, if both have one."""
 

@@ -1,6 +1,4 @@
-"""Files that say which ICD-10 codes names of diseases have: tables as curators publish them, and
-lists of synonyms.
-"""
+"""Files that say which ICD-10 codes disease names have: curators' tables, and lists of synonyms."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ _BETWEEN = re.compile(r"[\s,;|]+")  # "J17, J18"; a code may have a prefix, "ICD
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One row: the names of one disease, the codes of the release that it gives them, and the cell
-    to group by.
-    """
+    """One row: the names of one disease, its codes in the release, and the cell to group by."""
 
     names: tuple[str, ...]
     codes: tuple[str, ...]
@@ -34,9 +30,7 @@ class Named:
 
 
 class _Synonyms(BaseModel):
-    """A JSON line, as the Disease Ontology's synonyms can be written; other fields are not looked
-    at.
-    """
+    """A JSON line of the Disease Ontology's synonyms; other fields are ignored."""
 
     name: str
     synonyms: list[str] = []
@@ -44,14 +38,13 @@ class _Synonyms(BaseModel):
 
 
 def read(path: Path, tree: Tree, columns: Sequence[str] = (), by: str = "") -> Iterator[Named]:
-    """The rows of a table with tabs or commas, or of JSON lines `{"name", "synonyms": […], "codes":
-    […]}`.
+    """The rows of a table with tabs or commas, or of JSON lines with names and codes.
 
-    `columns` are the headings of names and codes in a table; without them its first two columns are
-    read, from the first row on. `by` is the heading of the column to group by. A cell may hold
-    several codes. A code that the release lacks is the narrowest group around it that it has, or
-    left out. Lines that begin with "#" are comments. Raises CaseError (file, line, field),
-    UserError.
+    A JSON line is `{"name", "synonyms": […], "codes": […]}`. `columns` are the headings of names
+    and codes in a table; without them its first two columns are read, from the first row on. `by`
+    is the heading of the column to group by. A cell may hold several codes. A code that the release
+    lacks becomes the narrowest group around it that the release has, or is left out. Lines that
+    begin with "#" are comments. Raises CaseError (file, line, field), UserError.
     """
     lines = (line for line in scan(path) if not line.text.startswith("#"))
     if path.suffix in {".jsonl", ".json"}:
@@ -102,8 +95,9 @@ def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple
 
 
 def _codes(cell: str, tree: Tree) -> tuple[str, ...]:
-    """The codes in a cell as the release has them, or the narrowest groups around them; other
-    systems' are left out.
+    """The codes in a cell as the release has them, or the narrowest groups around them.
+
+    Codes of other systems are left out.
     """
     parted = (code.rpartition(":") for code in _BETWEEN.split(cell))
     found = (

@@ -32,8 +32,9 @@ def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
 
 @dataclass(frozen=True)
 class Direct:
-    """Every turn shows the presentation anew: a doctor that asks against its instruction learns
-    nothing.
+    """Every turn shows the presentation again and no answers.
+
+    So a doctor that asks against its instruction learns nothing.
     """
 
     doctor: Doctor
