@@ -1,0 +1,268 @@
+"""Every environment keeps the contract of `ports.Environment`: found by its name, replayed turn by
+turn, read as it is written; and one from outside is trained and evaluated by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+from handmade import CASES, SOURCE, Script, play
+from hypothesis import given
+from hypothesis import strategies as st
+from library_world import index_folder
+
+import workup
+from workup import environments
+from workup.case import Kind
+from workup.episode import DIAGNOSE, MALFORMED
+from workup.errors import UserError
+from workup.ports import Environment, Teaching
+from workup.settings import world
+
+NAMES = environments.names()
+ASKED = {"consultation": "ask", "questioning": "ask", "library": "search"}
+
+
+@cache
+def opened(name: str) -> Environment:
+    own = {"index": str(index_folder())} if name == "library" else {}
+    return world({"name": name, "max_turns": 4, **own}, {}).open(SOURCE)
+
+
+def test_the_built_in_ones_are_the_modules_of_the_package() -> None:
+    assert sorted(ASKED) == NAMES
+    for name in NAMES:
+        module = environments.load(name)
+        assert 0 < len(module.summary) < 100
+        fields = module.Settings.model_fields
+        assert fields["max_turns"].default == 10
+        assert all(field.description for field in fields.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_setting_is_refused_with_the_nearest(name: str) -> None:
+    with pytest.raises(UserError, match=r"no setting 'environment\.max_trns'.*environment.max_tur"):
+        world({"name": name, "max_trns": 3}, {})
+    with pytest.raises(UserError, match=r"setting 'environment\.max_turns': .*, not 0"):
+        world({"name": name, "max_turns": 0}, {})
+    with pytest.raises(UserError, match=f"no environment '{name}s'. Did you mean '{name}'"):
+        world({"name": f"{name}s"}, {})
+
+
+def test_what_is_usual_holds_in_its_own_environment_alone() -> None:
+    usual = {"name": "questioning", "max_turns": 11}
+    assert world({}, usual).config["max_turns"] == 11
+    assert world({"persona": "any"}, usual).config["max_turns"] == 11
+    assert world({"max_turns": 3}, usual).config["max_turns"] == 3
+    assert world({"name": "consultation"}, usual).config == {
+        "name": "consultation",
+        "max_turns": 10,
+        "share": None,
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_turn_can_be_replayed(name: str) -> None:
+    environment = opened(name)
+    lines = [
+        environment.write(Kind.HISTORY.value, "fever"),
+        "nonsense",
+        environment.write(Kind.HISTORY.value, "cough"),
+        environment.write(DIAGNOSE, "Flu"),
+    ]
+    for case in CASES:
+        episode = play(Script(*lines), environment, case)
+        assert len(episode.turns) == environment.max_turns
+        assert episode.opening == environment.open(case)
+        for place in reversed(range(len(episode.turns))):
+            turn = episode.turns[place]
+            assert environment.read(turn.completion.text) == turn.action
+            again = environment.answer(case, episode.turns[:place], turn.action)
+            assert asyncio.run(again) == turn.observation
+        assert [turn.action.kind for turn in episode.turns] == [
+            ASKED[name],
+            MALFORMED,
+            ASKED[name],
+            DIAGNOSE,
+        ]
+
+
+words = st.text(st.characters(categories=("Ll", "Lu")), min_size=1, max_size=12)
+contents = st.lists(words, min_size=1, max_size=5).map(" ".join)
+
+
+@given(st.sampled_from(NAMES), st.sampled_from([Kind.HISTORY.value, DIAGNOSE]), contents)
+def test_what_is_written_is_read_back(name: str, kind: str, content: str) -> None:
+    environment = opened(name)
+    action = environment.read(environment.write(kind, content))
+    assert (action.kind, action.content, action.errors) == (
+        kind if kind == DIAGNOSE else ASKED[name],
+        (content,),
+        0,
+    )
+
+
+@given(st.sampled_from(NAMES), st.text(max_size=300))
+def test_reading_never_raises(name: str, text: str) -> None:
+    action = opened(name).read(text)
+    assert action.errors > 0 or action.kind != MALFORMED
+
+
+HOSTILE = (
+    *("<ask>", "<search>", "<refine>", "question:", "answer: [answer:", "[answer: ", "</think>"),
+    *("<ask></ask>", "<|im_end|>", "[", "\n", " ", "question: \n", "患者："),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reading_takes_linear_time(name: str) -> None:
+    began = time.process_time()
+    for piece in HOSTILE:
+        opened(name).read(piece * (200_000 // len(piece)))
+    assert time.process_time() - began < 30  # 1 s here; hours where a rule goes back and forth
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_training_needs_of_one(name: str) -> None:
+    environment = opened(name)
+    for case in CASES:
+        lead, rest = environment.conclusion(case)
+        action = environment.read(lead + rest)
+        assert (action.kind, action.content) == (DIAGNOSE, (case.truth.diagnosis,))
+    made = [environment.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
+    assert made == [environment.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
+    assert environment.built_in.open(CASES[0]) == environment.open(CASES[0])
+    assert environment.staffed({}).open(CASES[0]) == environment.open(CASES[0])
+    assert list(environment.told(SOURCE, 0).test) == list(SOURCE.test)
+
+
+# --- from outside ---
+
+TRIAGE = '''
+from pydantic import Field
+from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation
+from workup.ports import Request
+
+
+class Settings(EncounterSettings):
+    greeting: str = Field("Next, please.", description="what the nurse says first")
+
+
+class Triage(Encounter):
+    """A nurse answers yes or no: `! name` is the diagnosis, `? name` a question."""
+
+    stop = ()
+    asks = True
+    roles = ("nurse",)
+
+    def __init__(self, items, settings, nurse=None):
+        super().__init__(settings.max_turns)
+        self.items, self.settings, self.nurse = items, settings, nurse
+
+    @property
+    def phrases(self):
+        return (self.settings.greeting, "Yes.", "No.", "! ?", "Well?")
+
+    def open(self, case):
+        return (Message("user", f"{self.settings.greeting}\\n{case.presentation}"),)
+
+    def read(self, text):
+        mark, content = text.strip()[:1], " ".join(text.strip()[1:].split())
+        kind = {"?": "ask", "!": DIAGNOSE}.get(mark)
+        return Action(kind, (content,)) if kind and content else Action(MALFORMED, (), 1)
+
+    def write(self, kind, content):
+        return f"{'!' if kind == DIAGNOSE else '?'} {content}"
+
+    async def answer(self, case, past, action):
+        if action.kind == DIAGNOSE:
+            return Observation(done=True)
+        if action.kind == MALFORMED:
+            return Observation((Message("user", "Well?"),))
+        name = action.content[0]
+        found = tuple(fact.id for fact in case.truth.facts if fact.item == name)
+        said = "Yes." if found else "No."
+        if self.nurse is not None:
+            asked = Request("nurse", "nurse/1", (Message("user", said),))
+            said = (await self.nurse.complete(asked)).text
+        return Observation((Message("user", said),), found, name)
+
+    def conclude(self, case):
+        return "Well?"
+
+    def staffed(self, models):
+        return Triage(self.items, self.settings, models.get("nurse"))
+
+
+class Module:
+    summary = "a nurse who says yes or no"
+    Settings = Settings
+
+    def open(self, source, settings):
+        return Triage(source.items, settings)
+
+
+environment = Module()
+'''
+
+
+@pytest.fixture
+def triage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "triage.py").write_text(TRIAGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return "triage:environment"
+
+
+SMALL = {
+    "steps": 2,
+    "batch": 2,
+    "group": 2,
+    "max_tokens": 8,
+    "sft": {"steps": 4, "batch": 4},
+    "tiny": {"width": 16, "layers": 1, "context": 512},
+}
+
+
+def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
+    encounter = {"name": triage, "max_turns": 3, "greeting": "Who is next?"}
+    evaluation = {"cases": 4}
+    run = workup.train(
+        "craft", cases="clinic:xs", out="run", environment=encounter, evaluation=evaluation, **SMALL
+    )
+    assert run.config["environment"] == encounter
+    played = [*run.episodes(phase="train"), *run.episodes(phase="eval")]
+    assert all(r.episode.opening[0].content.startswith("Who is next?\n") for r in played)
+    assert all(len(record.episode.turns) <= 3 for record in played)
+    greedy = run.episodes(phase="eval", doctor="greedy information")
+    assert {turn.action.kind for r in greedy for turn in r.episode.turns} == {"ask", DIAGNOSE}
+    again = workup.evaluate("run", out="again", quiet=True, evaluation=evaluation)
+    assert {r.episode.opening for r in again.episodes()} == {
+        r.episode.opening for r in run.episodes(phase="eval")
+    }
+    other = workup.evaluate(
+        "greedy information", cases="clinic:xs", out="other", environment=triage, quiet=True,
+        evaluation=evaluation,
+    )  # fmt: skip
+    assert all(r.episode.opening[0].content.startswith("Next, please.\n") for r in other.episodes())
+
+
+def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:
+    for told, said in (
+        ({"name": triage, "greting": "x"}, r"Did you mean 'environment\.greeting'"),
+        ({"name": "triage:nothing"}, "is no environment: it lacks summary, Settings, open"),
+        ({"name": "nowhere:environment"}, "cannot import 'nowhere'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            workup.train("craft", cases="clinic:xs", out="run", environment=told, **SMALL)
+    with pytest.raises(UserError, match="no role 'patient' in this triage; it has judge, nurse"):
+        workup.evaluate(
+            "greedy information", cases="clinic:xs", out="run", environment=triage,
+            roles={"patient": "exact"},
+        )  # fmt: skip
+    assert not Path("run").exists()
