@@ -267,7 +267,7 @@ def test_worth_and_reward_are_those_of_the_equations() -> None:
     assert re.search(r"missed +Yes: sputum\. +2 significant +\.25 +\+\.25", screen.text)
     assert f"= (1·.38 + 0.5)·1 − 0.1·2/10 = {reward:.2f}" in screen.text
     scores = asyncio.run(
-        craft_reward(CraftSettings())(
+        craft_reward(CraftSettings(), 10)(
             (tuple(r.episode for r in records),), Instruments(ExactJudge())
         )
     )

@@ -48,7 +48,7 @@ def settings(incomplete: str) -> Iterator[Offer]:
         if (typed := f"environment={name}").startswith(incomplete):
             yield typed, environments.load(name).summary
         for each in settings_of(environments.load(name).Settings, "environment."):
-            if each.name.startswith(incomplete) and each.name not in seen:
+            if each.name.startswith(incomplete) and each.default and each.name not in seen:
                 seen.add(each.name)
                 yield each.typed, each.sense
 
