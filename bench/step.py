@@ -89,9 +89,7 @@ def run(folder: Path) -> list[Seconds]:
         )
         steps.clear()
         stage = next(
-            s
-            for s in method.stages(method.settings(max_turns=TURNS), environment)
-            if isinstance(s, Reinforce)
+            s for s in method.stages(method.settings(), environment) if isinstance(s, Reinforce)
         )
         collection = Collection(
             stage,
