@@ -5,7 +5,7 @@ Only the standard library is imported. Everything is frozen: a case that is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -19,6 +19,16 @@ class Kind(StrEnum):
     LABORATORY = "test"
     IMAGING = "image"
     PROCEDURE = "procedure"
+
+
+HEADINGS: Mapping[Kind, str] = {
+    Kind.HISTORY: "History",
+    Kind.EXAMINATION: "Examination",
+    Kind.LABORATORY: "Laboratory",
+    Kind.IMAGING: "Imaging",
+    Kind.PROCEDURE: "Procedures",
+}
+"""What a record and a list of items are divided into."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from workup.case import Case, Source, with_cases
 from workup.errors import CaseError, UserError, unknown
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
@@ -297,8 +298,8 @@ def held_out(split: int, key: str) -> bool:
     return int.from_bytes(digest) % _HELD_OUT_IN == 0
 
 
-class Lazy(Sequence[Case]):
-    """Cases made when they are indexed, the last few kept.
+class Lazy(Sequence[T]):
+    """Cases, or other things, made when they are indexed, the last few kept.
 
     `make(index)` must be a function of its index alone. `labels`, where given, has one small
     integer per case (its diagnosis), so that classes can be counted without making a single case.
@@ -309,7 +310,7 @@ class Lazy(Sequence[Case]):
     def __init__(
         self,
         size: int,
-        make: Callable[[int], Case],
+        make: Callable[[int], T],
         labels: array[int] | None = None,
         keep: int = 256,
         id_of: Callable[[int], str] | None = None,
@@ -321,16 +322,16 @@ class Lazy(Sequence[Case]):
         return self._size
 
     @overload
-    def __getitem__(self, index: int) -> Case: ...
+    def __getitem__(self, index: int) -> T: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Case]: ...
+    def __getitem__(self, index: slice) -> list[T]: ...
 
-    def __getitem__(self, index: int | slice) -> Case | list[Case]:
+    def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
             return [self._make(i) for i in range(*index.indices(self._size))]
         if not -self._size <= index < self._size:
-            raise IndexError(f"case {index} of {self._size}")
+            raise IndexError(f"{index} of {self._size}")
         return self._make(index % self._size)
 
 

@@ -208,7 +208,7 @@ def _phrases(
     return tuple(dict.fromkeys([*wording, *texts, *diagnoses]))
 
 
-def _rows(path: Path, offsets: array[int]) -> Lazy:
+def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:
     def make(i: int) -> Case:
         return _case(
             checked(

@@ -292,7 +292,7 @@ def _told(index: _Index, request: Spec, used: int) -> Iterator[str]:
         )
 
 
-def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read) -> Lazy:
+def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read) -> Lazy[Case]:
     def make(i: int) -> Case:
         entry = int(entries[i])
         file = files[index.file[entry]]

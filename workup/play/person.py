@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from workup.case import Case, Item, Kind, Source
+from workup.case import HEADINGS, Case, Item, Kind, Source
 from workup.environments.base.lexical import words
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
@@ -27,13 +27,6 @@ dx gout · diagnose gout     name the diagnosis (or its number), which ends the 
 diagnoses · diagnoses acute list the diagnoses, or some of them
 <test>lipase</test>         the grammar that a policy writes is understood too
 quit · Ctrl-D               leave"""
-TITLES = {
-    Kind.HISTORY: "History",
-    Kind.EXAMINATION: "Examination",
-    Kind.LABORATORY: "Laboratory",
-    Kind.IMAGING: "Imaging",
-    Kind.PROCEDURE: "Procedures",
-}
 # Names longer than this are sentences: one per line.
 _SHORT = 36
 _NEAR = 70.0  # of 100, rapidfuzz's weighted ratio
@@ -243,7 +236,7 @@ class Person:
         found = self._search(wanted)
         if not found:
             self._suggest(wanted)
-        for kind, title in TITLES.items():
+        for kind, title in HEADINGS.items():
             group = [item for item in found if item.kind is kind]
             if group:
                 self._heading(f"{title} ({len(group)})")

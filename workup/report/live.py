@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -59,12 +58,7 @@ class Live(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
@@ -211,7 +205,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     ).show(console)
 
 
-class _Base:
+class Face:
     """What the three faces share: they are context managers, and remember the stage."""
 
     progress: Progress | None = None
@@ -222,16 +216,11 @@ class _Base:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class JsonLive(_Base):
+class JsonLive(Face):
     """One JSON object per event and line."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -257,7 +246,7 @@ class JsonLive(_Base):
         )
 
 
-class PlainLive(_Base):
+class PlainLive(Face):
     """A line every few seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO, every: float = PLAIN_EVERY) -> None:
@@ -293,7 +282,7 @@ class PlainLive(_Base):
         print(line, file=self._stream, flush=True)
 
 
-class ScreenLive(_Base):
+class ScreenLive(Face):
     """A view that renews itself; what is finished scrolls up and stays."""
 
     def __init__(self, console: Console) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from workup.errors import UserError
 from workup.evaluation import loop as evaluation
 from workup.models.endpoint import ENDPOINT
 from workup.policies.unseen import open_unseen
-from workup.report.live import Live
+from workup.report.live import Face, Live
 from workup.runs import Outcome, Run
 from workup.runs.folder import is_run
 from workup.settings import PolicySettings, furnished, in_full, merge
@@ -107,7 +106,7 @@ def _slug(name: str) -> str:
 
 
 @dataclass
-class _Steps:
+class _Steps(Face):
     """A `Live` that passes on the progress, and each note once.
 
     It shows no table and no report: the study has its own.
@@ -129,18 +128,4 @@ class _Steps:
             self.live.note(text)
 
     def table(self, summary: Mapping[str, Any]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
         pass

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import overload
+from functools import cache, partial
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from workup.cases.clinic.graph import (
 )
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.tables import Disease, Finding
+from workup.cases.files import Lazy
 from workup.cases.knowledge import Array
 
 LEVELS = (1, 2, 3, 3, 4, 4, 5, 5, 6, 6)
@@ -427,33 +427,11 @@ def _document(subset: str, seed: int, index: int) -> Document:
     return Document(f"{subset}-{seed}-{index}", title, text, level, disease.name, misleading)
 
 
-class Library(Sequence[Document]):
-    """A clinic's documents, disease by disease, written when they are indexed."""
-
-    def __init__(self, subset: str, seed: int) -> None:
-        self._subset, self._seed = subset, seed
-        self._size = len(clinic(subset).tables.diseases) * len(LEVELS)
-
-    def __len__(self) -> int:
-        return self._size
-
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
-
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(self._size))]
-        if not -self._size <= index < self._size:
-            raise IndexError(f"document {index} of {self._size}")
-        return _document(self._subset, self._seed, index % self._size)
-
-
-def library(subset: str, seed: int = 0) -> Library:
+def library(subset: str, seed: int = 0) -> Sequence[Document]:
     """The library of a clinic ("xs", "s", "m", "full").
 
-    Raises UserError for one that does not exist.
+    Its documents stand disease by disease and are written when they are indexed. Raises UserError
+    for a clinic that does not exist.
     """
-    return Library(subset, seed)
+    size = len(clinic(subset).tables.diseases) * len(LEVELS)
+    return Lazy(size, partial(_document, subset, seed))

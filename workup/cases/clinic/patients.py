@@ -20,7 +20,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
+from workup.case import HEADINGS, Case, Fact, FixedSource, Item, Truth, evidence_of
 from workup.cases.clinic.tables import SEXES, Finding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 
@@ -50,13 +50,6 @@ _AGED = {
     ),
 }
 _SEXED = {"female": "The patient is female.", "male": "The patient is male."}
-_CHAPTERS = {
-    Kind.HISTORY: "History",
-    Kind.EXAMINATION: "Examination",
-    Kind.LABORATORY: "Laboratory",
-    Kind.IMAGING: "Imaging",
-    Kind.PROCEDURE: "Procedures",
-}
 
 NOTES = (
     (
@@ -236,7 +229,7 @@ def _record(presentation: str, facts: Sequence[Fact]) -> str:
     """The whole chart, chapter by chapter."""
     chapters = [
         (title, [fact.text for fact in facts if fact.kind == kind])
-        for kind, title in _CHAPTERS.items()
+        for kind, title in HEADINGS.items()
     ]
     return "\n".join(
         [presentation, *(f"{title}: {' '.join(texts)}" for title, texts in chapters if texts)]

@@ -181,7 +181,7 @@ def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
     )
 
 
-def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy:
+def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy[Case]:
     offsets, numbers = (
         array("Q", column) for column in (zip(*side, strict=True) if side else ((), ()))
     )

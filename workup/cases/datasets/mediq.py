@@ -105,7 +105,7 @@ def _source(
     return FixedSource(name, train, test, notes=notes, undivided=True)
 
 
-def _rows(path: Path, offsets: array[int]) -> Lazy:
+def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:
     def make(i: int) -> Case:
         return _case(
             checked(_Row, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path)

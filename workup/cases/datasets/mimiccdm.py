@@ -295,7 +295,7 @@ def _examination(row: Row) -> Iterator[_Found]:
         yield item, sentence, Kind.EXAMINATION
 
 
-def _lazy(index: Index, admissions: array[int], labels: array[int]) -> Lazy:
+def _lazy(index: Index, admissions: array[int], labels: array[int]) -> Lazy[Case]:
     return Lazy(len(admissions), lambda i: _case(index, admissions[i]), labels)
 
 

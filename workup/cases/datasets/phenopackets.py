@@ -280,7 +280,7 @@ def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
     }
 
 
-def _lazy(store: _Store, side: array[int]) -> Lazy:
+def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:
     return Lazy(len(side), lambda i: _read(store.patient(side[i]))[0])
 
 

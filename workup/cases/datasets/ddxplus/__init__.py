@@ -135,7 +135,12 @@ def _simulated_id(index: int) -> str:
 
 
 def _source(
-    name: str, release: Release, train: Lazy, test: Lazy, rates: Rates, notes: Sequence[str]
+    name: str,
+    release: Release,
+    train: Lazy[Case],
+    test: Lazy[Case],
+    rates: Rates,
+    notes: Sequence[str],
 ) -> FixedSource:
     return FixedSource(
         name=name,
@@ -149,7 +154,9 @@ def _source(
     )
 
 
-def _cases(index: Index, rows: array[int], release: Release, criticality: Criticality) -> Lazy:
+def _cases(
+    index: Index, rows: array[int], release: Release, criticality: Criticality
+) -> Lazy[Case]:
     def make(i: int) -> Case:
         id, patient = index.read(rows[i])
         return case_of(patient, id, release, criticality)
@@ -199,7 +206,7 @@ def case_of(patient: Patient, id: str, release: Release, criticality: Criticalit
     )
 
 
-def _notes(index: Index, train: Lazy, test: Lazy, release: Release) -> list[str]:
+def _notes(index: Index, train: Lazy[Case], test: Lazy[Case], release: Release) -> list[str]:
     present = len(set(index.labels))
     return [
         f"{len(index):,} patients of {present} of {len(release.conditions)} conditions in "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 
-from workup.case import FixedSource
+from workup.case import Case, FixedSource
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
@@ -72,7 +72,7 @@ class _Side:
         self.hadms.append(hadm)
         self.labels.append(not comes_true)
 
-    def cases(self, chart: Chart) -> Lazy:
+    def cases(self, chart: Chart) -> Lazy[Case]:
         return Lazy(
             len(self.hadms),
             lambda i: chart.case(self.subjects[i], self.hadms[i], not self.labels[i]),
