@@ -62,7 +62,7 @@ def test_bash_completes_commands_methods_sources_and_settings(tmp_path: Path) ->
 
 def test_completion_loads_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from workup import cli; sys.argv = ['workup']\ntry: cli.main()\n"
+        "import sys; from workup.cli import app as cli; sys.argv = ['workup']\ntry: cli.main()\n"
         "finally: print(sorted({'torch', 'transformers', 'trl', 'scipy'} & sys.modules.keys()), "
         "file=sys.stderr)"
     )

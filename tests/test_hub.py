@@ -270,8 +270,8 @@ def test_a_hub_id_becomes_a_path_by_what_is_put_before_it(name: str) -> None:
 
 def test_checking_names_loads_no_torch(home: Path) -> None:
     code = (
-        "import sys; from workup import cli; sys.argv = ['workup', 'evaluate', './none', "
-        "'--cases', 'clinic:xs']\ntry: cli.main()\nfinally: print(sorted({'torch', "
+        "import sys; from workup.cli import app as cli; sys.argv = ['workup', 'evaluate', "
+        "'./none', '--cases', 'clinic:xs']\ntry: cli.main()\nfinally: print(sorted({'torch', "
         "'transformers'} & sys.modules.keys()))"
     )
     done = subprocess.run(

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -41,8 +42,10 @@ from workup.ports import Demonstration, Environment, Passage, Retriever, Teachin
 from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
-from workup.retrieval.index import Index
 from workup.text import THINK, neutralise, normalise, tagged
+
+if TYPE_CHECKING:
+    from workup.retrieval.index import Index
 
 UNREADABLE = "Please write one search or one diagnosis."
 CLINIC = "clinic:"
@@ -282,6 +285,8 @@ def shape_of(environment: Environment) -> Shape:
 @lru_cache(maxsize=4)
 def _own(subset: str) -> Index:
     """A clinic's documents in short passages: a search's result fits a tiny policy's context."""
+    from workup.retrieval.index import Index  # loads scipy: completion must not wait for it
+
     documents = (
         Document(document.id, document.title, document.text) for document in library(subset)
     )
