@@ -6,7 +6,6 @@ Each has a table and a page.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -288,9 +287,11 @@ def _progress(unit: str) -> Iterator[tuple[Callable[[int], None], Callable[[], N
 def _publish(found: Study, folder: Path) -> None:
     from rich.console import Console
 
+    from workup.runs.machine import command
+
     console = Console(highlight=False)
     found.show(console)
     for note in found.notes():
         console.print(note, markup=False)
-    page = found.write(folder, shlex.join(["workup", *sys.argv[1:]]))
+    page = found.write(folder, command())
     console.print(f"page  {page}", soft_wrap=True, markup=False)

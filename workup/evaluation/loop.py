@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -101,7 +99,6 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     account = token_hex(8)
     evaluation = Evaluation.of(settings, account)
     players = evaluation.players()
-    command = shlex.join(["workup", *sys.argv[1:]])
     own = {"split": evaluation.settings.split, "roles": evaluation.staff.roles}
     told = {**settings.model_dump(mode="json"), **own}
     noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
@@ -109,7 +106,7 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     Run.create(
         out,
         config,
-        versions({"run": settings.seed}, command),
+        versions({"run": settings.seed}),
         restricted=evaluation.source.restricted,
     ).close()
     return _go_on(out, evaluation, players, live)

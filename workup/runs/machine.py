@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,10 +16,16 @@ from typing import Any
 _LIBRARIES = ("workup", "torch", "transformers", "trl", "peft", "numpy", "scipy")
 
 
-def versions(seeds: Mapping[str, int], command: str = "") -> dict[str, Any]:
+def command() -> str:
+    """What was typed to start this process, as a shell reads it."""
+    return shlex.join(["workup", *sys.argv[1:]])
+
+
+def versions(seeds: Mapping[str, int], made_by: str | None = None) -> dict[str, Any]:
     """What versions.json holds: versions, machine, seeds, and the command that makes the run again.
 
-    Threads and accelerator are torch's, and null in a process that has not loaded torch.
+    That is `made_by`, by default this process's own. Threads and accelerator are torch's, and null
+    in a process that has not loaded torch.
     """
     torch = sys.modules.get("torch")
     return {
@@ -34,7 +41,7 @@ def versions(seeds: Mapping[str, int], command: str = "") -> dict[str, Any]:
         if torch and torch.cuda.is_available()
         else None,
         "seeds": dict(seeds),
-        "command": command,
+        "command": command() if made_by is None else made_by,
     }
 
 

@@ -12,9 +12,7 @@ import errno
 import math
 import os
 import re
-import shlex
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,7 +218,6 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     notes = plan.introduced()
     engine = plan.engine(out)  # torch loads only now: mistakes are told without the wait
     if engine.is_main:
-        command = shlex.join(["workup", *sys.argv[1:]])
         told = {"notes": list(plan.notes)} if plan.notes else {}
         config = {
             "account": account,
@@ -231,7 +228,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         Run.create(
             out,
             config,
-            versions({"run": settings.seed}, command),
+            versions({"run": settings.seed}),
             restricted=plan.source.restricted,
         ).close()
         for note in notes:
