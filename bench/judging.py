@@ -35,8 +35,9 @@ from workup.models.local import LocalPolicy
 from workup.models.support.config import Config
 from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings, build
-from workup.ports import Instruments, Judge, Reinforce, Request, Teaching
+from workup.ports import Instruments, Judge, Request, Teaching
 from workup.settings import Settings
+from workup.stages import GrpoStage
 from workup.training.collect import Collection, Share
 
 LATENCY, CONCURRENCY = 0.3, 128
@@ -114,7 +115,7 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
     stage = next(
         stage
         for stage in method.stages(method.settings(), environment)
-        if isinstance(stage, Reinforce)
+        if isinstance(stage, GrpoStage)
     )
     collection = Collection(
         stage,

@@ -33,9 +33,10 @@ from workup.judges.exact import ExactJudge
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import build
-from workup.ports import Demonstration, Instruments, Reinforce
+from workup.ports import Demonstration, Instruments
 from workup.runs import Run, versions
 from workup.settings import Settings
+from workup.stages import GrpoStage
 from workup.training.collect import Collection, Share, Step
 
 Seconds = dict[str, float]
@@ -89,7 +90,7 @@ def run(folder: Path) -> list[Seconds]:
         )
         steps.clear()
         stage = next(
-            s for s in method.stages(method.settings(), environment) if isinstance(s, Reinforce)
+            s for s in method.stages(method.settings(), environment) if isinstance(s, GrpoStage)
         )
         collection = Collection(
             stage,

@@ -10,9 +10,10 @@ import numpy as np
 from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases.knowledge import Categorical, TabularKnowledge
 from workup.episode import Completion, Ending, Episode, Message, Turn
-from workup.ports import Act, Doctor, Environment, Method, Sampling
+from workup.ports import Act, Doctor, Environment, Sampling
 from workup.rl.rollout import Job, Play, rollout
 from workup.settings import world
+from workup.stages import Method
 
 DISEASES = ("Flu", "Pneumonia", "Pancreatitis")
 ITEMS = (

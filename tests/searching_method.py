@@ -12,11 +12,12 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Environment, Explore, Prefer, Rehearse, Reinforce, Stage
+from workup.ports import Environment
 from workup.rewards.outcome import correctness
 from workup.rl.credit import zscore
 from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.treesearch import Search
+from workup.stages import DpoStage, GrpoStage, KeptStage, SearchStage, Stage
 
 
 class Settings(CaseSettings, OutcomeSettings):
@@ -31,13 +32,13 @@ class Everything(QuestioningMethod):
         reward = correctness(settings.penalty)
         return (
             warm_start(settings),
-            Explore(
+            SearchStage(
                 "search", tree_search(Search(width=3, iterations=2)), reward, best, settings.cases
             ),
-            Rehearse("sft", of="search"),
-            Explore("pairs", samples(4), reward, best_and_worst, settings.cases),
-            Prefer("dpo", of="pairs"),
-            Reinforce("grpo", reward, zscore("batch_std")),
+            KeptStage("sft", of="search"),
+            SearchStage("pairs", samples(4), reward, best_and_worst, settings.cases),
+            DpoStage("dpo", of="pairs"),
+            GrpoStage("grpo", reward, zscore("batch_std")),
         )
 
 

@@ -26,7 +26,7 @@ from workup.environments.base.searching import evidence
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, Reinforce, alone
+from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, alone
 from workup.retrieval.corpus import Document
 from workup.rewards.searching import (
     PUBMEDBERT,
@@ -44,6 +44,7 @@ from workup.rewards.searching import (
     turn_gains,
 )
 from workup.settings import Settings, build
+from workup.stages import GrpoStage
 from workup.text import normalise
 from workup.training.loop import Plan
 
@@ -105,7 +106,7 @@ def reward_of(
 ) -> list[Score]:
     method = methods.load(name)
     made = method.settings(**settings)
-    (stage,) = (stage for stage in method.stages(made, SHELF) if isinstance(stage, Reinforce))
+    (stage,) = (stage for stage in method.stages(made, SHELF) if isinstance(stage, GrpoStage))
     scores = asyncio.run(stage.reward(batch, judge or Instruments(ExactJudge(), scorers=BOTH)))
     return [score for group in scores for score in group]
 
@@ -372,7 +373,7 @@ def test_a_method_asks_for_the_scorer_it_names() -> None:
     ):
         method = methods.load(name)
         _, stage = method.stages(method.settings(**setting), SHELF)
-        assert isinstance(stage, Reinforce)
+        assert isinstance(stage, GrpoStage)
         assert stage.scorers == expected
     with pytest.raises(WorkupError, match="no scorer 'reference'"):
         reward_of("cmig", ((searching(),),), Instruments(ExactJudge()))
@@ -591,7 +592,7 @@ def test_granularity_moves_credit_to_turns() -> None:
     advantages = {}
     for granularity in ("sequence", "turn"):
         _, stage = method.stages(method.settings(granularity=granularity, gamma=0.0), SHELF)
-        assert isinstance(stage, Reinforce)
+        assert isinstance(stage, GrpoStage)
         scores = asyncio.run(stage.reward(((good, plain),), judge))
         advantages[granularity] = stage.credit(((good, plain),), scores, alone)[0][0]
     assert len(set(advantages["sequence"])) == 1

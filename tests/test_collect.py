@@ -39,21 +39,22 @@ from workup.judges.verdicts import Verdicts
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Imitate, Instruments, Judge, Reinforce
+from workup.ports import Instruments, Judge
 from workup.settings import Settings
+from workup.stages import GrpoStage, SftStage
 from workup.training.collect import Collection, Share, Step, mean, means
 
 METHOD = load("craft")
 OPTIONS = METHOD.settings()
 WORLD = opened(METHOD, max_turns=4)
-STAGE = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, Reinforce))
+STAGE = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, GrpoStage))
 
 
 def taught() -> LocalPolicy:
     """A tiny policy that has seen enough demonstrations to ask and to diagnose."""
     model, tokenizer = build(SOURCE, WORLD.phrases, TinySettings(width=32, layers=1, heads=2), 0)
     policy = LocalPolicy(model, tokenizer)
-    teacher = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, Imitate))
+    teacher = next(stage for stage in METHOD.stages(OPTIONS, WORLD) if isinstance(stage, SftStage))
     batches = (
         [teacher.demonstrate(SOURCE, WORLD, 0, 16 * k + i) for i in range(16)] for k in count()
     )
@@ -73,7 +74,7 @@ def collection(
     judge: Judge | None = None,
     environment: Any = WORLD,
     share: Share | None = None,
-    stage: Reinforce = STAGE,
+    stage: GrpoStage = STAGE,
     **values: Any,
 ) -> tuple[Collection, list[Step]]:
     given = {"method": "craft", "batch": 4, "group": 3, "max_tokens": 8, "seed": 5, **values}
@@ -286,7 +287,7 @@ def test_a_group_that_failed_whole_is_left_out() -> None:
         seen.append(batch)
         return await STAGE.reward(batch, instruments)
 
-    stage = Reinforce(STAGE.name, reward, STAGE.credit)
+    stage = GrpoStage(STAGE.name, reward, STAGE.credit)
     samples, _ = collect(
         environment=Fragile(["case-1", "case-2", "case-3"]), max_failed=1.0, stage=stage
     )

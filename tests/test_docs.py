@@ -25,6 +25,7 @@ from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
 from workup.metrics.naming import CODER
+from workup.stages import KeptStage
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -259,13 +260,13 @@ def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
     from handmade import opened
     from test_methods_contract import check_exploration
 
-    from workup.ports import Explore, Rehearse
+    from workup.stages import SearchStage
 
     method = load("best_of_four:method")
     environment = opened(method)
     _, explore, rehearse = method.stages(method.settings(), environment)
-    assert isinstance(explore, Explore)
-    assert rehearse == Rehearse("imitation", of=explore.name)
+    assert isinstance(explore, SearchStage)
+    assert rehearse == KeptStage("imitation", of=explore.name)
     check_exploration(explore, environment)
 
 

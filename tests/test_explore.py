@@ -33,13 +33,14 @@ from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.exact import ExactJudge
 from workup.methods import load
-from workup.ports import Act, Explore, Found, Instruments, Sampling, Trial
+from workup.ports import Act, Instruments, Sampling
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.samples import imitated, spoken
 from workup.rl.treesearch import Search
 from workup.runs import Record, Run
 from workup.settings import Settings
+from workup.stages import Found, SearchStage, Trial
 from workup.training.search import Exploration, kept, pairs
 
 ENVIRONMENT = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=4)
@@ -151,7 +152,7 @@ def test_what_is_kept(drawn: list[tuple[bool, int]]) -> None:
 
 
 def exploration(cases: int = 0, explorer: Any = None, **settings: Any) -> Exploration:
-    stage = Explore("look", explorer or samples(2), correctness(0.2), best_and_worst, cases)
+    stage = SearchStage("look", explorer or samples(2), correctness(0.2), best_and_worst, cases)
     read = Settings(method="x", **settings)
     return Exploration(stage, SOURCE.train, ENVIRONMENT, read, Instruments(ExactJudge()))
 

@@ -1,4 +1,4 @@
-"""Every method folder keeps the contract of `ports.Method`: it is found, played and scored."""
+"""Every method folder keeps the contract of `stages.Method`: it is found, played and scored."""
 
 from __future__ import annotations
 
@@ -19,18 +19,8 @@ from workup.environments.questioning import Questioning
 from workup.episode import Episode, Score
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
-from workup.ports import (
-    LIVE,
-    REFERENCE,
-    Environment,
-    Explore,
-    Imitate,
-    Instruments,
-    Reinforce,
-    Sampling,
-    Trial,
-    alone,
-)
+from workup.ports import LIVE, REFERENCE, Environment, Instruments, Sampling, alone
+from workup.stages import GrpoStage, SearchStage, SftStage, Trial
 
 DOCTORS = (
     Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),
@@ -61,7 +51,7 @@ def groups(environment: object) -> tuple[tuple[Episode, ...], ...]:
     )  # type: ignore[arg-type]
 
 
-def instruments(stage: Reinforce | Explore) -> Instruments:
+def instruments(stage: GrpoStage | SearchStage) -> Instruments:
     """What the stage asks for, no more: an untrained model for both scorers."""
     offered = {REFERENCE: scorer(), LIVE: scorer()}
     return Instruments(ExactJudge(), scorers={name: offered[name] for name in stage.scorers})
@@ -78,7 +68,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     stages = method.stages(settings, environment)
     assert len({stage.name for stage in stages}) == len(stages) > 0
     for number, stage in enumerate(stages):
-        if isinstance(stage, Imitate):
+        if isinstance(stage, SftStage):
             demonstrations = [
                 stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
             ]
@@ -86,16 +76,16 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
             assert demonstrations == [
                 stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
             ]
-        elif isinstance(stage, Reinforce):
+        elif isinstance(stage, GrpoStage):
             check_reinforcement(stage, groups(environment))
-        elif isinstance(stage, Explore):
+        elif isinstance(stage, SearchStage):
             check_exploration(stage, environment)
         else:
             (read,) = (earlier for earlier in stages[:number] if earlier.name == stage.of)
-            assert isinstance(read, Explore)
+            assert isinstance(read, SearchStage)
 
 
-def check_exploration(stage: Explore, environment: Environment) -> None:
+def check_exploration(stage: SearchStage, environment: Environment) -> None:
     """What a search of one case brings, and what is kept of it."""
     judge = ExactJudge()
 
@@ -130,7 +120,7 @@ def check_exploration(stage: Explore, environment: Environment) -> None:
     )
 
 
-def check_reinforcement(stage: Reinforce, batch: tuple[tuple[Episode, ...], ...]) -> None:
+def check_reinforcement(stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...]) -> None:
     scores = asyncio.run(stage.reward(batch, instruments(stage)))
     advantages = stage.credit(batch, scores, alone)
     assert len(scores) == len(advantages) == len(batch)
@@ -156,7 +146,7 @@ def test_a_reward_does_not_depend_on_the_order_of_the_batch() -> None:
         settings, environment = method.settings(), opened_anywhere(method)
         batch = groups(environment)
         for stage in method.stages(settings, environment):
-            if isinstance(stage, Reinforce | Explore):
+            if isinstance(stage, GrpoStage | SearchStage):
                 there = asyncio.run(stage.reward(batch, instruments(stage)))
                 back = asyncio.run(stage.reward(batch[::-1], instruments(stage)))
                 assert list(there) == list(back)[::-1]
@@ -192,7 +182,7 @@ def test_scores_name_their_parts() -> None:
     method = methods.load("craft")
     environment = opened_anywhere(method)
     batch, stages = groups(environment), method.stages(method.settings(), environment)
-    (stage,) = (s for s in stages if isinstance(s, Reinforce))
+    (stage,) = (s for s in stages if isinstance(s, GrpoStage))
     ((first, *_), *_) = asyncio.run(stage.reward(batch, Instruments(ExactJudge())))
     assert set(first.parts) == {"α·CR·acc", "β·acc", "λ·t/T", "malformed", "aux"}
     assert replace(first).total == first.total

@@ -46,25 +46,14 @@ from workup.methods.promed import (
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import (
-    DOCTOR,
-    LIVE,
-    REFERENCE,
-    Act,
-    Explore,
-    Imitate,
-    Instruments,
-    Reinforce,
-    Sampling,
-    Teaching,
-    alone,
-)
+from workup.ports import DOCTOR, LIVE, REFERENCE, Act, Instruments, Sampling, Teaching, alone
 from workup.rewards.question_gains import Weighing, question_gains
 from workup.rewards.shapley import ShapleySettings, answer_game, exact, pieces, softmax
 from workup.rewards.understanding import identified
 from workup.rl.credit import EPSILON, token_zscore
 from workup.rl.samples import sample
 from workup.settings import PolicySettings
+from workup.stages import GrpoStage, SearchStage, SftStage
 
 PLAIN = Settings(penalty=0)
 WORLD = opened(method, max_turns=6)
@@ -177,7 +166,7 @@ def test_algorithm_2_can_be_set_as_printed() -> None:
     grown = {}
     for expand in (1, None):
         (stage,) = (
-            s for s in method.stages(Settings(expand=expand), WORLD) if isinstance(s, Explore)
+            s for s in method.stages(Settings(expand=expand), WORLD) if isinstance(s, SearchStage)
         )
         grown[expand] = asyncio.run(stage.search(PNEUMONIA, WORLD, Curious(), nothing, Sampling()))
     assert (len(grown[1].scored), grown[1].depth) == (6, 1)
@@ -259,7 +248,7 @@ def test_each_ablation_is_one_setting() -> None:
         (Settings(process="ig"), ()),
         (Settings(process="none"), ()),
     ):
-        (stage,) = (s for s in method.stages(chosen, WORLD) if isinstance(s, Reinforce))
+        (stage,) = (s for s in method.stages(chosen, WORLD) if isinstance(s, GrpoStage))
         assert stage.scorers == wanted
 
 
@@ -541,7 +530,7 @@ def test_facts_are_weighed_once_per_case_and_a_frozen_scorer_is_asked_once_and_f
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
 def test_demonstrations_are_read_by_their_own_environment(index: int) -> None:
-    (stage,) = (s for s in method.stages(Settings(), WORLD) if isinstance(s, Imitate))
+    (stage,) = (s for s in method.stages(Settings(), WORLD) if isinstance(s, SftStage))
     made = stage.demonstrate(SOURCE, WORLD, 3, index)
     assert made == stage.demonstrate(SOURCE, WORLD, 3, index)
     for text, messages in made.exchanges:

@@ -12,11 +12,9 @@ from workup.episode import (
     Action,
     Batch,
     Completion,
-    Episode,
     Message,
     Observation,
     Sample,
-    Score,
     Scores,
     Turn,
 )
@@ -393,7 +391,7 @@ class Instruments:
     def scorer(self, name: str) -> Scorer:
         """The scorer REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""
         if name not in self.scorers:
-            raise WorkupError(f"this stage has no scorer '{name}': name it in Reinforce.scorers")
+            raise WorkupError(f"this stage has no scorer '{name}': name it in GrpoStage.scorers")
         return self.scorers[name]
 
     def model(self, role: str) -> Model:
@@ -453,140 +451,8 @@ class Teaching:
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
-        """As an `Imitate` stage asks for it."""
+        """As an `SftStage` stage asks for it."""
         return environment.demonstrate(source, self, seed, index)
-
-
-@dataclass(frozen=True)
-class Imitate:
-    """A supervised stage (sft) on demonstrations.
-
-    `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
-
-    With a `size` the data are that many demonstrations, at most one per training case (0: one for
-    each); every policy goes through the stage (settings `tuning`). Without a `size` it is a warm
-    start: settings `sft` say how long it takes, and by default only the tiny policy goes through
-    it.
-    """
-
-    name: str
-    demonstrate: Callable[[Source, Environment, int, int], Demonstration]
-    size: int | None = None
-
-
-# R(τ) of an episode, its total; raises RolloutError where there is none to be had.
-Value = Callable[[Episode], Awaitable[Score]]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One episode that a search played, its score R, and whether its answer is right."""
-
-    episode: Episode
-    score: Score
-    correct: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of searching one case: its scored episodes in the order played, greedy first.
-
-    `depth` is the number of actions of the tree's deepest node (0 without a tree). `calls` is how
-    often the doctor acted. `failures` are the reasons of episodes that failed.
-    """
-
-    scored: tuple[tuple[Episode, Score], ...]
-    failures: tuple[str, ...] = ()
-    depth: int = 0
-    calls: int = 0
-
-
-# case, environment, doctor, value, how to sample → what was found; `Sampling.key` seeds all draws
-Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Found]]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The trials of a case that are kept.
-
-    For DPO the k-th of `chosen` is preferred to the k-th of `rejected`.
-    """
-
-    chosen: tuple[Trial, ...] = ()
-    rejected: tuple[Trial, ...] = ()
-
-
-@dataclass(frozen=True)
-class Explore:
-    """A search stage; it changes no weights.
-
-    `search` plays training cases with the policy as it is; `choose` says which episodes are kept.
-    Later stages name this one to read them. At most `cases` training cases are searched, each once;
-    0 means all. The reward is asked about one episode at a time, in no fixed order, so it must not
-    use statistics of a batch.
-    """
-
-    name: str
-    search: Explorer
-    reward: Reward
-    choose: Callable[[Sequence[Trial]], Choice]
-    cases: int = 0
-    scorers: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rehearse:
-    """A supervised stage (sft) on the episodes that the Explore stage `of` chose.
-
-    It trains on the sampled token ids themselves (settings `tuning`).
-    """
-
-    name: str
-    of: str
-
-
-@dataclass(frozen=True)
-class Prefer:
-    """Direct preference optimisation on the pairs of the Explore stage `of` (settings `dpo`)."""
-
-    name: str
-    of: str
-
-
-@dataclass(frozen=True)
-class Reinforce:
-    """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
-
-    `scorers` names the scorers that the reward asks. `fits` raises UserError for a case that the
-    reward cannot score; a run calls it with its first training cases before it writes anything.
-    """
-
-    name: str
-    reward: Reward
-    credit: Credit
-    scorers: tuple[str, ...] = ()
-    fits: Callable[[Case], None] = lambda case: None
-
-
-Stage = Imitate | Explore | Rehearse | Prefer | Reinforce
-
-
-class Method(Protocol):
-    """One paper: its settings (a pydantic model class), its environment, its stages.
-
-    `environment` is the default of the setting `environment`: a name, and settings that differ
-    from that environment's own defaults. Example: {"name": "questioning", "max_turns": 11}. The
-    folder's name is the method's id.
-    """
-
-    paper: str
-    summary: str
-    settings: type[Any]
-    environment: Mapping[str, Any]
-
-    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        """The stages of a run in `environment`, in order."""
-        ...
 
 
 Pair = tuple[Sample, Sample]  # an episode and another of the same case that it is preferred to

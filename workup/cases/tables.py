@@ -23,9 +23,8 @@ from urllib.parse import quote
 from workup.cases.files import reading
 from workup.cases.pieces import Raw, csv_records, raw_lines
 from workup.cases.rows import RowErrors
+from workup.disk import users_cache, whole_file
 from workup.errors import CaseError, UserError, unknown
-from workup.places import users_cache
-from workup.whole import whole_file
 
 RESTRICTED = (
     "Restricted: the data use agreement forbids passing this text on. Only local models and "

@@ -131,8 +131,8 @@ def costs(
 @contextmanager
 def _opened(cache: Path | None, *, new: bool = False) -> Iterator[Replies]:
     """The cache in `cache` or the user's; with `new` it is made where there is none."""
+    from workup.disk import users_cache
     from workup.models.support.replies import FILE, Replies
-    from workup.places import users_cache
 
     path = (cache or users_cache()) / FILE
     if not new and not path.exists():

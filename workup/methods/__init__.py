@@ -16,7 +16,7 @@ from typing import cast
 
 from workup.errors import UserError
 from workup.extras import named
-from workup.ports import Method
+from workup.stages import Method
 
 _SHARED = "base"
 _PARTS = ("paper", "summary", "settings", "environment", "stages")
@@ -52,7 +52,7 @@ def load(name: str) -> Method:
     if not isinstance(method.environment, Mapping):
         raise UserError(
             f"'{name}': `environment` names one, as in {{'name': 'consultation', 'max_turns': 5}} "
-            "(see `workup.ports.Method`)"
+            "(see `workup.stages.Method`)"
         )
     return method
 

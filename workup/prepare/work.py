@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from workup.case import Case
 from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, write_sidecar
+from workup.disk import whole_file
 from workup.errors import BudgetError, RolloutError, UserError, WorkupError
 from workup.ports import Model
 from workup.prepare import load
@@ -25,7 +26,6 @@ from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
 from workup.prepare.report import Report
 from workup.prepare.steps import EXACT, Aids, Drop, Outcome, Step, StepSettings
-from workup.whole import whole_file
 
 GO_ON = "everything finished is kept, and the same command goes on from there"
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, csr_matrix, vstack
 
+from workup.disk import whole_folder
 from workup.ports import Passage
 from workup.retrieval.bm25 import Ranking, indexed
 from workup.retrieval.dense import ENCODED, loaded
-from workup.whole import whole_folder
 
 BLOCK = 50 * ENCODED
 """Passages per block; an interrupted build continues from a block."""

@@ -14,13 +14,13 @@ from typing import Any, Self, overload
 
 import numpy as np
 
+from workup.disk import whole_file
 from workup.errors import UserError
 from workup.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.corpus import Document, Fields, documents
 from workup.retrieval.names import COUNTED, Names
 from workup.retrieval.names import JOURNAL as NAMES
-from workup.whole import whole_file
 
 LINES, PLACES, JOURNAL = "passages.jsonl", "passages.places", "passages.journal.json"
 JOURNALS = JOURNAL, NAMES

@@ -10,9 +10,10 @@ from math import inf
 from workup.case import Case
 from workup.episode import Ending, Episode, Score
 from workup.errors import RolloutError
-from workup.ports import Choice, Doctor, Environment, Explorer, Found, Sampling, Trial, Value
+from workup.ports import Doctor, Environment, Sampling
 from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.rl.treesearch import Search, TreeSearch
+from workup.stages import Choice, Explorer, Found, Trial, Value
 
 
 def tree_search(settings: Search) -> Explorer:

@@ -23,8 +23,9 @@ from math import inf, isfinite, log, sqrt
 from workup.case import Case
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import RolloutError, WorkupError
-from workup.ports import Act, Doctor, Environment, Sampling, Value
+from workup.ports import Act, Doctor, Environment, Sampling
 from workup.rl.rollout import Job, Play, ended, rollout, seed_key, take_turn
+from workup.stages import Value
 from workup.text import normalise
 
 EPSILON = (

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from workup.disk import whole_file
 from workup.errors import UserError
-from workup.whole import whole_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}

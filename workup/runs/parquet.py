@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workup.disk import whole_file
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
-from workup.whole import whole_file
 
 _ROWS = 1_000  # in memory at a time, and per row group
 _TURN = pa.struct(

@@ -16,12 +16,13 @@ from workup.cases.balance import balanced
 from workup.cases.order import Order
 from workup.episode import Episode, Sample, Score
 from workup.judges.verdicts import Verdicts
-from workup.ports import LIVE, Environment, Instruments, Policy, Reinforce
+from workup.ports import LIVE, Environment, Instruments, Policy
 from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.rl.samples import sample
 from workup.runs import Record
 from workup.runs.judged import measured
 from workup.settings import Settings
+from workup.stages import GrpoStage
 
 SHOWN = (
     *("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed"),
@@ -54,7 +55,7 @@ class Collection:
 
     def __init__(
         self,
-        stage: Reinforce,
+        stage: GrpoStage,
         source: Source,
         environment: Environment,
         settings: Settings,

@@ -39,22 +39,7 @@ from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
 from workup.models.samplers import How
 from workup.policies.unseen import counted, recorded, refuse_met
-from workup.ports import (
-    DOCTOR,
-    Demonstration,
-    Engine,
-    Environment,
-    Explore,
-    Imitate,
-    Instruments,
-    Method,
-    Model,
-    Prefer,
-    Rehearse,
-    Reinforce,
-    Scorer,
-    Stage,
-)
+from workup.ports import DOCTOR, Demonstration, Engine, Environment, Instruments, Model, Scorer
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
@@ -62,6 +47,7 @@ from workup.runs import Record, Run, versions
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.summary import summarise
 from workup.settings import Settings, World, build, merge, revised, world
+from workup.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
 from workup.training.search import Exploration, kept, pairs, searched, step_figures
@@ -112,7 +98,7 @@ class Plan:
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for stage in plan.stages:
-            if isinstance(stage, Reinforce):
+            if isinstance(stage, GrpoStage):
                 for place in range(min(LOOKED_AT, len(source.train))):
                     stage.fits(source.train[place])
         if settings.balance:
@@ -163,9 +149,9 @@ class Plan:
         return self.method.stages(self.options, self.environment)
 
     @property
-    def scoring(self) -> Reinforce | Explore | None:
+    def scoring(self) -> GrpoStage | SearchStage | None:
         """The last stage with a reward, which scores the evaluations."""
-        stages = [stage for stage in self.stages if isinstance(stage, Reinforce | Explore)]
+        stages = [stage for stage in self.stages if isinstance(stage, GrpoStage | SearchStage)]
         return stages[-1] if stages else None
 
     @property
@@ -337,16 +323,16 @@ class Training:
         """Runs every phase that is not done yet, then writes summary and report."""
         label, steps = UNTRAINED, 0
         for stage in self.plan.stages:
-            if isinstance(stage, Explore):
+            if isinstance(stage, SearchStage):
                 self._explore(stage)
-            elif isinstance(stage, Imitate) and stage.size is None:
+            elif isinstance(stage, SftStage) and stage.size is None:
                 if self._warm_steps and self.settings.evaluation.untrained:
                     self._evaluate(label)  # the base model, beside what a warm start makes of it
                 made = self._imitate(stage)
                 label = stage.name if made else label
                 steps += made
             else:
-                if isinstance(stage, Reinforce):
+                if isinstance(stage, GrpoStage):
                     self._scorers(
                         stage
                     )  # before the stage's checkpoints change the weights that a reference keeps
@@ -361,7 +347,7 @@ class Training:
 
     # --- phases ---
 
-    def _imitate(self, stage: Imitate) -> int:
+    def _imitate(self, stage: SftStage) -> int:
         """The supervised warm start; returns its steps.
 
         By default only the tiny policy goes through it, which knows nothing before.
@@ -399,7 +385,7 @@ class Training:
             self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
         return False
 
-    def _explore(self, stage: Explore) -> None:
+    def _explore(self, stage: SearchStage) -> None:
         """Searches the cases that no earlier session has searched.
 
         Writes a case when it is done.
@@ -456,15 +442,15 @@ class Training:
         if self.engine.is_main:
             self.disk.write(records)
 
-    def _train(self, stage: Imitate | Rehearse | Prefer | Reinforce) -> int:
+    def _train(self, stage: SftStage | KeptStage | DpoStage | GrpoStage) -> int:
         """A stage that every policy goes through; returns its steps."""
         s, source = self.settings, self.plan.source
-        if isinstance(stage, Reinforce):
+        if isinstance(stage, GrpoStage):
             return self._reinforce(stage)
-        if isinstance(stage, Prefer):
+        if isinstance(stage, DpoStage):
             found = pairs(self.disk, stage.of)
             return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
-        if isinstance(stage, Rehearse):
+        if isinstance(stage, KeptStage):
             samples = kept(self.disk, stage.of)
             return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
         size = min(stage.size or len(source.train), len(source.train))
@@ -502,7 +488,7 @@ class Training:
                 self.engine.sft(batches, steps, how)
         return steps
 
-    def _reinforce(self, stage: Reinforce) -> int:
+    def _reinforce(self, stage: GrpoStage) -> int:
         self._begin(stage.name, "grpo", self.settings.steps)
         plan, share = self.plan, Share(self.engine.rank, self.engine.world)
         loop = Collection(
@@ -558,7 +544,7 @@ class Training:
 
     # --- parts ---
 
-    def _scorers(self, stage: Reinforce | Explore) -> Mapping[str, Scorer]:
+    def _scorers(self, stage: GrpoStage | SearchStage) -> Mapping[str, Scorer]:
         """The scorers that the stage's reward asks for.
 
         They are made when the stage begins, with the weights of that moment.
@@ -567,7 +553,7 @@ class Training:
             self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
         return self.scorers[stage.name]
 
-    def _instruments(self, stage: Reinforce | Explore) -> Callable[[], Instruments]:
+    def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
         return lambda: Instruments(
             self.plan.staff.judge, self.engine.gather, scorers, self._models()
@@ -596,7 +582,7 @@ class Training:
             for name in (stage.scorers if stage else ())
         }
 
-    def _recipe(self, stage: Imitate) -> str:
+    def _recipe(self, stage: SftStage) -> str:
         """What the warm start of a tiny policy depends on.
 
         Demonstrations spread over the whole warm start are part of it. They depend on teacher,
@@ -611,7 +597,7 @@ class Training:
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
         return repr((stage.name, made, how, s.engine, self.engine.recipe, shown))
 
-    def _demonstrations(self, stage: Imitate) -> Iterator[list[Demonstration]]:
+    def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
         """This process's share of each batch."""
         s, index = self.settings, 0
         while True:

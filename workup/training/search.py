@@ -1,4 +1,4 @@
-"""An Explore stage: the policy searches training cases, and the stage's choice is kept.
+"""A SearchStage: the policy searches training cases, and the stage's choice is kept.
 
 The results are in the run's episodes.sqlite. Phase "search" has the first episode of every case,
 with the figures of the search among its measures. Phases "chosen" and "rejected" have the episodes
@@ -17,24 +17,13 @@ from workup.cases.order import Order
 from workup.episode import Ending, Episode, Sample, Score
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.ports import (
-    LIVE,
-    Choice,
-    Environment,
-    Explore,
-    Found,
-    Instruments,
-    Pair,
-    Policy,
-    Sampling,
-    Trial,
-    alone,
-)
+from workup.ports import LIVE, Environment, Instruments, Pair, Policy, Sampling, alone
 from workup.rl.rollout import TokenDoctor, check_failures, seed_key
 from workup.rl.samples import imitated, spoken
 from workup.runs import Record, Run
 from workup.runs.judged import measured
 from workup.settings import Settings
+from workup.stages import Choice, Found, SearchStage, Trial
 from workup.training.collect import mean
 
 SEARCH, CHOSEN, REJECTED = "search", "chosen", "rejected"
@@ -49,7 +38,7 @@ class Exploration:
 
     def __init__(
         self,
-        stage: Explore,
+        stage: SearchStage,
         cases: Sequence[Case],
         environment: Environment,
         settings: Settings,

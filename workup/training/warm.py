@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from workup.disk import users_cache, whole_folder
 from workup.errors import UserError
-from workup.places import users_cache
-from workup.whole import whole_folder
 
 WEIGHTS = "model.safetensors"
 

@@ -21,9 +21,10 @@ from workup.doctors.strategies.prompting import encounter, inquire
 from workup.episode import Ending, Episode, Score
 from workup.errors import UserError
 from workup.judges.options import chosen
-from workup.ports import Environment, Model, Value
+from workup.ports import Environment, Model
 from workup.rl.rollout import Job, Play
 from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
+from workup.stages import Value
 from workup.text import normalise
 
 ALPHA = 2.0  # the scale of R that the exploration weight of 2.2 was chosen for (H.1)

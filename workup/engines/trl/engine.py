@@ -20,6 +20,7 @@ from transformers import TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 from trl import GRPOConfig
 
+from workup.disk import whole_folder
 from workup.engines.settings import EngineSettings, RateSettings
 from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
@@ -52,7 +53,6 @@ from workup.ports import (
     Scorer,
 )
 from workup.rl.samples import rows
-from workup.whole import whole_folder
 
 
 class Following(LivePolicy, Protocol):

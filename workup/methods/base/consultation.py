@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case
-from workup.ports import Environment, Imitate, Reinforce, Reward, Stage, Teaching
+from workup.ports import Environment, Reward, Teaching
 from workup.rl.credit import Normalise, zscore
+from workup.stages import GrpoStage, SftStage, Stage
 
 
 class ConsultationSettings(BaseModel):
@@ -46,8 +47,8 @@ class ConsultationMethod(ABC):
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         return (
-            Imitate("warm start", Teaching(focus=settings.focus).demonstrate),
-            Reinforce(
+            SftStage("warm start", Teaching(focus=settings.focus).demonstrate),
+            GrpoStage(
                 "grpo",
                 self.reward(settings, environment),
                 zscore(settings.normalise),

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.ports import Imitate, Teaching
+from workup.ports import Teaching
+from workup.stages import SftStage
 
 # The share of demonstrations that state facts at once, as prompts of scorers do.
 SUMMARIES = 0.25
@@ -54,8 +55,8 @@ class QuestioningMethod:
     environment: Mapping[str, Any] = {"name": "questioning", "max_turns": 11}
 
 
-def warm_start(settings: QuestioningSettings) -> Imitate:
+def warm_start(settings: QuestioningSettings) -> SftStage:
     """The same warm start for all, so that the methods differ only in what follows."""
-    return Imitate(
+    return SftStage(
         "warm start", Teaching(focus=settings.focus, summary_share=SUMMARIES).demonstrate
     )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.environments.base.searching import Shape
 from workup.environments.library import shape_of
-from workup.ports import Credit, Environment, Imitate, Reinforce, Stage, Teaching
+from workup.ports import Credit, Environment, Teaching
 from workup.rewards.searching import (
     Composition,
     Likeness,
@@ -26,6 +26,7 @@ from workup.rewards.searching import (
     unsupervised,
 )
 from workup.rl.credit import Normalise, zscore
+from workup.stages import GrpoStage, SftStage, Stage
 
 Granularity = Literal["sequence", "turn"]
 
@@ -87,7 +88,7 @@ class SearchMethod:
             composition=settings.composition,
         )
         scorers = (settings.scorer,) if isinstance(settings, GainSettings) else ()
-        return Imitate("warm start", Teaching().demonstrate), Reinforce(
+        return SftStage("warm start", Teaching().demonstrate), GrpoStage(
             "grpo", reward, self.credit(settings), scorers
         )
 

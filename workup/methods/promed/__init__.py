@@ -14,19 +14,7 @@ from pydantic import Field
 from workup.episode import Batch, Episode, Score, Scores
 from workup.judges.entailment import EntailmentJudge
 from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
-from workup.ports import (
-    DOCTOR,
-    LIVE,
-    REFERENCE,
-    Credit,
-    Environment,
-    Explore,
-    Instruments,
-    Rehearse,
-    Reinforce,
-    Reward,
-    Stage,
-)
+from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Environment, Instruments, Reward
 from workup.rewards.outcome import accuracy, malformed
 from workup.rewards.question_gains import FactOrder, Facts, Weighing, question_gains
 from workup.rewards.shapley import ShapleySettings, Truncation
@@ -34,6 +22,7 @@ from workup.rewards.understanding import Understanding, Written, identified
 from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.rl.explorers import best, tree_search
 from workup.rl.treesearch import Search
+from workup.stages import GrpoStage, KeptStage, SearchStage, Stage
 
 Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]
@@ -138,15 +127,15 @@ class Promed(QuestioningMethod):
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         s = settings
-        reinforce = Reinforce("grpo", promed_reward(s, environment), credit(s), s.scorers)
+        reinforce = GrpoStage("grpo", promed_reward(s, environment), credit(s), s.scorers)
         if not s.search:
             return warm_start(s), reinforce
         look = tree_search(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
         # A search uses only R(τ), so it does not matter how R is distributed over the turns.
         searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
         value = promed_reward(searched, environment)
-        found = Explore("tree search", look, value, best, s.cases, s.scorers)
-        return warm_start(s), found, Rehearse("sft", of=found.name), reinforce
+        found = SearchStage("tree search", look, value, best, s.cases, s.scorers)
+        return warm_start(s), found, KeptStage("sft", of=found.name), reinforce
 
 
 def R(correct: float, SIG: Sequence[float], α: float, β: float) -> float:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workup.disk import users_cache
 from workup.errors import UserError
 from workup.models.endpoint import ENDPOINT, Endpoint
 from workup.models.hub import weights
@@ -18,7 +19,6 @@ from workup.models.support.account import Account
 from workup.models.support.cached import Cached
 from workup.models.support.config import Config
 from workup.models.support.replies import FILE, Replies, clear_errors
-from workup.places import users_cache
 from workup.ports import Model
 
 

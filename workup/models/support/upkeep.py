@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workup.disk import whole_file
 from workup.episode import Message
 from workup.errors import CaseError, UserError, unknown
 from workup.models.support.replies import Asked, Replies, asked, clear_errors, insert
 from workup.ports import Reply, Request
-from workup.whole import whole_file
 
 LONGEST = 1 << 26  # bytes of a line that is read in
 PAGE = 500  # answers in memory at a time

@@ -10,7 +10,8 @@ from workup.environments.base.lexical import chinese
 from workup.environments.questioning import gold
 from workup.episode import DIAGNOSE, Message
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
-from workup.ports import Demonstration, Environment, Imitate, Stage
+from workup.ports import Demonstration, Environment
+from workup.stages import SftStage, Stage
 from workup.text import neutralise
 
 MORE, MORE_CHINESE = "What else can you tell me?", "您还有什么要告诉我的吗？"
@@ -27,7 +28,7 @@ class DialogT(QuestioningMethod):
     settings: type[CaseSettings] = CaseSettings
 
     def stages(self, settings: CaseSettings, environment: Environment) -> Sequence[Stage]:
-        return warm_start(settings), Imitate("dialogt", demonstrate, settings.cases)
+        return warm_start(settings), SftStage("dialogt", demonstrate, settings.cases)
 
 
 def demonstrate(source: Source, environment: Environment, seed: int, index: int) -> Demonstration:

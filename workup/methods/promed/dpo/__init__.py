@@ -12,9 +12,10 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Environment, Explore, Prefer, Stage
+from workup.ports import Environment
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best_and_worst, samples
+from workup.stages import DpoStage, SearchStage, Stage
 
 
 class Settings(CaseSettings, OutcomeSettings):
@@ -34,10 +35,10 @@ class Dpo(QuestioningMethod):
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples)
-        found = Explore(
+        found = SearchStage(
             "pairs", look, correctness(settings.penalty), best_and_worst, settings.cases
         )
-        return warm_start(settings), found, Prefer("dpo", of=found.name)
+        return warm_start(settings), found, DpoStage("dpo", of=found.name)
 
 
 method = Dpo()

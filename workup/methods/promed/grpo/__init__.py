@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
-from workup.ports import Environment, Reinforce, Stage
+from workup.ports import Environment
 from workup.rewards.outcome import correctness
 from workup.rl.credit import Normalise, zscore
+from workup.stages import GrpoStage, Stage
 
 
 class Settings(OutcomeSettings):
@@ -27,7 +28,7 @@ class Grpo(QuestioningMethod):
     settings: type[Settings] = Settings
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
-        return warm_start(settings), Reinforce(
+        return warm_start(settings), GrpoStage(
             "grpo", correctness(settings.penalty), zscore(settings.normalise)
         )
 

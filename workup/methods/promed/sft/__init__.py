@@ -12,9 +12,10 @@ from workup.methods.base.questioning import (
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Environment, Explore, Rehearse, Stage
+from workup.ports import Environment
 from workup.rewards.outcome import correctness
 from workup.rl.explorers import best, samples
+from workup.stages import KeptStage, SearchStage, Stage
 
 RIGHT = 1.0  # R of a right answer: nothing is better
 
@@ -35,8 +36,8 @@ class Sft(QuestioningMethod):
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples, enough=RIGHT)
-        found = Explore("best of n", look, correctness(settings.penalty), best, settings.cases)
-        return warm_start(settings), found, Rehearse("sft", of=found.name)
+        found = SearchStage("best of n", look, correctness(settings.penalty), best, settings.cases)
+        return warm_start(settings), found, KeptStage("sft", of=found.name)
 
 
 method = Sft()

@@ -13,7 +13,8 @@ from workup.cases.order import Order
 from workup.environments.questioning import gold
 from workup.episode import DIAGNOSE
 from workup.methods.base.questioning import CaseSettings, QuestioningMethod, warm_start
-from workup.ports import Demonstration, Environment, Imitate, Stage
+from workup.ports import Demonstration, Environment
+from workup.stages import SftStage, Stage
 
 
 class Settings(CaseSettings):
@@ -40,7 +41,7 @@ class SftGt(QuestioningMethod):
                 environment.open(shown), ((environment.write(DIAGNOSE, gold(case)), ()),)
             )
 
-        return warm_start(settings), Imitate("sft-gt", demonstrate, settings.cases)
+        return warm_start(settings), SftStage("sft-gt", demonstrate, settings.cases)
 
 
 def whole(case: Case) -> Case:

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent: written beside, then renamed."""
+"""Files and folders that are whole or absent, and where the user's own cache lies."""
 
 from __future__ import annotations
 
@@ -53,3 +53,8 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def users_cache() -> Path:
+    """The folder for what several runs share: $WORKUP_CACHE, or the one in the user's own cache."""
+    return Path(os.environ.get("WORKUP_CACHE") or Path.home() / ".cache" / "workup")
