@@ -8,7 +8,6 @@ A group of one episode gets 0. The order of a group's episodes changes no bit of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ Normalise = Literal["group_std", "batch_std", "none"]
 Baseline = Literal["last", "leave-one-out", "reached"]
 Advantages = list[list[tuple[float, ...]]]
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 EPSILON = 1e-6
 
 
@@ -98,38 +98,37 @@ def to_go(
     """
     less = {"last": _less_mean, "leave-one-out": _less_others, "reached": _less_reached}[baseline]
 
+    def differences(scores: Sequence[Score]) -> Array:
+        T = np.array([len(score.turns) for score in scores], dtype=np.int64)
+        reached = np.arange(T.max(initial=0)) < T[:, None]  # (K, turns)
+        r = np.zeros(reached.shape)
+        r[reached] = [value for score in scores for value in score.turns]
+        G = np.cumsum(r[:, ::-1], axis=1)[:, ::-1]
+        A: Array = less(G, T)[reached]  # one trajectory after the other
+        return A
+
     def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        G = [[np.cumsum(score.turns[::-1])[::-1] for score in group] for group in scores]
-        differences = [less(group) for group in G]
-        flat = [np.concatenate([*group, []]) for group in differences]
-        scaled = [iter(values.tolist()) for values in _scaled(flat, normalise, epsilon, gather)]
-        return [
-            [tuple(islice(values, len(A))) for A in group]
-            for group, values in zip(differences, scaled, strict=True)
-        ]
+        scaled = _scaled([differences(group) for group in scores], normalise, epsilon, gather)
+        return [_by_episode(A, group) for A, group in zip(scaled, batch, strict=True)]
 
     return credit
 
 
-def _less_mean(G: Sequence[Array]) -> list[Array]:
-    T = max(map(len, G), default=0)
-    held = np.array(
-        [np.pad(own, (0, T - len(own)), mode="edge") for own in G]
-    )  # G_{k, min(t, T_k − 1)}
-    return [A[: len(own)] for A, own in zip(_centred(held), G, strict=True)]
+def _less_mean(G: Array, T: Ints) -> Array:
+    last = np.minimum(np.arange(G.shape[1]), T[:, None] - 1)
+    return _centred(np.take_along_axis(G, last, axis=1))  # of G_{k, min(t, T_k − 1)}
 
 
-def _less_others(G: Sequence[Array]) -> list[Array]:
+def _less_others(G: Array, T: Ints) -> Array:
     """x_k − (Σ_{j≠k} x_j)/(K − 1) = K/(K − 1)·(x_k − mean)."""
-    return [A * len(G) / max(len(G) - 1, 1) for A in _less_mean(G)]
+    return _less_mean(G, T) * len(G) / max(len(G) - 1, 1)
 
 
-def _less_reached(G: Sequence[Array]) -> list[Array]:
-    A = [np.zeros(len(own)) for own in G]
-    for t in range(max(map(len, G), default=0)):
-        there = [k for k, own in enumerate(G) if t < len(own)]
-        for k, value in zip(there, _centred(np.array([G[k][t] for k in there])), strict=True):
-            A[k][t] = value
+def _less_reached(G: Array, T: Ints) -> Array:
+    A = np.zeros_like(G)
+    for t in range(G.shape[1]):
+        there = t < T
+        A[there, t] = _centred(G[there, t])
     return A
 
 
@@ -153,10 +152,15 @@ def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) ->
         if len(group) > 1 and len(counted) and np.ptp(counted):
             mean = _mean(counted)
             A = _over(r - mean, _spread(counted - mean) + epsilon)
-        values = iter(A.tolist())
-        return [tuple(islice(values, len(episode.turns))) for episode in group]
+        return _by_episode(A, group)
 
     return credit
+
+
+def _by_episode(A: Array, group: Group) -> list[tuple[float, ...]]:
+    """One value per turn of a group, as one tuple per episode."""
+    ends = np.cumsum([len(episode.turns) for episode in group], dtype=np.int64)
+    return [tuple(values.tolist()) for values in np.split(A, ends)[:-1]]
 
 
 def _scaled(
@@ -166,7 +170,7 @@ def _scaled(
     if normalise == "group_std":
         return [_over(group, _spread(group) + epsilon) for group in groups]
     if normalise == "batch_std":
-        everywhere = np.array(gather([value for group in groups for value in group.tolist()]))
+        everywhere = np.array(gather(np.concatenate([*groups, []]).tolist()))
         return [_over(group, _spread(everywhere) + epsilon) for group in groups]
     return list(groups)
 
