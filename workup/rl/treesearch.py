@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log, sqrt
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from workup.case import Case
 from workup.episode import Ending, Episode, Message, Score, Turn
 from workup.errors import RolloutError, WorkupError
@@ -33,21 +35,35 @@ EPSILON = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """The limits of one search; the defaults are ProMed's (H.1).
+class Extent(BaseModel):
+    """How far a tree search goes, as settings; the defaults are ProMed's (H.1).
 
-    `exploration` is c of UCT. `width` is how many actions are sampled at a node, `expand` how many
-    of them in one iteration (None: all). Nodes with `depth` actions are not expanded; the
-    environment limits the episode's own length. The search stops after the greedy trajectory if its
-    R is at least `enough`.
+    The environment limits the episode's own length.
     """
 
-    exploration: float = 2.2
-    width: int = 8
-    iterations: int = 5
-    depth: int = 10
-    expand: int | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    exploration: float = Field(2.2, ge=0, description="tree search: UCT's c")
+    width: int = Field(8, ge=1, description="tree search: actions drawn at a node")
+    iterations: int = Field(
+        5,
+        ge=0,
+        description=(
+            "tree search: rounds of selection, expansion, simulation and back-propagation; "
+            "0 leaves the greedy trajectory alone"
+        ),
+    )
+    expand: int | None = Field(
+        None, ge=1, description="tree search: new actions per iteration; none: width. Printed is 1"
+    )
+    depth: int = Field(
+        10, ge=1, description="tree search: nodes with so many actions are not expanded"
+    )
+
+
+class Search(Extent):
+    """The limits of one search. It stops after the greedy trajectory if its R is ≥ `enough`."""
+
     enough: float = inf
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, fsum
 
-from pydantic import Field
-
 from workup.doctors.strategies import Plain, Seat
 from workup.doctors.strategies.mediq import Confidence
 from workup.doctors.strategies.prompting import encounter, inquire
@@ -23,7 +21,7 @@ from workup.errors import UserError
 from workup.judges.options import chosen
 from workup.ports import Environment, Model
 from workup.rl.rollout import Job, Play
-from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
+from workup.rl.treesearch import Extent, Search, Trajectory, Tree, TreeSearch
 from workup.stages import Value
 from workup.text import normalise
 
@@ -41,15 +39,8 @@ TASK = (
 )
 
 
-class Settings(Plain):
-    """The search's extent; the defaults are ProMed's."""
-
-    exploration: float = Field(2.2, ge=0, description="UCT's c")
-    width: int = Field(
-        8, ge=1, description="actions drawn at a node, and simulated in one iteration"
-    )
-    iterations: int = Field(5, ge=0, description="expansions; 0 leaves the greedy trajectory alone")
-    depth: int = Field(10, ge=1, description="nodes with this many actions are not expanded")
+class Settings(Plain, Extent):
+    """The search's extent."""
 
     @property
     def in_flight(self) -> int:

@@ -21,7 +21,7 @@ from workup.rewards.shapley import ShapleySettings, Truncation
 from workup.rewards.understanding import Understanding, Written, identified
 from workup.rl.credit import Baseline, Normalise, to_go, token_zscore, zscore
 from workup.rl.explorers import best, tree_search
-from workup.rl.treesearch import Search
+from workup.rl.treesearch import Extent, Search
 from workup.stages import GrpoStage, KeptStage, SearchStage, Stage
 
 Process = Literal["sig", "ig", "none"]
@@ -31,7 +31,7 @@ CHECKER = "checker"
 NOTHING = 1e-9  # gains that sum to less have cancelled; what is left is rounding
 
 
-class Settings(OutcomeSettings):
+class Settings(OutcomeSettings, Extent):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     alpha: float = Field(4.0, ge=0, description="α: worth of a right answer")
@@ -90,17 +90,6 @@ class Settings(OutcomeSettings):
     )
     search_alpha: float = Field(2.0, ge=0, description="stage 1: α")
     search_beta: float = Field(1.0, ge=0, description="stage 1: β")
-    exploration: float = Field(2.2, ge=0, description="stage 1: UCT's c")
-    width: int = Field(8, ge=1, description="stage 1: actions drawn at a node")
-    iterations: int = Field(
-        5,
-        ge=0,
-        description="stage 1: rounds of selection, expansion, simulation and back-propagation",
-    )
-    expand: int | None = Field(
-        None, ge=1, description="stage 1: new actions per iteration; none: width. Printed is 1"
-    )
-    depth: int = Field(10, ge=1, description="stage 1: nodes with so many actions are not expanded")
 
     def weighing(self, environment: Environment) -> Weighing:
         plan = ShapleySettings(self.permutations, self.epsilon, self.antithetic, self.truncation)
@@ -130,7 +119,7 @@ class Promed(QuestioningMethod):
         reinforce = GrpoStage("grpo", promed_reward(s, environment), credit(s), s.scorers)
         if not s.search:
             return warm_start(s), reinforce
-        look = tree_search(Search(s.exploration, s.width, s.iterations, s.depth, s.expand))
+        look = tree_search(Search(**s.model_dump(include=set(Extent.model_fields))))
         # A search uses only R(τ), so it does not matter how R is distributed over the turns.
         searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
         value = promed_reward(searched, environment)
