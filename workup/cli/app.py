@@ -126,7 +126,8 @@ def train(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="tiny, a model folder, a run folder, or a hub id", autocompletion=complete.policies
+            help="tiny, smollm2, a model folder, a run folder, or a hub id",
+            autocompletion=complete.policies,
         ),
     ] = None,
     out: Out = None,
@@ -168,7 +169,10 @@ def evaluate(
     policy: Annotated[
         str,
         typer.Argument(
-            help="a run or model folder, a hub id, endpoint:NAME, or an anchor ('random doctor')",
+            help=(
+                "smollm2, a run or model folder, a hub id, endpoint:NAME, or an anchor ('random "
+                "doctor')"
+            ),
             autocompletion=complete.policies,
         ),
     ],

@@ -66,7 +66,13 @@ def sources(incomplete: str) -> Iterator[Offer]:
 
 
 def policies(incomplete: str) -> Iterator[Offer]:
-    """Run and model folders, and whatever a hub or workup.yaml may know is left to the user."""
+    """The model of ours, run and model folders; what a hub or workup.yaml may know is left to the
+    user.
+    """
+    from workup.models import smollm2
+
+    if incomplete and smollm2.NAME.startswith(incomplete):
+        yield smollm2.NAME, "a pretrained chat model of 135 M parameters"
     yield from paths(incomplete or "runs/")
 
 

@@ -38,7 +38,7 @@ from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
 from workup.runs import Run, versions
-from workup.runs.folder import free, is_run
+from workup.runs.folder import free
 from workup.runs.summary import repeats, summarise
 from workup.runs.words import ANCHORS
 from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
@@ -77,7 +77,7 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
     given = (values.get("policy"), values.get("conclude"))
     named = [str(name) for name in given if name not in (None, BAYES)]
     for name in named:
-        if is_run(Path(name)):
+        if policies.is_run_folder(name):
             policies.check(name)  # an evaluation, or a run that has not ended
     cases = own_cases(named)
     told = f"cases   none were named: {cases} is taken, which the run was trained on"
@@ -292,7 +292,7 @@ def encounter(settings: PolicySettings) -> World:
     Settings left open are as trained, in another environment too if it has them.
     """
     given = settings.environment
-    if not is_run(Path(settings.policy)):
+    if not policies.is_run_folder(settings.policy):
         return world(given, {"name": "consultation"})
     config = policies.trained(settings.policy)
     trained = config.get("environment") or {}
@@ -306,7 +306,7 @@ def encounter(settings: PolicySettings) -> World:
 
 def as_trained(settings: PolicySettings) -> PolicySettings:
     """`settings`, with the `max_tokens` of the run that trained the policy if they name none."""
-    if settings.max_tokens is not None or not is_run(Path(settings.policy)):
+    if settings.max_tokens is not None or not policies.is_run_folder(settings.policy):
         return settings
     config = policies.trained(settings.policy)
     return settings.model_copy(update={"max_tokens": config.get("max_tokens")})

@@ -10,7 +10,7 @@ from typing import Any, Self
 from jinja2 import TemplateError
 
 from workup.errors import RolloutError, UserError
-from workup.models import hub
+from workup.models import hub, smollm2
 from workup.models.local import LocalPolicy
 from workup.models.structured import in_words
 from workup.models.weights import load
@@ -41,13 +41,14 @@ class LocalChat:
 
     @classmethod
     def load(cls, spec: str) -> Self:
-        """The model from a model folder or a hub id.
+        """The model from smollm2, a model folder or a hub id.
 
         Its name holds a digest of the folder's files, or the hub's commit. Raises UserError if
         there is no such model.
         """
         model, tokenizer = load(spec)
-        if (folder := Path(spec)).is_dir():
+        folder = Path(hub.weights(spec) if spec == smollm2.NAME else spec)
+        if folder.is_dir():
             return cls(model, tokenizer, f"{folder.resolve().name}@{digest(folder)}")
         commit = Path(hub.cached(spec) or "unknown").name  # the cache has a folder for each commit
         return cls(model, tokenizer, f"{spec}@{commit}")

@@ -1,8 +1,9 @@
-"""Weights by name: a folder on this machine, or a repository of the Hugging Face hub.
+"""Weights by name: `smollm2`, a folder on this machine, or a repository of the Hugging Face hub.
 
-A name that can only be a path never goes to the hub. Files in the hub's local cache are used as
-they are. For anything else the hub is asked once, with a short timeout, before a library that
-would try again many times may ask it.
+`smollm2` is a name of ours, as `tiny` is: a folder of that name is `./smollm2`, so that a run means
+the same model in whatever folder it is resumed. A name that can only be a path never goes to the
+hub. Files in the hub's local cache are used as they are. For anything else the hub is asked once,
+with a short timeout, before a library that would try again many times may ask it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pickle import UnpicklingError
 from typing import TypeVar
 
 from workup.errors import UserError
+from workup.models import smollm2
 
 T = TypeVar("T")
 FILES = ("config.json", "adapter_config.json")  # a whole model's, a LoRA adapter's
@@ -25,16 +27,19 @@ SUFFIXES = {
     *(".json", ".jsonl", ".yaml", ".yml", ".tar", ".gz", ".zip"),
 }
 ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-FORMS = "a model folder, a hub id or endpoint:NAME"
+FORMS = "smollm2, a model folder, a hub id or endpoint:NAME"
 PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
 
 
 def weights(name: str, *, forms: str = FORMS) -> str:
     """The folder of the weights of this name, or a hub id if they are still to be downloaded.
 
-    Raises UserError for a folder that does not exist, and for a hub id that is neither in the cache
-    nor known to a hub that answers. `forms` says what else could have been named.
+    Raises UserError for a folder that does not exist, for a hub id that is neither in the cache nor
+    known to a hub that answers, and where smollm2 is not installed. `forms` says what else could
+    have been named.
     """
+    if name == smollm2.NAME:
+        return str(smollm2.folder())
     path = Path(name).expanduser()
     if path.exists():
         return str(path)
@@ -62,7 +67,7 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
         try:
             return make(place)
         except OSError:
-            if place in (name, str(Path(name).expanduser())):
+            if name == smollm2.NAME or place in (name, str(Path(name).expanduser())):
                 raise
             _ask(name)
             return make(name)

@@ -10,16 +10,17 @@ from typing import Any
 from workup import methods
 from workup.doctors import strategies
 from workup.errors import UserError
-from workup.models import hub
+from workup.models import hub, smollm2
 from workup.models.endpoint import ENDPOINT
 from workup.models.support.config import Config
 from workup.runs import Run
 from workup.runs.folder import is_run
 from workup.settings import SupportSettings
 
-FORMS = "a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+FORMS = "smollm2, a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
 TINY = "tiny"  # the policy that starts from nothing, made from the cases
-TRAINABLE = "tiny, a model folder, a run folder or a hub id"
+TRAINABLE = "tiny, smollm2, a model folder, a run folder or a hub id"
+OURS = (TINY, smollm2.NAME)  # a folder of such a name is written ./tiny
 
 
 def path(name: str, forms: str = FORMS) -> str:
@@ -29,7 +30,7 @@ def path(name: str, forms: str = FORMS) -> str:
     the hub knows (`hub.weights`). `forms` says what could have been named.
     """
     folder = Path(name).expanduser()
-    if not folder.exists():
+    if name in OURS or not folder.exists():
         hub.weights(name, forms=forms)
         return name
     if folder.is_file():
@@ -44,6 +45,11 @@ def path(name: str, forms: str = FORMS) -> str:
             f"'{name}' is neither a model folder (no config.json) nor a run folder (no config.yaml)"
         )
     return str(folder)
+
+
+def is_run_folder(name: str) -> bool:
+    """Whether what a policy is called is a run folder."""
+    return name not in OURS and is_run(Path(name).expanduser())
 
 
 def trained(run: str) -> Mapping[str, Any]:
@@ -68,7 +74,7 @@ def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
     """
     if name in (*anchors, TINY) or name.startswith(ENDPOINT):
         return
-    if not Path(name).expanduser().exists():
+    if name not in OURS and not Path(name).expanduser().exists():
         _refuse_other_names(name, anchors)
     path(name, forms)
 
@@ -95,7 +101,7 @@ def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
     if end is not None:
         return end.base_url, end.model
     folder = Path(name).expanduser()
-    if not folder.exists():
+    if name in OURS or not folder.exists():
         return "", name
     return "", str((folder / "policy" if is_run(folder) else folder).resolve())
 

@@ -15,7 +15,7 @@ from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.files import every_case, with_ids
 from workup.errors import UserError
-from workup.policies import TINY
+from workup.policies import OURS
 from workup.runs import Run
 from workup.runs.folder import is_run
 
@@ -245,7 +245,7 @@ def _view(spec: str) -> tuple[str, str, str]:
 def _run_of(policy: str) -> Path | None:
     """The run folder that holds the policy; None if there is none."""
     path = Path(policy)
-    if policy == TINY or not path.exists():
+    if policy in OURS or not path.exists():
         return None
     above = (each for each in path.parents if path.relative_to(each).parts[0] in _WITHIN)
     return next((folder for folder in (path, *above) if is_run(folder)), None)

@@ -13,6 +13,7 @@ from typing import Any
 from workup.errors import UserError
 from workup.evaluation import loop as evaluation
 from workup.models.endpoint import ENDPOINT
+from workup.policies import is_run_folder
 from workup.policies.unseen import open_unseen
 from workup.report.live import Face, Live
 from workup.runs import Outcome, Run
@@ -42,7 +43,7 @@ def settings_of(values: Mapping[str, Any], policy: str, **changes: Any) -> Polic
     names one. Raises UserError.
     """
     merged = {**values, "policy": policy, **changes}
-    own = {} if is_run(Path(policy)) else PROMED
+    own = {} if is_run_folder(policy) else PROMED
     merged["environment"] = {**own, **in_full(merged.get("environment"))}
     merged["evaluation"] = {**(values.get("evaluation") or {}), "anchors": False}
     return furnished(PolicySettings, merged)

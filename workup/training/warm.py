@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from workup.disk import users_cache, whole_folder
-from workup.errors import UserError
+from workup.disk import cached_folder, users_cache
 
 WEIGHTS = "model.safetensors"
 
@@ -62,15 +61,7 @@ def _complete(folder: Path) -> bool:
 def _whole(folder: Path, write: Callable[[Path], object]) -> None:
     """Writes a model folder whole or not at all.
 
-    If another run of the same recipe was faster, its folder stays: the weights are the same. Raises
-    UserError when the disk refuses.
+    If another run of the same recipe was faster, its folder stays: the weights are the same.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with whole_folder(folder, shared=True) as draft:
-            write(draft)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {folder}: {error.strerror or error} (set WORKUP_CACHE to a writable "
-            "folder)"
-        ) from error
+    with cached_folder(folder) as draft:
+        write(draft)

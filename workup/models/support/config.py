@@ -44,7 +44,7 @@ class Config(BaseModel):
     )
     roles: dict[str, str] = Field(
         default_factory=dict,
-        description="who plays a role: endpoint:NAME, a model folder, a hub id",
+        description="who plays a role: smollm2, endpoint:NAME, a model folder, a hub id",
     )
     budget: float | None = Field(
         None, ge=0, description="money for all calls of a run, in the currency of the prices"

