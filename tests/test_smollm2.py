@@ -74,6 +74,14 @@ def loaded(made: Path) -> tuple[Any, Any]:
     return load(made)
 
 
+@pytest.fixture(scope="module")
+def reader() -> Any:
+    """The package's own file, read by gguf."""
+    from gguf import GGUFReader
+
+    return GGUFReader(str(gguf_file()))
+
+
 def blocks(tensor: Any) -> torch.Tensor:
     """A Q4_1 tensor by hand: blocks of 32 numbers, d and m as float16, then 16 bytes of which the
     low halves are the first 16 numbers; each is d·q + m.
@@ -86,10 +94,8 @@ def blocks(tensor: Any) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64).flatten()
 
 
-def test_the_weights_are_those_of_the_file(loaded: tuple[Any, Any]) -> None:
-    from gguf import GGUFReader
-
-    tensors = {each.name: each for each in GGUFReader(str(gguf_file())).tensors}
+def test_the_weights_are_those_of_the_file(loaded: tuple[Any, Any], reader: Any) -> None:
+    tensors = {each.name: each for each in reader.tensors}
     state = loaded[0].state_dict()
     for layer in (0, 29):
         expected = blocks(tensors[f"blk.{layer}.ffn_down.weight"])
@@ -127,11 +133,12 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_its_tokens_are_those_it_was_trained_on(loaded: tuple[Any, Any], text: str) -> None:
-    from gguf import GGUFReader
+def test_its_tokens_are_those_it_was_trained_on(
+    loaded: tuple[Any, Any], reader: Any, text: str
+) -> None:
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    fields = GGUFReader(str(gguf_file())).fields
+    fields = reader.fields
     assert fields["tokenizer.ggml.pre"].contents() == "smollm"
     lines = fields["tokenizer.ggml.merges"].contents()
     merges = {(a, b): n for n, (a, b) in enumerate(line.split(" ") for line in lines)}
