@@ -24,13 +24,13 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from bench.figures import Figure, race
+from workup.case import evidence_of
 from workup.cases.clinic import open_clinic
-from workup.cases.clinic.patients import evidence_of
 from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.ports import Context, Probe
-from workup.rewards.shapley import Game, Order, ShapleySettings, answer_game, estimate, exact
+from workup.rewards.shapley import Coalition, Game, ShapleySettings, answer_game, estimate, exact
 
 ROUNDS = 3
 CASES, ORDERS = 2, 4  # per measurement
@@ -144,7 +144,7 @@ def agree(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) ->
 def prompts(policy: LocalPolicy, probe: Probe, lines: Sequence[str]) -> Game:
     """The game whose coalitions are scored as separate prompts in padded batches."""
 
-    async def worth(coalitions: Sequence[Order]) -> list[float]:
+    async def worth(coalitions: Sequence[Coalition]) -> list[float]:
         distinct = list(dict.fromkeys(coalitions))
         found = dict(
             zip(
@@ -261,7 +261,7 @@ def games() -> list[Game]:
         truth, facts = list(knowledge.diagnoses).index(patient.truth.diagnosis), patient.truth.facts
         known: dict[frozenset[int], float] = {}
 
-        async def worth(coalitions: Sequence[Order]) -> list[float]:
+        async def worth(coalitions: Sequence[Coalition]) -> list[float]:
             for s in set(map(frozenset, coalitions)) - known.keys():
                 evidence = evidence_of((*patient.given, *(facts[f] for f in sorted(s))))
                 known[s] = float(np.log(knowledge.posterior(evidence)[truth]))
