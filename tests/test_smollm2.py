@@ -21,7 +21,7 @@ import torch
 from command_line import Call, environment
 
 from workup import policies
-from workup.episode import Message
+from workup.episode import Ending, Message
 from workup.models import hub, smollm2
 from workup.models.chat import LocalChat
 from workup.models.weights import load
@@ -226,9 +226,13 @@ def test_it_is_evaluated_on_real_cases_and_what_is_cut_off_is_told(here: Path, c
     assert "smollm2" in out
     (folder,) = (here / "runs").iterdir()
     run = Run.open(folder)
-    for episode in run.episodes():
-        assert episode.turns[-1].completion.tokens
-        assert str(episode.ending) == "out of tokens" or not episode.turns[-1].completion.truncated
+    records = list(run.episodes())
+    assert len(records) == 2
+    for record in records:
+        completions = [turn.completion for turn in record.episode.turns]
+        assert all(0 < len(each.tokens) <= 12 for each in completions)
+        cut = completions[-1].truncated
+        assert (record.episode.ending is Ending.OUT_OF_TOKENS) == cut
 
 
 def test_one_step_with_adapters(here: Path, call: Call) -> None:
