@@ -69,8 +69,9 @@ def _digest(file: Path) -> str:
 
 
 def _write(source: Path, draft: Path) -> None:
-    """A model folder with the weights of a GGUF file."""
+    """A model folder with the weights of a GGUF file. Raises OSError when the disk refuses."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
@@ -78,7 +79,10 @@ def _write(source: Path, draft: Path) -> None:
     # The weights are whole by now; transformers would refuse to save what is marked as quantised.
     del model.config.quantization_config
     model.hf_quantizer = None
-    model.save_pretrained(draft)
+    try:
+        model.save_pretrained(draft)
+    except SafetensorError as error:  # its word for what the disk says
+        raise OSError(str(error)) from error
     tokenizer = AutoTokenizer.from_pretrained(source.parent, **place)
     _split_digits(tokenizer)
     tokenizer.save_pretrained(draft)
