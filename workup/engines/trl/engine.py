@@ -24,7 +24,7 @@ from workup.disk import whole_folder
 from workup.engines.settings import EngineSettings, RateSettings
 from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
-from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
+from workup.engines.trl.damage import refuse_damaged, refuse_incomplete, refuse_older
 from workup.engines.trl.policy import PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
@@ -96,6 +96,7 @@ class TrlEngine(AccelerateProcesses):
             resume,
             run,
         )
+        refuse_older(folder)
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
         super().__init__(cpu=self.cpu)
         self._stages = 0
