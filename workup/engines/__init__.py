@@ -1,8 +1,9 @@
 """The engines, which update the weights: one module or folder of this package each.
 
-An engine is found by its name. It defines `processes() -> Processes` and `open(job: Job) ->
-Engine` (`workup.ports`). One from outside is named `package.module:attribute`; the attribute has
-these two.
+The setting `engine` names one by its module: `workup train craft engine=trl`. The module defines
+the two functions of `EngineModule`. An engine from outside is `engine=package.module:attribute`;
+the attribute is any object with these two functions. `settings` is no engine: it holds the
+settings that all engines have.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class Job:
     """What an engine is asked to train.
 
     `load()` returns a transformers causal language model and its tokenizer, before any training.
-    `follow(model, tokenizer)` makes a policy that samples with its weights, by the sampler that the
-    settings name. Checkpoints go to `folder`; the engine continues from those that are there.
+    `follow(model, tokenizer)` makes a policy that samples with its weights: the `follow` of the
+    sampler that the setting `sampler` names, with its `how` filled in. The engine writes its
+    checkpoints into `folder`, in its own format, and continues from the newest one there.
     """
 
     settings: EngineSettings
@@ -34,14 +36,20 @@ class Job:
 
 
 class EngineModule(Protocol):
-    """What a module of this package defines."""
+    """What an engine's module defines, as plain functions."""
 
     def processes(self) -> Processes:
-        """The processes that train together; connects them, and loads no weights."""
+        """Connects the processes that train together, and loads no weights.
+
+        With several processes a new run calls it once in each, before `open`.
+        """
         ...
 
     def open(self, job: Job) -> Engine:
-        """An engine with the job's weights. Raises UserError for settings it cannot follow."""
+        """An engine with the weights of `job.load()`; its stages load their checkpoints later.
+
+        Raises UserError for settings that it cannot follow.
+        """
         ...
 
 
@@ -51,6 +59,6 @@ def names() -> list[str]:
 
 
 def load(name: str) -> EngineModule:
-    """The engine of this name. Raises UserError where there is none."""
+    """The engine of this name. Raises UserError if there is none, or if it lacks a function."""
     known = {each: f"{__name__}.{each}" for each in names()}
     return cast(EngineModule, named("engine", name, known, ("processes", "open")))

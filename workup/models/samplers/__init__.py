@@ -1,8 +1,8 @@
 """The samplers, which draw completions from weights: one module of this package each.
 
-A sampler is found by its name. It defines `open(place, how)` for weights that stay as they are, and
-`follow(model, tokenizer, how)` for a model in training. One from outside is named
-`package.module:attribute`; the attribute has these two.
+The setting `sampler` names one by its module: `workup train craft sampler=local`. The module
+defines the two functions of `SamplerModule`. A sampler from outside is
+`sampler=package.module:attribute`; the attribute is any object with these two functions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from workup.ports import LanguageModel, LivePolicy
 class How:
     """How a sampler runs.
 
-    `concurrency` is the number of transcripts in flight, whose prefixes are kept; `threads` are
-    those of the processor.
+    `concurrency` is how many transcripts the prefix cache holds at most. `dtype` is the precision
+    of weights that are loaded (float32, bfloat16, float16); a model in training keeps its own.
+    `threads` is how many threads of the processor torch uses.
     """
 
     concurrency: int = 256
@@ -29,17 +30,20 @@ class How:
 
 
 class SamplerModule(Protocol):
-    """What a module of this package defines."""
+    """What a sampler's module defines, as plain functions."""
 
     def open(self, place: str, how: How) -> LanguageModel:
-        """The weights of a model folder or a hub id. Raises UserError if there are none."""
+        """A model with the weights of a folder or a hub id (Hugging Face); they stay as they are.
+
+        Raises UserError if there are none.
+        """
         ...
 
     def follow(self, model: Any, tokenizer: Any, how: How) -> LivePolicy:
         """A policy with the weights of a transformers causal language model.
 
-        It learns by `refresh` when they have changed. It has the attributes `model` and
-        `tokenizer`.
+        The engine calls the policy's `refresh` when it has changed the weights. It finds what it
+        trains in the policy's attributes `model` and `tokenizer`, the objects given here.
         """
         ...
 
@@ -50,6 +54,6 @@ def names() -> list[str]:
 
 
 def load(name: str) -> SamplerModule:
-    """The sampler of this name. Raises UserError if there is none."""
+    """The sampler of this name. Raises UserError if there is none, or if it lacks a function."""
     known = {each: f"{__name__}.{each}" for each in names()}
     return cast(SamplerModule, named("sampler", name, known, ("open", "follow")))
