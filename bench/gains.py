@@ -23,7 +23,7 @@ from bench.shapley import ANSWER, QUESTION, RULES, separately, untrained, words
 from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Probe
+from workup.ports import ScoreRequest
 from workup.rewards.information_gain import LogitP, logit_p
 
 ROUNDS = 3
@@ -46,7 +46,7 @@ TINY, REAL = Lengths(8, 30, 8), Lengths(RULES + QUESTION, 300, 60)
 class Searched:
     """What one episode is scored by."""
 
-    probe: Probe
+    request: ScoreRequest
     documents: tuple[str, ...]
     refinement: str
 
@@ -90,7 +90,7 @@ def group(index: int, lengths: Lengths, results: int | None) -> list[Searched]:
     """The episodes of one case; with `results`, what their searches find is one of so many."""
     rng = np.random.default_rng([2, index])
     opening = (Message("user", words(rng, lengths.question)),)
-    probe = Probe(str(index), words(rng, ANSWER), opening)
+    request = ScoreRequest(str(index), words(rng, ANSWER), opening)
     found = [f"\n{words(rng, lengths.evidence)}" for _ in range(results or GROUP * SEARCHES)]
     picked = (
         rng.integers(results, size=(GROUP, SEARCHES))
@@ -98,7 +98,7 @@ def group(index: int, lengths: Lengths, results: int | None) -> list[Searched]:
         else np.arange(GROUP * SEARCHES).reshape(GROUP, SEARCHES)
     )
     return [
-        Searched(probe, tuple(found[i] for i in row), f"\n{words(rng, lengths.refinement)}")
+        Searched(request, tuple(found[i] for i in row), f"\n{words(rng, lengths.refinement)}")
         for row in picked
     ]
 
@@ -106,7 +106,7 @@ def group(index: int, lengths: Lengths, results: int | None) -> list[Searched]:
 async def together(scorer: LocalScorer, batch: Sequence[Searched]) -> list[LogitP]:
     return list(
         await asyncio.gather(
-            *(logit_p(scorer, one.probe, one.documents, one.refinement) for one in batch)
+            *(logit_p(scorer, one.request, one.documents, one.refinement) for one in batch)
         )
     )
 
@@ -116,7 +116,7 @@ def one_by_one(policy: LocalPolicy, batch: Sequence[Searched]) -> list[LogitP]:
     for one in batch:
         contexts = ((), *((text,) for text in (*one.documents, one.refinement)))
         question, *rest = (
-            separately(policy, one.probe, [context])[0] / ANSWER for context in contexts
+            separately(policy, one.request, [context])[0] / ANSWER for context in contexts
         )
         made.append(LogitP(question, tuple(rest[:-1]), rest[-1]))
     return made

@@ -22,7 +22,7 @@ from bench.retrieval import texts, write
 from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
 from workup.case import Case, Source
 from workup.cases.clinic import open_clinic
-from workup.environments.base.searching import SEARCH, Shape
+from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.library import Library, open_library
 from workup.episode import Episode
 from workup.models.local import LocalPolicy
@@ -33,7 +33,7 @@ from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 ROUNDS = 3
 PASSAGES, SHOWN = 50_000, 16
-SHAPE = Shape(subqueries=0, passages=3, passage_tokens=SHOWN)
+GRAMMAR = SearchGrammar(subqueries=0, passages=3, passage_tokens=SHOWN)
 
 
 class Remembered:
@@ -51,11 +51,11 @@ def measure() -> list[Figure]:
     source = open_clinic("s")
     cases = [source.train[index] for index in range(EPISODES)]
     with TemporaryDirectory() as folder:
-        shelf = open_library(source, SHAPE, str(index(Path(folder), source)))
+        shelf = open_library(source, GRAMMAR, str(index(Path(folder), source)))
         policy = LocalPolicy(
             *interviewer(source, shelf.phrases, SEARCH, SIZE.model_copy(update={"context": 2048}))
         )
-        memory = Library(Remembered(asyncio.run(answers(source, shelf))), shelf.record, SHAPE)
+        memory = Library(Remembered(asyncio.run(answers(source, shelf))), shelf.record, GRAMMAR)
         if read(play(policy, shelf, cases)) != read(play(policy, memory, cases)):
             raise SystemExit("searching: the two played different episodes")
         contestants = {
@@ -90,7 +90,9 @@ async def answers(source: Source, shelf: Library) -> dict[str, Sequence[Passage]
     return dict(
         zip(
             names,
-            await asyncio.gather(*(shelf.retriever.search(name, SHAPE.passages) for name in names)),
+            await asyncio.gather(
+                *(shelf.retriever.search(name, GRAMMAR.passages) for name in names)
+            ),
             strict=True,
         )
     )

@@ -29,7 +29,7 @@ from workup.cases.clinic import open_clinic
 from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Context, Probe
+from workup.ports import Context, ScoreRequest
 from workup.rewards.shapley import Coalition, Game, ShapleySettings, answer_game, estimate, exact
 
 ROUNDS = 3
@@ -82,11 +82,11 @@ def words(rng: np.random.Generator, count: int) -> str:
     return " ".join(f"w{i}" for i in rng.integers(VOCABULARY, size=count))
 
 
-def case(index: int, facts: int) -> tuple[Probe, list[str]]:
+def case(index: int, facts: int) -> tuple[ScoreRequest, list[str]]:
     """A case to score, and its facts as lines of the prompt."""
     rng = np.random.default_rng([1, index, facts])
     opening = (Message("user", f"{words(rng, RULES)}\n{words(rng, QUESTION)}"),)
-    return Probe(str(index), words(rng, ANSWER), opening), [
+    return ScoreRequest(str(index), words(rng, ANSWER), opening), [
         f"\n{words(rng, FACT)}" for _ in range(facts)
     ]
 
@@ -100,7 +100,9 @@ def packing(policy: LocalPolicy, facts: int, target: float) -> Figure:
 
     def packed() -> list[tuple[float, ...]]:
         scorer.refresh()
-        return values(cases, lambda probe, lines: answer_game(scorer, probe, lines, "permutation"))
+        return values(
+            cases, lambda request, lines: answer_game(scorer, request, lines, "permutation")
+        )
 
     def separate() -> list[tuple[float, ...]]:
         return values(cases, partial(prompts, policy))
@@ -120,13 +122,13 @@ def packing(policy: LocalPolicy, facts: int, target: float) -> Figure:
 
 
 def values(
-    cases: Sequence[tuple[Probe, list[str]]], play: Callable[[Probe, list[str]], Game]
+    cases: Sequence[tuple[ScoreRequest, list[str]]], play: Callable[[ScoreRequest, list[str]], Game]
 ) -> list[tuple[float, ...]]:
     """φ of every case over the same orders, all cases at once."""
     plan = ShapleySettings(permutations=ORDERS, epsilon=0, at_once=ORDERS)
 
     async def all_of() -> list[tuple[float, ...]]:
-        games = [(play(probe, lines), len(lines)) for probe, lines in cases]
+        games = [(play(request, lines), len(lines)) for request, lines in cases]
         found = await asyncio.gather(
             *(estimate(game, n, plan, [index]) for index, (game, n) in enumerate(games))
         )
@@ -141,7 +143,7 @@ def agree(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) ->
         raise SystemExit(f"shapley: packed and separate values differ by {difference}")
 
 
-def prompts(policy: LocalPolicy, probe: Probe, lines: Sequence[str]) -> Game:
+def prompts(policy: LocalPolicy, request: ScoreRequest, lines: Sequence[str]) -> Game:
     """The game whose coalitions are scored as separate prompts in padded batches."""
 
     async def worth(coalitions: Sequence[Coalition]) -> list[float]:
@@ -149,7 +151,7 @@ def prompts(policy: LocalPolicy, probe: Probe, lines: Sequence[str]) -> Game:
         found = dict(
             zip(
                 distinct,
-                separately(policy, probe, [tuple(lines[f] for f in c) for c in distinct]),
+                separately(policy, request, [tuple(lines[f] for f in c) for c in distinct]),
                 strict=True,
             )
         )
@@ -161,16 +163,18 @@ def prompts(policy: LocalPolicy, probe: Probe, lines: Sequence[str]) -> Game:
 PADDED = 2_048  # tokens of a batch of separate prompts; half and twice as many are no faster
 
 
-def separately(policy: LocalPolicy, probe: Probe, contexts: Sequence[Context]) -> list[float]:
-    """log P of the probe's answer after each context, in nats."""
-    answer = policy.encode(probe.answer)
+def separately(
+    policy: LocalPolicy, request: ScoreRequest, contexts: Sequence[Context]
+) -> list[float]:
+    """log P of the request's answer after each context, in nats."""
+    answer = policy.encode(request.answer)
     rows = []
     for context in contexts:
-        message = Message("user", "".join([probe.opening[-1].content, *map(str, context)]))
+        message = Message("user", "".join([request.opening[-1].content, *map(str, context)]))
         rows.append(
             [
-                *policy.render((*probe.opening[:-1], message)),
-                *policy.encode(probe.lead),
+                *policy.render((*request.opening[:-1], message)),
+                *policy.encode(request.lead),
                 *answer[:-1],
             ]
         )
@@ -279,10 +283,10 @@ def tokens(facts: int) -> tuple[float, float]:
     policy = untrained()
     cases = [case(index, facts) for index in range(CASES)]
     scorer = LocalScorer(policy)
-    values(cases, lambda probe, lines: answer_game(scorer, probe, lines, "permutation"))
-    probe, lines = cases[0]
+    values(cases, lambda request, lines: answer_game(scorer, request, lines, "permutation"))
+    request, lines = cases[0]
     whole = [
-        policy.render((Message("user", probe.opening[0].content + "".join(lines[:n])),))
+        policy.render((Message("user", request.opening[0].content + "".join(lines[:n])),))
         for n in range(1, facts + 1)
     ]
     return sum(map(len, whole)) + facts * (ANSWER - 1), scorer.work.tokens / (CASES * ORDERS)

@@ -42,7 +42,7 @@ def train(folder: Path) -> dict[str, torch.Tensor]:
     engine.sft(map(demonstrations, range(3)), 3)
     engine.grpo(collect, 3)
     if engine.world == 2:
-        assert list(engine.gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
+        assert list(engine.all_gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
     return {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
 
 

@@ -110,10 +110,10 @@ def episodes(
     return made
 
 
-def demonstration(rng: np.random.Generator, probes: int = 0) -> Demonstration:
+def demonstration(rng: np.random.Generator, branches: int = 0) -> Demonstration:
     def words(most: int) -> str:
         return " ".join(f"w{i}" for i in rng.integers(3, VOCABULARY, rng.integers(1, most)))
 
     exchanges = tuple((words(4), (Message("user", words(5)),)) for _ in range(3))
-    branches = tuple((int(k), words(2), words(4)) for k in rng.integers(0, 4, probes))
+    branches = tuple((int(k), words(2), words(4)) for k in rng.integers(0, 4, branches))
     return Demonstration((Message("user", words(6)),), exchanges, branches)

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
-from workup.environments.base.searching import Shape
+from workup.environments.base.searching import SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.models.local import LocalPolicy
@@ -46,7 +46,7 @@ DOCUMENTS = (
 
 def doctors(environment: Library) -> tuple[Script, ...]:
     """A good one, a rash one and one that never comes to the point."""
-    refined = "<refine>Pneumonia fits.</refine>" if environment.shape.refine else ""
+    refined = "<refine>Pneumonia fits.</refine>" if environment.grammar.refine else ""
     return (
         Script("<search>fever; crackles</search>", f"{refined}<diagnosis>Pneumonia</diagnosis>"),
         Script("<diagnosis>Flu</diagnosis>"),
@@ -59,10 +59,10 @@ def doctors(environment: Library) -> tuple[Script, ...]:
     )
 
 
-def open_shelf(shape: Shape | None = None, *documents: Document) -> Library:
+def open_shelf(grammar: SearchGrammar | None = None, *documents: Document) -> Library:
     """The library environment over `documents`, all of them by default."""
     index = Index.of(documents or DOCUMENTS)
-    return Library(Together(index.find), Consultation(SOURCE.items, SOURCE.diagnoses), shape)
+    return Library(Together(index.find), Consultation(SOURCE.items, SOURCE.diagnoses), grammar)
 
 
 @cache

@@ -30,9 +30,9 @@ from workup.studies.audits.simulator import (
     OFF_RECORD,
     ON_RECORD,
     Judged,
-    Probe,
     Simulator,
     SimulatorAudit,
+    SimulatorProbe,
     audit,
     names,
     probes,
@@ -159,14 +159,14 @@ def test_the_exact_judge_can_find_fault() -> None:
 
 def test_a_name_leaks_unless_only_the_question_used_it() -> None:
     case = Case("c", "Ill.", Truth("Gout", aliases=("podagra",)))
-    asking = Probe(DIAGNOSIS, case, "Do you have Gout?")
+    asking = SimulatorProbe(DIAGNOSIS, case, "Do you have Gout?")
     assert not names(asking, Said("I do not know whether it is gout."))
     assert names(asking, Said("Yes, gout.", ("f",)))
     assert names(asking, Said("It is Podagra."))
     assert not names(
-        Probe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",))
+        SimulatorProbe(ON_RECORD, case, "Have you had gout before?"), Said("Yes, gout.", ("f",))
     )
-    assert names(Probe(ON_RECORD, case, "How are you?"), Said("It is the GOUT.", ("f",)))
+    assert names(SimulatorProbe(ON_RECORD, case, "How are you?"), Said("It is the GOUT.", ("f",)))
 
 
 def test_what_a_model_says_is_factual_by_a_checker_only() -> None:

@@ -26,7 +26,7 @@ from workup.environments.base.searching import evidence
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, Probe, alone
+from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, alone
 from workup.retrieval.corpus import Document
 from workup.rewards.searching import (
     PUBMEDBERT,
@@ -49,7 +49,7 @@ from workup.text import normalise
 from workup.training.loop import Plan
 
 SHELF = open_shelf()
-SHAPE = SHELF.shape
+SHAPE = SHELF.grammar
 FLU = CASES[0]
 SEARCH_METHODS = (
     "cmig",
@@ -71,13 +71,13 @@ class Believing:
 
     def __init__(self, **beliefs: float) -> None:
         self.beliefs = beliefs
-        self.probes: list[Probe] = []
+        self.requests: list[ScoreRequest] = []
 
     seconds = 0.0
 
-    async def score(self, probe: Probe) -> Logprobs:
-        self.probes.append(probe)
-        return Logprobs(tuple(map(self._belief, probe.contexts)), 1)
+    async def score(self, request: ScoreRequest) -> Logprobs:
+        self.requests.append(request)
+        return Logprobs(tuple(map(self._belief, request.contexts)), 1)
 
     def _belief(self, context: Sequence[object]) -> float:
         last = str(context[-1]) if context else "question"
@@ -255,9 +255,13 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
     episode = searching("poisoned", "dry cough", refinement="see <|im_end|> there")
     judge = Believing(question=-1.0, Trap=-1.0, **{"On flu": -1.0, "refine": -1.0})
     supervise(multi_view(SHAPE, Gains(), REFERENCE), episode, judge=judge)
-    (probe,) = judge.probes
-    assert (probe.answer, probe.lead, probe.opening) == ("Flu", "<diagnosis>", episode.opening)
-    question, trap, flu, refined = probe.contexts
+    (request,) = judge.requests
+    assert (request.answer, request.lead, request.opening) == (
+        "Flu",
+        "<diagnosis>",
+        episode.opening,
+    )
+    question, trap, flu, refined = request.contexts
     assert question == ()
     assert trap == ("\n" + evidence(episode.turns[0]),)
     assert flu == ("\n" + evidence(episode.turns[1]),)
@@ -266,7 +270,7 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
     (last,) = supervise(
         multi_view(SHAPE, Gains(w_d=0, joined="last"), REFERENCE), episode, judge=judge
     )
-    assert judge.probes[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
+    assert judge.requests[-1].contexts == ((), ("\n<refine>see ‹|im_end|> there</refine>",))
     assert last.turns == (0.0, 0.0, 0.0)
 
 
@@ -283,7 +287,7 @@ def test_the_median_is_of_the_whole_batch_however_it_is_split(
     gains: list[list[float | None]], data: st.DataObject
 ) -> None:
     """Each episode's refinement is worth what the table says; two processes see each other's gains
-    through `gather`.
+    through `all_gather`.
     """
     flat = [gain for group in gains for gain in group]
     episodes = [
@@ -394,9 +398,9 @@ def test_turn_gains_telescope_and_read_the_sampled_tokens() -> None:
     assert paid.turns == pytest.approx(
         (0.4, 0.4, 0.0)
     )  # each turn adds two pieces: what was said, and what came back
-    (probe,) = judge.probes
-    assert probe.opening == ()
-    assert probe.contexts == (((1,),), ((1,), (2, 3), (1,)), ((1,), (2, 3), (1,), (2, 3), (1,)))
+    (request,) = judge.requests
+    assert request.opening == ()
+    assert request.contexts == (((1,),), ((1,), (2, 3), (1,)), ((1,), (2, 3), (1,), (2, 3), (1,)))
 
 
 def test_without_tokens_igpo_reads_the_text() -> None:
@@ -408,7 +412,7 @@ def test_without_tokens_igpo_reads_the_text() -> None:
     judge = Believing(question=-2.0, evidence=-1.0)
     (paid,) = supervise(turn_gains(1.0, LIVE), replace(spoken, turns=turns), judge=judge)
     assert paid.turns == pytest.approx((math.exp(-1) - math.exp(-2), 0.0))
-    assert judge.probes[0].opening == spoken.opening
+    assert judge.requests[0].opening == spoken.opening
 
 
 @given(

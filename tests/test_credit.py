@@ -311,7 +311,7 @@ def test_nobody_s_signal_is_lost(plan: list[list[float]]) -> None:
 
 
 class Counting:
-    """The gather of a single process, which counts its calls."""
+    """The all_gather of a single process, which counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -327,6 +327,6 @@ def test_only_batch_statistics_gather_and_they_do_it_once() -> None:
     for normalise, times in forms.items():
         for credit in (zscore(normalise), *(to_go(normalise, baseline=one) for one in BASELINES)):
             for content in (plan, []):
-                gather = Counting()
-                credit(*build(content), gather)
-                assert gather.calls == times
+                all_gather = Counting()
+                credit(*build(content), all_gather)
+                assert all_gather.calls == times

@@ -216,10 +216,10 @@ def test_demonstrations_are_true_dialogues() -> None:
         assert len({said for said, _ in exchanges}) == len(exchanges) <= 4
         if demonstration.imitate:
             assert demonstration.exchanges[-1] == (diagnosis, ())
-            assert demonstration.probes == ()
+            assert demonstration.branches == ()
         else:
             begun = "<diagnose>"
-            assert demonstration.probes == tuple(
+            assert demonstration.branches == tuple(
                 (before, begun, diagnosis.removeprefix(begun)) for before in range(5)
             )
 

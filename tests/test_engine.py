@@ -53,10 +53,10 @@ def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
     return collect
 
 
-def demonstrations(seed: int, steps: int, probes: bool = True) -> Iterator[list[Demonstration]]:
+def demonstrations(seed: int, steps: int, branches: bool = True) -> Iterator[list[Demonstration]]:
     for step in range(steps):
         rng = np.random.default_rng([seed, step])
-        yield [demonstration(rng, k % 3 if probes else 0) for k in range(6)]
+        yield [demonstration(rng, k % 3 if branches else 0) for k in range(6)]
 
 
 def weights(model: Any) -> dict[str, torch.Tensor]:
@@ -296,7 +296,7 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
 
 
 def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.Tensor:
-    """Mean over labelled tokens; every probe scored as a prompt of its own."""
+    """Mean over labelled tokens; every branch scored as a prompt of its own."""
     total, count = torch.zeros(()), 0
     for made in batch:
         whole = token_tree(made, policy)
@@ -316,13 +316,13 @@ def imitation(policy: Toy, model: Any, batch: Sequence[Demonstration]) -> torch.
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("probes", [True, False])
+@pytest.mark.parametrize("branches", [True, False])
 @pytest.mark.parametrize("micro_batch", [64, 2])
 def test_packed_demonstrations_are_worth_separate_prompts(
-    tmp_path: Path, attention: str, probes: bool, micro_batch: int
+    tmp_path: Path, attention: str, branches: bool, micro_batch: int
 ) -> None:
     policy = Toy(world.model(attention=attention))
-    batch = next(demonstrations(1, 1, probes))
+    batch = next(demonstrations(1, 1, branches))
     expected = imitation(policy, policy.model, batch)
     grads = torch.autograd.grad(expected, list(policy.model.parameters()))
     total = gradients(policy.model)
@@ -630,7 +630,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
 
 def test_gather_of_one_process(tmp_path: Path) -> None:
     engine = TrlEngine(Toy(world.model()), EngineSettings(), tmp_path)
-    assert list(engine.gather([1.0, 2.0])) == [1.0, 2.0]
+    assert list(engine.all_gather([1.0, 2.0])) == [1.0, 2.0]
     assert (engine.rank, engine.world, engine.is_main) == (0, 1, True)
 
 

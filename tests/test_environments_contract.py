@@ -137,7 +137,7 @@ def test_what_training_needs_of_one(name: str) -> None:
     assert made == [environment.demonstrate(SOURCE, Teaching(), 3, index) for index in range(10)]
     assert environment.built_in.open(CASES[0]) == environment.open(CASES[0])
     assert environment.staffed({}).open(CASES[0]) == environment.open(CASES[0])
-    assert list(environment.told(SOURCE, 0).test) == list(SOURCE.test)
+    assert list(environment.presented(SOURCE, 0).test) == list(SOURCE.test)
 
 
 # --- from outside ---

@@ -40,7 +40,7 @@ from workup.rl.samples import imitated, spoken
 from workup.rl.treesearch import Search
 from workup.runs import Record, Run
 from workup.settings import Settings
-from workup.stages import Found, SearchStage, Trial
+from workup.stages import Explored, SearchStage, Trial
 from workup.training.search import Exploration, kept, pairs
 
 ENVIRONMENT = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=4)
@@ -67,8 +67,8 @@ async def right(episode: Episode) -> Score:
 
 def explore(
     explorer: Any, doctor: Script, value: Any = right, environment: Questioning = ENVIRONMENT
-) -> Found:
-    found: Found = asyncio.run(
+) -> Explored:
+    found: Explored = asyncio.run(
         explorer(CASE, environment, doctor, value, Sampling(environment.stop, key=5))
     )
     return found
@@ -170,8 +170,8 @@ def test_every_case_is_searched_once_and_never_more_than_there_are() -> None:
 
 
 def test_a_case_that_came_to_nothing_is_recorded_with_its_reason(tmp_path: Path) -> None:
-    async def nothing(*_: Any) -> Found:
-        return Found((), ("the patient gave up",), calls=3)
+    async def nothing(*_: Any) -> Explored:
+        return Explored((), ("the patient gave up",), calls=3)
 
     stage = exploration(explorer=nothing)
     records: list[Record] = []

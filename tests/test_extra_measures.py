@@ -28,7 +28,7 @@ from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra import names, open_measures, take
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
-from workup.metrics.icd_distance import tree
+from workup.metrics.icd_distance import load_tree
 from workup.metrics.naming import Coder
 from workup.ports import Passage
 from workup.rewards.searching import icd_tree
@@ -113,7 +113,7 @@ def test_kg_of_what_is_not_asserted_is_nothing(answer: str) -> None:
 
 
 def test_kg_as_a_reward_goes_by_codes_alone() -> None:
-    graph = KnowledgeGraph(Coder(tree("cm")))
+    graph = KnowledgeGraph(Coder(load_tree("cm")))
     asthma = case("Asthma", "J45.909")
     assert asyncio.run(graph.score("J45.909", asthma)) == 1.0
     assert asyncio.run(graph.score("J45", asthma)) == pytest.approx(0.4)

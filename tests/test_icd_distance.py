@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup.errors import UserError
-from workup.metrics.icd_distance import Path, distance, kg, tree
+from workup.metrics.icd_distance import Path, distance, kg, load_tree
 
-CM, WHO = tree("cm"), tree("who")
+CM, WHO = load_tree("cm"), load_tree("who")
 CHAPTERS = ("2", "9", "10")  # neoplasms, circulation, respiration
 
 
@@ -131,10 +131,10 @@ def test_every_code_has_a_path_that_begins_at_a_chapter() -> None:
 
 
 def test_what_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workup.metrics.icd_distance import Tree
+    from workup.metrics.icd_distance import IcdTree
 
     monkeypatch.setitem(sys.modules, "simple_icd_10_cm", None)
     with pytest.raises(UserError, match=r"workup\[icd\]"):
-        Tree("cm")
+        IcdTree("cm")
     with pytest.raises(UserError, match="Did you mean 'who'"):
-        Tree("whoo")
+        IcdTree("whoo")

@@ -19,7 +19,7 @@ from test_local_policy import letters, qwen
 from workup.episode import Message
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Probe, alone
+from workup.ports import ScoreRequest, alone
 from workup.rewards.information_gain import (
     LogitP,
     differences,
@@ -86,11 +86,11 @@ def test_any_split_over_processes_gives_the_same_rewards(
         refinement_rewards(share, lambda mine: sent.extend(mine) or mine)  # type: ignore[func-returns-value]
     calls: list[int] = []
 
-    def gather(mine: Sequence[float]) -> Sequence[float]:
+    def all_gather(mine: Sequence[float]) -> Sequence[float]:
         calls.append(len(mine))
         return sent
 
-    found = [reward for share in shares for reward in refinement_rewards(share, gather)]
+    found = [reward for share in shares for reward in refinement_rewards(share, all_gather)]
     assert len(calls) == len(shares), "each process calls it exactly once, whatever it has"
     assert tuple(found) == refinement_rewards(everyone, alone)
 
@@ -118,7 +118,9 @@ def test_gains_in_probability_add_up(rounds: list[float]) -> None:
 
 # ------------------------------------------------------------------------------------------- scorer
 
-PROBE = Probe("x", "influenza", (Message("user", "what is it?\n"),), (("never asked",),), "it is ")
+REQUEST = ScoreRequest(
+    "x", "influenza", (Message("user", "what is it?\n"),), (("never asked",),), "it is "
+)
 DOCUMENTS = ("a text about fever.", "flu comes in winter.", "a text about fever.")
 
 
@@ -128,11 +130,13 @@ def scorer() -> LocalScorer:
 
 def test_everything_at_once_is_what_each_prompt_by_itself_gives() -> None:
     judge, separate = scorer(), scorer()
-    found = asyncio.run(logit_p(judge, PROBE, DOCUMENTS, "so: flu."))
+    found = asyncio.run(logit_p(judge, REQUEST, DOCUMENTS, "so: flu."))
 
     def apart(text: str) -> float:
         opening = (Message("user", f"what is it?\n{text}"),)
-        return asyncio.run(separate.score(Probe("x", "influenza", opening, lead="it is "))).means[0]
+        return asyncio.run(
+            separate.score(ScoreRequest("x", "influenza", opening, lead="it is "))
+        ).means[0]
 
     assert found.question == pytest.approx(apart(""), abs=1e-5)
     assert found.documents == pytest.approx([apart(text) for text in DOCUMENTS], abs=1e-5)
@@ -148,7 +152,9 @@ def test_a_group_that_found_the_same_is_scored_once() -> None:
 
     async def group() -> list[LogitP]:
         return list(
-            await asyncio.gather(*(logit_p(judge, PROBE, DOCUMENTS[: 1 + k % 2]) for k in range(8)))
+            await asyncio.gather(
+                *(logit_p(judge, REQUEST, DOCUMENTS[: 1 + k % 2]) for k in range(8))
+            )
         )
 
     found = asyncio.run(group())
@@ -156,4 +162,4 @@ def test_a_group_that_found_the_same_is_scored_once() -> None:
     assert found[0] == found[2]
     assert found[0].refinement is None
     assert found[0].refined is None
-    assert asyncio.run(logit_p(judge, PROBE, ())).rounds == (found[0].question,)
+    assert asyncio.run(logit_p(judge, REQUEST, ())).rounds == (found[0].question,)

@@ -72,7 +72,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
             demonstrations = [
                 stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
             ]
-            assert all(d.probes or d.imitate for d in demonstrations)
+            assert all(d.branches or d.imitate for d in demonstrations)
             assert demonstrations == [
                 stage.demonstrate(SOURCE, environment, 1, index) for index in range(8)
             ]

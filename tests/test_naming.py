@@ -16,13 +16,13 @@ from serving import serving
 
 from workup.case import Case, Truth
 from workup.errors import CaseError, RolloutError, UserError
-from workup.metrics.icd_distance import tree
+from workup.metrics.icd_distance import load_tree
 from workup.metrics.icd_names import Names, _forms, key, words
 from workup.metrics.name_files import read, synonyms
 from workup.metrics.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
 from workup.models.endpoint import Endpoint, EndpointSettings
 
-CM = tree("cm")
+CM = load_tree("cm")
 CODER = Coder(CM)
 NAMES = known_names(CM)
 TERMS = list(CM.terms())

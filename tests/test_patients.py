@@ -27,7 +27,7 @@ from workup.environments.base.patients import (
     ModelPatient,
     Patient,
     Said,
-    told,
+    fact_text,
 )
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.consultation import Consultation
@@ -318,6 +318,6 @@ def test_a_fact_is_told_as_the_consultation_tells_it() -> None:
     world = Consultation(source.items, source.diagnoses)
     case = source.test[1]
     assert (
-        " ".join(told(world, case, fact) for fact in (*case.given, *case.truth.facts))
+        " ".join(fact_text(world, case, fact) for fact in (*case.given, *case.truth.facts))
         == world.record(case).messages[0].content
     )

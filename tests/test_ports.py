@@ -101,7 +101,7 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
     processes = engines.load(name).processes()
     assert not [member for member in members(Processes) if not hasattr(processes, member)]
     assert (processes.rank, processes.world, processes.is_main) == (0, 1, True)
-    assert list(processes.gather([1.0, 2.0])) == [1.0, 2.0]
+    assert list(processes.all_gather([1.0, 2.0])) == [1.0, 2.0]
     assert processes.send_to_main("x") == ["x"]
     assert processes.from_main("x") == "x"
     # What was written without merging comes back; what does not fit leaves the weights alone.

@@ -153,7 +153,7 @@ def said(demonstration: Demonstration) -> tuple[str, str]:
 DEMONSTRATION = Demonstration(
     opening=(Message("system", "S"), Message("user", "U")),
     exchanges=(("ab", (Message("user", "c"),)), ("d", (Message("user", "e"),)), ("fg", ())),
-    probes=((0, "", "p"), (2, "s", "qr")),
+    branches=((0, "", "p"), (2, "s", "qr")),
 )
 
 
@@ -168,7 +168,7 @@ def test_probes_branch_off_where_the_policy_would_speak() -> None:
     whole = token_tree(DEMONSTRATION, Letters())
     assert [(b.at, "".join(map(chr, b.tokens))) for b in whole.branches] == [(5, "p"), (16, "sqr")]
     packed = pack(whole)
-    # The first token of a probe is predicted where the completion it replaces is.
+    # The first token of a branch is predicted where the completion it replaces is.
     starts = [int(np.flatnonzero(packed.segments == s)[0]) for s in (1, 2)]
     assert [int(packed.parents[s]) for s in starts] == [4, 15]
     assert chr(packed.tokens[5]) == "a"
@@ -177,7 +177,7 @@ def test_probes_branch_off_where_the_policy_would_speak() -> None:
 
 def test_only_the_probes_are_imitated_when_asked() -> None:
     only = Demonstration(
-        DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.probes, imitate=False
+        DEMONSTRATION.opening, DEMONSTRATION.exchanges, DEMONSTRATION.branches, imitate=False
     )
     packed = pack(token_tree(only, Letters()))
     assert [chr(i) for i in packed.tokens[packed.labelled]] == ["p", "q", "r"]

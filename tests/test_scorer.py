@@ -34,7 +34,7 @@ from workup.models.local import MARK, LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.models.scorer_trie import Slice, Wanted, sequences, slices
 from workup.models.tiny import TinySettings, build
-from workup.ports import Context, Probe
+from workup.ports import Context, ScoreRequest
 
 torch.set_num_threads(1)
 
@@ -74,18 +74,18 @@ def scorer(model: Any = None, **more: Any) -> LocalScorer:
     return LocalScorer(LocalPolicy(qwen(90) if model is None else model, letters()), **more)
 
 
-def score(judge: LocalScorer, *probes: Probe) -> list[Any]:
+def score(judge: LocalScorer, *requests: ScoreRequest) -> list[Any]:
     async def all_of() -> list[Any]:
-        return list(await asyncio.gather(*map(judge.score, probes)))
+        return list(await asyncio.gather(*map(judge.score, requests)))
 
     return asyncio.run(all_of())
 
 
-def apart(model: Any, policy: LocalPolicy, probe: Probe, context: Context) -> float:
-    """log P of the probe's answer by an ordinary forward pass on one prompt: the definition."""
+def apart(model: Any, policy: LocalPolicy, request: ScoreRequest, context: Context) -> float:
+    """log P of the request's answer by an ordinary forward pass on one prompt: the definition."""
     ids: list[int] = []
-    if probe.opening:
-        chat = [{"role": m.role, "content": m.content} for m in probe.opening]
+    if request.opening:
+        chat = [{"role": m.role, "content": m.content} for m in request.opening]
         chat[-1]["content"] += MARK
         head, tail = policy.tokenizer.apply_chat_template(
             chat, tokenize=False, add_generation_prompt=True
@@ -93,8 +93,8 @@ def apart(model: Any, policy: LocalPolicy, probe: Probe, context: Context) -> fl
         ids += policy.encode(head)
     for piece in context:
         ids += policy.encode(piece) if isinstance(piece, str) else piece
-    ids += (policy.encode(tail) if probe.opening else ()) + policy.encode(probe.lead)
-    answer = policy.encode(probe.answer)
+    ids += (policy.encode(tail) if request.opening else ()) + policy.encode(request.lead)
+    answer = policy.encode(request.answer)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*ids, *answer]])).logits[0].double()
     chances = logits.log_softmax(-1)
@@ -111,17 +111,19 @@ def test_packed_values_are_those_of_separate_prompts(name: str) -> None:
     model = MODELS[name]()
     judge = scorer(model)
     nested = tuple(("fever. ", "cough. ", "rash. ")[:n] for n in range(4))
-    probes = [
-        Probe("a", "measles", OPENING, (*nested, ("cough. ", "fever. "), ("cough. ",)), "it is "),
-        Probe("b", "flu", OPENING, nested),
-        Probe("c", "flu or so", (), (("abc", (7, 8, 9)), ("abc",), ((7, 8),))),
+    requests = [
+        ScoreRequest(
+            "a", "measles", OPENING, (*nested, ("cough. ", "fever. "), ("cough. ",)), "it is "
+        ),
+        ScoreRequest("b", "flu", OPENING, nested),
+        ScoreRequest("c", "flu or so", (), (("abc", (7, 8, 9)), ("abc",), ((7, 8),))),
     ]
-    for probe, found in zip(probes, score(judge, *probes), strict=True):
-        expected = [apart(model, judge.policy, probe, context) for context in probe.contexts]
+    for request, found in zip(requests, score(judge, *requests), strict=True):
+        expected = [apart(model, judge.policy, request, context) for context in request.contexts]
         assert found.totals == pytest.approx(expected, abs=1e-4)
-        assert found.tokens == len(probe.answer)
+        assert found.tokens == len(request.answer)
         assert found.means == pytest.approx(
-            [value / len(probe.answer) for value in expected], abs=1e-5
+            [value / len(request.answer) for value in expected], abs=1e-5
         )
     assert judge.work.forwards == 1
 
@@ -136,21 +138,22 @@ def test_any_contexts_in_any_batches(
 ) -> None:
     KEPT.refresh()
     KEPT.budget = budget
-    probes = [
-        Probe("x", answer, OPENING, tuple(contexts), lead) for contexts, answer, lead in asked
+    requests = [
+        ScoreRequest("x", answer, OPENING, tuple(contexts), lead)
+        for contexts, answer, lead in asked
     ]
-    for probe, found in zip(probes, score(KEPT, *probes), strict=True):
+    for request, found in zip(requests, score(KEPT, *requests), strict=True):
         assert found.totals == pytest.approx(
-            [apart(KEPT.model, KEPT.policy, probe, c) for c in probe.contexts], abs=1e-4
+            [apart(KEPT.model, KEPT.policy, request, c) for c in request.contexts], abs=1e-4
         )
 
 
 def test_half_precision_agrees_as_far_as_it_can() -> None:
     model = qwen(90).bfloat16()
     judge = scorer(model)
-    probe = Probe("x", "measles", OPENING, (("fever. ",), ("fever. ", "rash. "), ()))
-    exact = [apart(qwen(90), judge.policy, probe, context) for context in probe.contexts]
-    assert score(judge, probe)[0].means == pytest.approx([value / 7 for value in exact], abs=0.1)
+    request = ScoreRequest("x", "measles", OPENING, (("fever. ",), ("fever. ", "rash. "), ()))
+    exact = [apart(qwen(90), judge.policy, request, context) for context in request.contexts]
+    assert score(judge, request)[0].means == pytest.approx([value / 7 for value in exact], abs=0.1)
 
 
 def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
@@ -162,10 +165,10 @@ def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
     policy.model.eval()
     case = next(case for case in source.train if len(case.truth.facts) > 2)
     facts = [f" {fact.text}" for fact in case.truth.facts]
-    probe = Probe(
+    request = ScoreRequest(
         case.id, case.truth.diagnosis, environment.open(case), (tuple(facts), ()), "<diagnose>"
     )
-    found = score(LocalScorer(policy), probe)[0]
+    found = score(LocalScorer(policy), request)[0]
     assert found.tokens == 1
     rendered = [
         *policy.render(environment.open(case)),
@@ -185,77 +188,81 @@ def test_the_tiny_policy_reads_an_opening_like_a_consultation() -> None:
 
 def test_equal_contents_are_computed_once_whoever_asks() -> None:
     judge = scorer()
-    probe = Probe("x", "flu", OPENING, (("fever. ",), (), ("fever. ",)))
-    twin = Probe(
+    request = ScoreRequest("x", "flu", OPENING, (("fever. ",), (), ("fever. ",)))
+    twin = ScoreRequest(
         "y",
         "flu",
         (Message("system", "be brief"), Message("user", "what is it? ")),
         (("fever. ",),),
     )
-    first, second = score(judge, probe, twin)
+    first, second = score(judge, request, twin)
     assert first.totals[0] == first.totals[2] == second.totals[0]
     assert (judge.work.asked, judge.work.scored) == (4, 2)
     tokens = judge.work.tokens
-    again = score(judge, probe)[0]
+    again = score(judge, request)[0]
     assert (again.totals, judge.work.tokens, judge.work.scored) == (first.totals, tokens, 2)
 
 
 def test_what_differs_in_anything_is_not_mistaken_for_the_same() -> None:
     judge = scorer()
     user = (Message("user", "x"),)
-    probes = [
-        Probe("x", "flu", user, (("ab",),)),
-        Probe("x", "flu", user, (("a", "b"),)),
-        Probe("x", "flu", user, (("ab",),), "so "),
-        Probe("x", "flu", (), (("user", "x", "ab"),)),
-        Probe("x", "flue", user, (("ab",),)),
-        Probe("x", "flu", user, (((3, 4),),)),
+    requests = [
+        ScoreRequest("x", "flu", user, (("ab",),)),
+        ScoreRequest("x", "flu", user, (("a", "b"),)),
+        ScoreRequest("x", "flu", user, (("ab",),), "so "),
+        ScoreRequest("x", "flu", (), (("user", "x", "ab"),)),
+        ScoreRequest("x", "flue", user, (("ab",),)),
+        ScoreRequest("x", "flu", user, (((3, 4),),)),
     ]
-    score(judge, *probes)
-    assert judge.work.scored == len(probes)
+    score(judge, *requests)
+    assert judge.work.scored == len(requests)
 
 
 def test_a_live_scorer_forgets_and_a_frozen_one_does_not_move() -> None:
     policy = LocalPolicy(qwen(90), letters())
     live, frozen = LocalScorer(policy), LocalScorer.frozen(policy)
-    probe = Probe("x", "flu", OPENING)
-    before = score(live, probe)[0]
-    assert score(frozen, probe)[0] == before
+    request = ScoreRequest("x", "flu", OPENING)
+    before = score(live, request)[0]
+    assert score(frozen, request)[0] == before
     with torch.no_grad():
         policy.model.lm_head.weight.mul_(0.5)
-    assert score(live, probe)[0] == before, "remembered until it is told"
+    assert score(live, request)[0] == before, "remembered until it is told"
     live.refresh()
     frozen.refresh()
-    assert score(live, probe)[0].totals[0] != pytest.approx(before.totals[0], abs=1e-3)
-    assert score(frozen, probe)[0] == before
+    assert score(live, request)[0].totals[0] != pytest.approx(before.totals[0], abs=1e-3)
+    assert score(frozen, request)[0] == before
 
 
 def test_a_reference_frozen_amid_training_has_its_own_weights() -> None:
     policy = LocalPolicy(qwen(90), letters())
-    probe = Probe("x", "flu", OPENING)
+    request = ScoreRequest("x", "flu", OPENING)
     with scoring(policy.model):  # as the engine does around a stage
         frozen = LocalScorer.frozen(policy)
-        before = score(frozen, probe)[0]
+        before = score(frozen, request)[0]
         with torch.no_grad():
             policy.model.lm_head.weight.mul_(0.5)
         frozen.refresh()
-        assert score(frozen, probe)[0] == before
-        assert score(LocalScorer(policy), probe)[0] != before
+        assert score(frozen, request)[0] == before
+        assert score(LocalScorer(policy), request)[0] != before
 
 
 def test_mixed_precision_around_it_does_no_harm() -> None:
-    probe = Probe("x", "flu", OPENING, (("fever. ",), ()))
-    exact = score(scorer(), probe)[0]
+    request = ScoreRequest("x", "flu", OPENING, (("fever. ",), ()))
+    exact = score(scorer(), request)[0]
     with torch.autocast("cpu", torch.bfloat16):
-        assert score(scorer(), probe)[0].means == pytest.approx(exact.means, abs=0.1)
+        assert score(scorer(), request)[0].means == pytest.approx(exact.means, abs=0.1)
 
 
 def test_only_so_many_values_are_remembered() -> None:
     judge = scorer(remembered=3)
-    score(judge, Probe("x", "flu", OPENING, tuple((str(i),) for i in range(5))))
+    score(judge, ScoreRequest("x", "flu", OPENING, tuple((str(i),) for i in range(5))))
     assert len(judge.known) == 3
-    score(judge, Probe("x", "flu", OPENING, (("2",),)), Probe("x", "flu", OPENING, (("9",),)))
-    score(judge, Probe("x", "flu", OPENING, (("2",),)))
+    score(
+        judge,
+        ScoreRequest("x", "flu", OPENING, (("2",),)),
+        ScoreRequest("x", "flu", OPENING, (("9",),)),
+    )
+    score(judge, ScoreRequest("x", "flu", OPENING, (("2",),)))
     assert judge.work.scored == 6, "the one last used stayed"
 
 
@@ -265,16 +272,16 @@ def test_only_so_many_values_are_remembered() -> None:
 def test_without_adapters_it_is_the_base_model_and_the_policy_is_left_alone() -> None:
     torch.manual_seed(1)
     base = qwen(90)
-    probe = Probe("x", "flu", OPENING, (("fever. ",),))
-    expected = score(scorer(base), probe)[0]
+    request = ScoreRequest("x", "flu", OPENING, (("fever. ",),))
+    expected = score(scorer(base), request)[0]
     adapted = get_peft_model(
         base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
     ).train()
     flags = [p.requires_grad for p in adapted.parameters()]
     policy = LocalPolicy(adapted, letters())
     with_, without = LocalScorer(policy), LocalScorer(policy, adapters=False)
-    assert score(without, probe)[0].totals == pytest.approx(expected.totals, abs=1e-5)
-    assert abs(score(with_, probe)[0].totals[0] - expected.totals[0]) > 1e-2
+    assert score(without, request)[0].totals == pytest.approx(expected.totals, abs=1e-5)
+    assert abs(score(with_, request)[0].totals[0] - expected.totals[0]) > 1e-2
     assert [p.requires_grad for p in adapted.parameters()] == flags
     assert adapted.training
 
@@ -282,9 +289,9 @@ def test_without_adapters_it_is_the_base_model_and_the_policy_is_left_alone() ->
 def test_no_gradient_and_no_dropout() -> None:
     model = qwen(90, attention_dropout=0.5).train()
     judge = scorer(model)
-    one = score(judge, Probe("x", "flu", OPENING))[0]
+    one = score(judge, ScoreRequest("x", "flu", OPENING))[0]
     judge.refresh()
-    assert score(judge, Probe("x", "flu", OPENING))[0] == one
+    assert score(judge, ScoreRequest("x", "flu", OPENING))[0] == one
     assert model.training
     assert all(p.grad is None for p in model.parameters())
 
@@ -308,8 +315,8 @@ def test_models_that_cannot_be_packed_are_refused() -> None:
 def test_what_does_not_fit_the_context_fails_that_request_only() -> None:
     judge = scorer(qwen(90, context=64))
     long, short = (
-        Probe("case 7", "flu", OPENING, ((), ("a" * 60,))),
-        Probe("b", "flu", (Message("user", "x"),)),
+        ScoreRequest("case 7", "flu", OPENING, ((), ("a" * 60,))),
+        ScoreRequest("b", "flu", (Message("user", "x"),)),
     )
 
     async def both() -> Any:
@@ -321,7 +328,7 @@ def test_what_does_not_fit_the_context_fails_that_request_only() -> None:
     assert "64" in str(failed)
     assert math.isfinite(fine.totals[0])
     with pytest.raises(RolloutError, match="answer of 70"):
-        score(judge, Probe("case 7", "a" * 70, OPENING))
+        score(judge, ScoreRequest("case 7", "a" * 70, OPENING))
 
 
 def test_values_that_are_no_numbers_name_the_case_and_are_not_kept() -> None:
@@ -331,47 +338,47 @@ def test_values_that_are_no_numbers_name_the_case_and_are_not_kept() -> None:
         with torch.no_grad():
             judge.model.lm_head.weight[:] = broken
         with pytest.raises(WorkupError, match=f"case 'seven'.*({shown})"):
-            score(judge, Probe("seven", "flu", OPENING))
+            score(judge, ScoreRequest("seven", "flu", OPENING))
     with torch.no_grad():
         judge.model.lm_head.weight[:] = good
-    assert math.isfinite(score(judge, Probe("seven", "flu", OPENING))[0].totals[0])
+    assert math.isfinite(score(judge, ScoreRequest("seven", "flu", OPENING))[0].totals[0])
 
 
 def test_nothing_to_score_and_nothing_before_it() -> None:
     with pytest.raises(WorkupError, match="case 'x': the answer '' has no tokens"):
-        score(scorer(), Probe("x", "", OPENING))
+        score(scorer(), ScoreRequest("x", "", OPENING))
     with pytest.raises(WorkupError, match="nothing stands before"):
-        score(scorer(), Probe("x", "flu"))
+        score(scorer(), ScoreRequest("x", "flu"))
 
 
 def test_a_template_that_refuses_the_messages_names_the_case() -> None:
     judge = scorer()
     judge.policy.tokenizer.chat_template = "{{ raise_exception('no system') }}"
     with pytest.raises(RolloutError, match="case 'x': the chat template refuses"):
-        score(judge, Probe("x", "flu", OPENING))
+        score(judge, ScoreRequest("x", "flu", OPENING))
 
 
 def test_a_crash_reaches_every_caller_and_the_next_request_works() -> None:
     judge = scorer()
     judge.model.lm_head.bias = torch.nn.Parameter(torch.zeros(3))
-    probes = [Probe("x", "flu", OPENING), Probe("y", "cold", OPENING)]
+    requests = [ScoreRequest("x", "flu", OPENING), ScoreRequest("y", "cold", OPENING)]
 
     async def both() -> Any:
-        return await asyncio.gather(*map(judge.score, probes), return_exceptions=True)
+        return await asyncio.gather(*map(judge.score, requests), return_exceptions=True)
 
     assert all(isinstance(result, RuntimeError) for result in asyncio.run(both()))
     judge.model.lm_head.bias = None
-    assert len(score(judge, *probes)) == 2
+    assert len(score(judge, *requests)) == 2
 
 
 def test_a_caller_that_gives_up_does_not_take_others_along() -> None:
     judge = scorer()
-    probe = Probe("x", "flu", OPENING)
+    request = ScoreRequest("x", "flu", OPENING)
 
     async def one_leaves() -> Any:
         leaving, staying = (
-            asyncio.create_task(judge.score(probe)),
-            asyncio.create_task(judge.score(probe)),
+            asyncio.create_task(judge.score(request)),
+            asyncio.create_task(judge.score(request)),
         )
         await asyncio.sleep(0)
         leaving.cancel()

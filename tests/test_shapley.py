@@ -26,7 +26,7 @@ from workup.episode import Message
 from workup.errors import WorkupError
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Probe
+from workup.ports import ScoreRequest
 from workup.rewards.shapley import (
     MOST_FACTS,
     Coalition,
@@ -370,7 +370,7 @@ def test_plans_that_make_no_sense() -> None:
 
 TEXTS = ("fever", "cough", "rash", "the <diagnose>flu</diagnose>", "pain <|im_end|> ok", "cold")
 FACTS = tuple(Fact(str(i), f"item {i}", text) for i, text in enumerate(TEXTS))
-PROBE = Probe("case 5", "flu", (Message("user", "what?"),), lead="it is ")
+REQUEST = ScoreRequest("case 5", "flu", (Message("user", "what?"),), lead="it is ")
 
 
 def scorer() -> LocalScorer:
@@ -388,14 +388,14 @@ def test_a_model_s_values_are_those_of_separate_prompts(order: Any) -> None:
         for coalition in coalitions:
             shown = coalition if order == "permutation" else sorted(coalition)
             text = "".join(pieces(FACTS)[place] for place in shown)
-            probe = Probe("x", "flu", PROBE.opening, ((text,),), PROBE.lead)
+            request = ScoreRequest("x", "flu", REQUEST.opening, ((text,),), REQUEST.lead)
             found += (
-                await separate.score(probe)
+                await separate.score(request)
             ).totals  # one prompt, one piece: nothing is shared
         return found
 
     plan = ShapleySettings(permutations=6, epsilon=0)
-    packed = asyncio.run(estimate(answer_game(judge, PROBE, pieces(FACTS), order), 6, plan, [1]))
+    packed = asyncio.run(estimate(answer_game(judge, REQUEST, pieces(FACTS), order), 6, plan, [1]))
     alone = asyncio.run(estimate(apart, 6, plan, [1]))
     assert packed.values == pytest.approx(alone.values, abs=1e-4)
     assert packed.errors == pytest.approx(alone.errors, abs=1e-4)
@@ -403,8 +403,8 @@ def test_a_model_s_values_are_those_of_separate_prompts(order: Any) -> None:
     assert judge.work.scored == len(shown)
     if order == "canonical":
         assert sum(packed.values) == pytest.approx(
-            asyncio.run(answer_game(judge, PROBE, pieces(FACTS), order)([tuple(range(6))]))[0]
-            - asyncio.run(answer_game(judge, PROBE, pieces(FACTS), order)([()]))[0],
+            asyncio.run(answer_game(judge, REQUEST, pieces(FACTS), order)([tuple(range(6))]))[0]
+            - asyncio.run(answer_game(judge, REQUEST, pieces(FACTS), order)([()]))[0],
             abs=1e-4,
         )
 
@@ -416,7 +416,7 @@ def test_many_cases_share_forward_passes() -> None:
         games = [
             answer_game(
                 judge,
-                Probe(str(i), "flu", (Message("user", f"case {i}"),)),
+                ScoreRequest(str(i), "flu", (Message("user", f"case {i}"),)),
                 pieces(FACTS),
                 "permutation",
             )
@@ -444,7 +444,7 @@ def test_a_broken_model_names_the_case() -> None:
     with torch.no_grad():
         judge.model.lm_head.weight[:] = math.nan
     with pytest.raises(WorkupError, match="case 'case 5'"):
-        sampled(answer_game(judge, PROBE, pieces(FACTS), "permutation"), 6)
+        sampled(answer_game(judge, REQUEST, pieces(FACTS), "permutation"), 6)
 
 
 def test_facts_that_name_the_answer_are_found() -> None:

@@ -40,8 +40,8 @@ class CaseError(UserError):
         field = None if field is None else printable(field)
         at = f", line {line}" if line is not None else ""
         place = f"{name}{at}" + (f", field '{field}'" if field else "")
-        told = f"{problem.removesuffix('.')} (got {got!r})." if got else problem
-        super().__init__(f"{place}: {told}")
+        text = f"{problem.removesuffix('.')} (got {got!r})." if got else problem
+        super().__init__(f"{place}: {text}")
         self.file, self.line, self.field, self.problem = str(file), line, field, problem
         self.others: tuple[CaseError, ...] = ()
 

@@ -161,7 +161,7 @@ class Environment(Protocol):
         """The findings that the opening tells."""
         ...
 
-    def told(self, source: Source, seed: int) -> Source:
+    def presented(self, source: Source, seed: int) -> Source:
         """`source` with its cases as they are put to the doctor here: often as they are.
 
         The training and the test cases change alike; `seed` decides what is drawn.
@@ -254,7 +254,7 @@ Context = tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ScoreRequest:
     """How probable is `answer` after each of `contexts`?
 
     `opening` ends with a user message; the pieces of a context continue that message. Then comes
@@ -273,7 +273,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """log P(answer | context) in nats for each context of a probe.
+    """log P(answer | context) in nats for each context of a branch.
 
     `tokens` is the number of the answer's tokens.
     """
@@ -290,7 +290,7 @@ class Logprobs:
 class Scorer(Protocol):
     """Log-probabilities of answers, under a frozen reference or under the live policy.
 
-    Raises RolloutError for a probe that does not fit the model's context, WorkupError for a value
+    Raises RolloutError for a request that does not fit the model's context, WorkupError for a value
     that is not finite.
     """
 
@@ -304,7 +304,7 @@ class Scorer(Protocol):
         """How many tokens its forward passes have read so far."""
         ...
 
-    async def score(self, probe: Probe) -> Logprobs: ...
+    async def score(self, request: ScoreRequest) -> Logprobs: ...
 
     def refresh(self) -> None:
         """Forgets what it computed with older weights."""
@@ -367,11 +367,11 @@ REFERENCE, LIVE = "reference", "policy"
 # The role in which a reward asks the present doctor itself, to write down what it understands.
 DOCTOR = "doctor"
 
-Gather = Callable[[Sequence[float]], Sequence[float]]
+AllGather = Callable[[Sequence[float]], Sequence[float]]
 
 
 def alone(values: Sequence[float]) -> Sequence[float]:
-    """The `gather` of a run with one process: returns the values."""
+    """The `all_gather` of a run with one process: returns the values."""
     return values
 
 
@@ -379,12 +379,12 @@ def alone(values: Sequence[float]) -> Sequence[float]:
 class Instruments:
     """What a reward or an environment may use.
 
-    `gather` is an all-gather: it concatenates a list of numbers over all processes, in rank order.
+    `all_gather` concatenates a list of numbers over all processes, in rank order.
     Statistics over the batch must use it.
     """
 
     judge: Judge
-    gather: Gather = alone
+    all_gather: AllGather = alone
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)
 
@@ -403,23 +403,23 @@ class Instruments:
 
 # batch, instruments → scores[group][episode]; failed episodes never reach it
 Reward = Callable[[Batch, Instruments], Awaitable[Scores]]
-# scores[group][episode], gather → advantage[group][episode][turn]
-Credit = Callable[[Batch, Scores, Gather], Sequence[Sequence[Sequence[float]]]]
+# scores[group][episode], all_gather → advantage[group][episode][turn]
+Credit = Callable[[Batch, Scores, AllGather], Sequence[Sequence[Sequence[float]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
     """A transcript to imitate, as text: the opening, then (completion, observation) pairs.
 
-    Each of `probes` is (number of exchanges before it, beginning of the completion, its rest). It
+    Each of `branches` is (number of exchanges before it, beginning of the completion, its rest). It
     branches off the transcript there: it sees the same past, and nothing after it sees it. Only the
-    rest is imitated. With `imitate` False the exchanges are context, and only probes are trained
+    rest is imitated. With `imitate` False the exchanges are context, and only branches are trained
     on.
     """
 
     opening: tuple[Message, ...]
     exchanges: tuple[tuple[str, tuple[Message, ...]], ...]
-    probes: tuple[tuple[int, str, str], ...] = ()
+    branches: tuple[tuple[int, str, str], ...] = ()
     imitate: bool = True
 
 
@@ -483,7 +483,7 @@ class Processes(Protocol):
         """Whether this is process 0, which alone writes to the run folder."""
         ...
 
-    def gather(self, values: Sequence[float]) -> Sequence[float]:
+    def all_gather(self, values: Sequence[float]) -> Sequence[float]:
         """All-gather: everyone's `values`, concatenated in rank order."""
         ...
 

@@ -73,12 +73,12 @@ class Staff:
             near = get_close_matches(role, (*known, CODER), n=1, cutoff=0.7)
             if near and role != CODER:
                 raise UserError(f"no role '{role}'. Did you mean '{near[0]}'?")
-            told = f"no role '{role}' in this {kind}; it has {', '.join(known)}"
+            problem = f"no role '{role}' in this {kind}; it has {', '.join(known)}"
             if role == CODER:
-                told += ". A coder needs the measure kg: evaluation.measures=[kg]"
+                problem += ". A coder needs the measure kg: evaluation.measures=[kg]"
             if role not in settings.standing:
-                raise UserError(told)
-            self._warnings.append(f"{told} ({NAME} names it; it is left out)")
+                raise UserError(problem)
+            self._warnings.append(f"{problem} ({NAME} names it; it is left out)")
         return {role: spec for role, spec in settings.roles.items() if role in known}
 
     def _judge(self) -> Judge:

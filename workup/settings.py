@@ -336,8 +336,8 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
                 ) from None
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
         # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
-        told = where[:1] != ("endpoints",) and first["type"] != "missing"
-        given = f", not {repr(first['input'])[:80]}" if told else ""
+        shown = where[:1] != ("endpoints",) and first["type"] != "missing"
+        given = f", not {repr(first['input'])[:80]}" if shown else ""
         raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
 
 
@@ -364,8 +364,8 @@ def world(given: Mapping[str, Any], usual: Mapping[str, Any]) -> World:
     `given` names another environment. Raises UserError as `environments.load` and `build` do.
     """
     name = str(given.get("name") or usual["name"])
-    told = {**usual, **given} if name == usual.get("name") else given
-    own = {key: value for key, value in told.items() if key != "name"}
+    whole = {**usual, **given} if name == usual.get("name") else given
+    own = {key: value for key, value in whole.items() if key != "name"}
     return World(name, build(environments.load(name).Settings, own, prefix=ENVIRONMENT))
 
 

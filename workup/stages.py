@@ -46,7 +46,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Explored:
     """The result of searching one case: its scored episodes in the order played, greedy first.
 
     `depth` is the number of actions of the tree's deepest node (0 without a tree). `calls` is how
@@ -60,7 +60,7 @@ class Found:
 
 
 # case, environment, doctor, value, how to sample → what was found; `Sampling.key` seeds all draws
-Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Found]]
+Explorer = Callable[[Case, Environment, Doctor, Value, Sampling], Awaitable[Explored]]
 
 
 @dataclass(frozen=True, slots=True)

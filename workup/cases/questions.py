@@ -245,12 +245,12 @@ def question_source(
             else "no usable question"
         )
         raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
-    told = (*_told(index, request, len(train) + len(test)), *notes)
+    remarks = (*_remarks(index, request, len(train) + len(test)), *notes)
     return FixedSource(
         request.name,
         _cases(files, index, train, read),
         _cases(files, index, test, read),
-        notes=told,
+        notes=remarks,
         undivided=request.view != SPLIT and index.official is None,
     )
 
@@ -274,7 +274,7 @@ def _checked(read: Read, file: File, piece: Piece) -> Rows:
     return [check(row) for row in read(piece, file)]
 
 
-def _told(index: _Index, request: Spec, used: int) -> Iterator[str]:
+def _remarks(index: _Index, request: Spec, used: int) -> Iterator[str]:
     for reason, count in index.dropped.most_common():
         yield f"{count:,} dropped: {reason}."
     if masked := sum(index.masked):

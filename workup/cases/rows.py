@@ -102,14 +102,14 @@ class RowErrors:
         for error in self.first:
             place = (error.file, error.field or "", error.problem.removesuffix("."))
             places.setdefault(place, []).extend([] if error.line is None else [error.line])
-        named = "; ".join(_told(*place, lines, spec) for place, lines in places.items())
+        named = "; ".join(_described(*place, lines, spec) for place, lines in places.items())
         more = "; …" if self.left_out > len(self.first) else ""
         count = f"{self.left_out:,} of {self.rows:,} rows left out"
         see = f" See `workup cases {quote(printable(spec))} --validate`." if listed else ""
         return (f"{count}: {named}{more}.{see}",)
 
 
-def _told(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:
+def _described(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:
     """Places and their problem, without the path if `spec` has it."""
     places = (
         "" if file in spec else printable(Path(file).name),

@@ -154,14 +154,14 @@ def names(
     from rich.console import Console
 
     from workup.cases.files import existing
-    from workup.metrics.icd_distance import tree
+    from workup.metrics.icd_distance import load_tree
     from workup.metrics.name_files import read, synonyms
     from workup.metrics.naming import Coder, known_names
     from workup.models.support.config import Config
     from workup.models.support.desk import Desk
     from workup.studies.audits.naming import agreement, audit, table, together
 
-    icd = tree(release)
+    icd = load_tree(release)
     headings = [name.strip() for name in columns.split(",") if name.strip()]
     right, left_out = together(read(existing(str(file)), icd, headings, by))
     more = synonyms(names, icd, known_names(icd))

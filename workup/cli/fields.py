@@ -109,8 +109,8 @@ def _range(member: Mapping[str, Any]) -> str:
         "below": "exclusiveMaximum",
         "to": "maximum",
     }
-    told = [f"{word} {member[limit]:g}" for word, limit in bounds.items() if limit in member]
-    return " ".join([KINDS[member.get("type", "object")], *told])
+    limits = [f"{word} {member[limit]:g}" for word, limit in bounds.items() if limit in member]
+    return " ".join([KINDS[member.get("type", "object")], *limits])
 
 
 def trained() -> Groups:

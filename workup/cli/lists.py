@@ -65,8 +65,8 @@ def settings(name: Name = None) -> None:
         _show(console, groups)
         console.print("reward.…  a method's own: `workup settings METHOD`", markup=False)
         console.print("plan.…    a strategy's own: `workup settings STRATEGY`", markup=False)
-        told = "environment.…  an environment's own: `workup settings ENVIRONMENT`"
-        console.print(told, markup=False)
+        line = "environment.…  an environment's own: `workup settings ENVIRONMENT`"
+        console.print(line, markup=False)
         return
     wanted, owners = name.partition("=")[0], [*methods.names(), *strategies.names()]
     owners += environments.names()

@@ -31,7 +31,7 @@ from workup.environments.base.searching import (
     SEARCH,
     SEPARATOR,
     TAGS,
-    Shape,
+    SearchGrammar,
     Told,
     passages,
 )
@@ -81,8 +81,8 @@ class Settings(EncounterSettings):
     refine: bool = Field(True, description="the grammar has refinements of what was found")
 
     @property
-    def shape(self) -> Shape:
-        return Shape(
+    def grammar(self) -> SearchGrammar:
+        return SearchGrammar(
             self.subqueries,
             self.passages,
             self.passage_tokens,
@@ -103,11 +103,11 @@ class Library(Encounter):
         self,
         retriever: Retriever,
         record: Consultation,
-        shape: Shape | None = None,
+        grammar: SearchGrammar | None = None,
         said: Sequence[str] = (),
     ) -> None:
-        self.retriever, self.shape = retriever, shape or Shape()
-        super().__init__(self.shape.max_turns)
+        self.retriever, self.grammar = retriever, grammar or SearchGrammar()
+        super().__init__(self.grammar.max_turns)
         self.record, self._said = record, tuple(said)
 
     @property
@@ -131,7 +131,7 @@ class Library(Encounter):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes and open books (`LibraryTeaching`), whatever `teaching` says."""
-        return LibraryTeaching(self.shape).demonstrate(source, self, seed, index)
+        return LibraryTeaching(self.grammar).demonstrate(source, self, seed, index)
 
     def known(self, case: Case) -> Evidence:
         """The findings of the kinds that are told.
@@ -139,9 +139,9 @@ class Library(Encounter):
         A finding of these kinds that is not told is normal.
         """
         normal: Evidence = {
-            item.name: () for item in self.record.items.values() if item.kind in self.shape.kinds
+            item.name: () for item in self.record.items.values() if item.kind in self.grammar.kinds
         }
-        return normal | evidence_of((*case.given, *self.shape.facts(case)))
+        return normal | evidence_of((*case.given, *self.grammar.facts(case)))
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the patient, the case's question and its options, one per line."""
@@ -159,7 +159,7 @@ class Library(Encounter):
         too many or of more than 500 characters, and anything at all after the action. Text outside
         of blocks before it is no error, nor is a thought that a chat template opened.
         """
-        return self.shape.take_apart(text).action
+        return self.grammar.take_apart(text).action
 
     def write(self, kind: str, content: str) -> str:
         """Whatever is no diagnosis is searched for."""
@@ -172,7 +172,7 @@ class Library(Encounter):
         """Raises RolloutError when the library cannot be reached."""
         if action.kind == DIAGNOSE:
             return Observation(done=True)
-        left = self.shape.max_turns - 1 - len(past)
+        left = self.grammar.max_turns - 1 - len(past)
         topic = (
             f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}"
             if action.kind == SEARCH
@@ -195,11 +195,11 @@ class Library(Encounter):
 
     @property
     def _most(self) -> int:
-        return self.shape.subqueries or self.shape.passages
+        return self.grammar.subqueries or self.grammar.passages
 
     @property
     def _rules(self) -> str:
-        s = self.shape
+        s = self.grammar
         how = (
             (
                 f"up to {s.subqueries} short queries that complement each other, separated by "
@@ -231,55 +231,55 @@ class Library(Encounter):
 
         Names of diagnoses are withheld from it, as in a consultation.
         """
-        facts = self.shape.facts(case)
+        facts = self.grammar.facts(case)
         if facts:
-            told = replace(case, given=(), truth=replace(case.truth, facts=facts))
-            yield from (message.content for message in self.record.record(told).messages)
+            described = replace(case, given=(), truth=replace(case.truth, facts=facts))
+            yield from (message.content for message in self.record.record(described).messages)
 
     def _passage(self, passage: Passage) -> str:
-        text = words.first(passage.text, self.shape.passage_tokens)
+        text = words.first(passage.text, self.grammar.passage_tokens)
         return neutralise("\n".join(filter(None, (passage.title, text))))
 
     async def _search(self, queries: Sequence[str]) -> tuple[Passage, ...]:
         """Every passage once, though several queries may find it; other people's ids may repeat."""
-        each = 1 if self.shape.subqueries else self.shape.passages
+        each = 1 if self.grammar.subqueries else self.grammar.passages
         found = await asyncio.gather(*(self.retriever.search(query, each) for query in queries))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
         return tuple(once.values())
 
 
-def open_library(source: Source, shape: Shape, index: str = "") -> Library:
+def open_library(source: Source, grammar: SearchGrammar, index: str = "") -> Library:
     """The library named by `index` (see `workup.retrieval`), or by default the clinic's own.
 
     Raises UserError if there is none of this name, or if none is named and the cases have none of
     their own.
     """
     spec = index or source.name
-    record = Consultation(source.items, source.diagnoses, shape.max_turns)
+    record = Consultation(source.items, source.diagnoses, grammar.max_turns)
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))
-        return Library(Together(made.find), record, shape, tuple(_pieces(source, made.passages)))
+        return Library(Together(made.find), record, grammar, tuple(_pieces(source, made.passages)))
     if not index:
         raise UserError(
             f"{source.name} has no library of its own: name one with environment.index=FOLDER; "
             "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
         )
-    return Library(open_retriever(index), record, shape)
+    return Library(open_retriever(index), record, grammar)
 
 
 def open(source: Source, settings: Settings) -> Library:
     """The library named by `index`, or that of the clinic whose cases `source` holds."""
-    return open_library(source, settings.shape, settings.index)
+    return open_library(source, settings.grammar, settings.index)
 
 
-def shape_of(environment: Environment) -> Shape:
+def grammar_of(environment: Environment) -> SearchGrammar:
     """The grammar of searches in `environment`. Raises UserError where it is no library."""
     if not isinstance(environment, Library):
         raise UserError(
             "this method is paid for searches in a library; leave out environment.name, or type "
             "environment=library"
         )
-    return environment.shape
+    return environment.grammar
 
 
 @lru_cache(maxsize=4)

@@ -55,10 +55,10 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
         return {}
     world, turns, write = (source.knowledge, source.items), environment.max_turns, environment.write
     if not environment.asks:
-        told: dict[str, Doctor] = {
+        exact: dict[str, Doctor] = {
             "told information": BayesDiagnoser(*world, write, environment.known)
         }
-        return {**told, "full information": FullInformationDoctor(*world, write)}
+        return {**exact, "full information": FullInformationDoctor(*world, write)}
     return {
         "random doctor": RandomDoctor(*world, turns, seed, write),
         "greedy information": GreedyDoctor(*world, turns, write),
@@ -80,8 +80,8 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
         if policies.is_run_folder(name):
             policies.check(name)  # an evaluation, or a run that has not ended
     cases = own_cases(named)
-    told = f"cases   none were named: {cases} is taken, which the run was trained on"
-    return furnished(PolicySettings, {**values, "cases": cases}), [told]
+    remark = f"cases   none were named: {cases} is taken, which the run was trained on"
+    return furnished(PolicySettings, {**values, "cases": cases}), [remark]
 
 
 def start(settings: PolicySettings, out: Path, live: Live) -> Run:
@@ -100,9 +100,9 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     evaluation = Evaluation.of(settings, account)
     players = evaluation.players()
     own = {"split": evaluation.settings.split, "roles": evaluation.staff.roles}
-    told = {**settings.model_dump(mode="json"), **own}
+    asked = {**settings.model_dump(mode="json"), **own}
     noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
-    config = {"kind": "evaluation", "account": account, **noted, **told}
+    config = {"kind": "evaluation", "account": account, **noted, **asked}
     Run.create(
         out,
         config,
@@ -182,7 +182,7 @@ class Evaluation:
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
         environment, measures = encounter(settings).open(source), settings.evaluation.measures
-        source = environment.told(source, settings.seed)
+        source = environment.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, measures)
         examination = Examination.of(
             source,
@@ -276,9 +276,9 @@ class Evaluation:
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        told = BayesDiagnoser(knowledge, items, write, environment.known)
+        exact = BayesDiagnoser(knowledge, items, write, environment.known)
         # In a whole record what is not mentioned is normal.
-        return told, FullInformationDoctor(knowledge, items, write)
+        return exact, FullInformationDoctor(knowledge, items, write)
 
 
 def _label(policy: str) -> str:

@@ -28,7 +28,7 @@ _NOTE = re.compile(
 Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 
 
-class Tree:
+class IcdTree:
     """One release of ICD-10: "cm" or "who".
 
     Loading takes one to two seconds, and 200 MB for "cm": use `tree`, which loads once. Raises
@@ -135,9 +135,9 @@ class Tree:
 
 
 @cache
-def tree(release: Literal["cm", "who"] | str = "cm") -> Tree:
+def load_tree(release: Literal["cm", "who"] | str = "cm") -> IcdTree:
     """The release, loaded once per process."""
-    return Tree(release)
+    return IcdTree(release)
 
 
 def _plain(code: str) -> str:

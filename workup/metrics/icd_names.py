@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz import fuzz, process
 
-from workup.metrics.icd_distance import Tree
+from workup.metrics.icd_distance import IcdTree
 from workup.text import normalise
 
 _MOST_WORDS = 16  # different words of a name that the index is asked for
@@ -250,7 +250,7 @@ Form = tuple[str, ...]
 
 
 def _entries(
-    tree: Tree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]
+    tree: IcdTree, terms: Sequence[tuple[str, str]], table: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, Form], Rank]:
     """(code, words) → rank, the names of `table` first, then by rank.
 
@@ -288,7 +288,7 @@ class Names:
     Without `everyday`, the table of everyday names is left out.
     """
 
-    def __init__(self, tree: Tree, *, everyday: bool = True) -> None:
+    def __init__(self, tree: IcdTree, *, everyday: bool = True) -> None:
         table = (
             [(tree.nearest(code), name) for name, code in _table("everyday_names.csv")]
             if everyday

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, Field
 
 from workup.cases.files import Line, checked, existing, parse_object, scan
 from workup.errors import CaseError, UserError
-from workup.metrics.icd_distance import Tree
+from workup.metrics.icd_distance import IcdTree
 from workup.metrics.icd_names import Names, key
 
 _BETWEEN = re.compile(r"[\s,;|]+")  # "J17, J18"; a code may have a prefix, "ICD10CM:J45"
@@ -37,7 +37,7 @@ class _Synonyms(BaseModel):
     codes: list[str] = Field([], validation_alias=AliasChoices("codes", "icd10", "icd10cm"))
 
 
-def read(path: Path, tree: Tree, columns: Sequence[str] = (), by: str = "") -> Iterator[Named]:
+def read(path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = "") -> Iterator[Named]:
     """The rows of a table with tabs or commas, or of JSON lines with names and codes.
 
     A JSON line is `{"name", "synonyms": […], "codes": […]}`. `columns` are the headings of names
@@ -94,7 +94,7 @@ def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple
     return tuple(heading.index(column) for column in columns)
 
 
-def _codes(cell: str, tree: Tree) -> tuple[str, ...]:
+def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:
     """The codes in a cell as the release has them, or the narrowest groups around them.
 
     Codes of other systems are left out.
@@ -106,7 +106,7 @@ def _codes(cell: str, tree: Tree) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, found)))
 
 
-def synonyms(spec: str, tree: Tree, names: Names) -> dict[str, str]:
+def synonyms(spec: str, tree: IcdTree, names: Names) -> dict[str, str]:
     """Name → code from `FILE` or `FILE#NAMES,CODES` (headings of a table); {} for "".
 
     A row without a code has that of the first of its names that the release knows. A name to which

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workup.case import Case
 from workup.judges.assessor import Rubric, consult
-from workup.metrics.icd_distance import Tree
+from workup.metrics.icd_distance import IcdTree
 from workup.metrics.icd_names import Names, key, readings
 from workup.models.fence import clean, numbered
 from workup.ports import Model
@@ -90,7 +90,7 @@ class Coder:
 
     def __init__(
         self,
-        tree: Tree,
+        tree: IcdTree,
         known: Mapping[str, str] | None = None,
         model: Model | None = None,
         more: Mapping[str, str] | None = None,
@@ -178,7 +178,7 @@ class _Answer(BaseModel):
 
 
 @cache
-def known_names(tree: Tree) -> Names:
+def known_names(tree: IcdTree) -> Names:
     """The names of a release, read once per process."""
     return Names(tree)
 
@@ -210,7 +210,7 @@ RUBRIC = Rubric(
 )
 
 
-def written(text: str, tree: Tree) -> str:
+def written(text: str, tree: IcdTree) -> str:
     """The code in `text`, if it exists, or the narrowest existing group around it.
 
     "" for a text without a code.

@@ -351,8 +351,8 @@ class Endpoint:
 
     def _tokens(self, request: Request) -> int:
         """The limit of the answer's tokens, in the endpoint's own parameter."""
-        told = {self.settings.max_tokens_name: request.max_tokens, **self.settings.parameters}
-        limits = [limit for name in LIMITS if isinstance(limit := told.get(name), int)]
+        sent = {self.settings.max_tokens_name: request.max_tokens, **self.settings.parameters}
+        limits = [limit for name in LIMITS if isinstance(limit := sent.get(name), int)]
         return max(limits, default=UNLIMITED)
 
     def _body(self, request: Request) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.local import MARK, LocalPolicy
 from workup.models.scorer_trie import Ids, Sequenced, Slice, Wanted, sequences, slices
-from workup.ports import Context, Logprobs, Piece, Probe
+from workup.ports import Context, Logprobs, Piece, ScoreRequest
 
 BUDGET = {"cpu": 2_048, "cuda": 32_768}  # tokens of one forward pass
 SLICE = 128  # queries that attend together
@@ -105,33 +105,33 @@ class LocalScorer:
         assert not self.flying
         self.known.clear()
 
-    async def score(self, probe: Probe) -> Logprobs:
-        answer = self.policy.encode(probe.answer)
+    async def score(self, request: ScoreRequest) -> Logprobs:
+        answer = self.policy.encode(request.answer)
         if not answer:
             raise WorkupError(
-                f"case '{probe.case}': the answer '{probe.answer}' has no tokens to score"
+                f"case '{request.case}': the answer '{request.answer}' has no tokens to score"
             )
-        keys = _keys(probe)
+        keys = _keys(request)
         self.work.asked += len(keys)
         found = {key: self.known[key] for key in keys if key in self.known}
         missing = {
             key: context
-            for key, context in zip(keys, probe.contexts, strict=True)
+            for key, context in zip(keys, request.contexts, strict=True)
             if key not in found
         }
         if missing:
-            found |= await self._computed(probe, answer, missing)
+            found |= await self._computed(request, answer, missing)
         for key in found:
             if key in self.known:
                 self.known.move_to_end(key)
-        return Logprobs(tuple(self._finite(probe, found[key]) for key in keys), len(answer))
+        return Logprobs(tuple(self._finite(request, found[key]) for key in keys), len(answer))
 
     async def _computed(
-        self, probe: Probe, answer: Ids, missing: dict[bytes, Context]
+        self, request: ScoreRequest, answer: Ids, missing: dict[bytes, Context]
     ) -> dict[bytes, float]:
         """The values of new contexts; two callers that ask for the same share one computation."""
         paths = {
-            key: self._path(probe, context, len(answer))
+            key: self._path(request, context, len(answer))
             for key, context in missing.items()
             if key not in self.flying
         }
@@ -147,34 +147,34 @@ class LocalScorer:
         await asyncio.wait(futures.values())
         return {key: future.result() for key, future in futures.items()}
 
-    def _finite(self, probe: Probe, value: float) -> float:
+    def _finite(self, request: ScoreRequest, value: float) -> float:
         if not math.isfinite(value):
             raise WorkupError(
-                f"case '{probe.case}': the model gives the answer '{probe.answer}' the "
+                f"case '{request.case}': the model gives the answer '{request.answer}' the "
                 f"log-probability {value}"
             )
         return value
 
     # --- text to tokens ---
 
-    def _path(self, probe: Probe, context: Context, answer: int) -> tuple[Ids, ...]:
+    def _path(self, request: ScoreRequest, context: Context, answer: int) -> tuple[Ids, ...]:
         """The runs of tokens before the answer."""
         try:
-            head, tail = self._frame(probe.opening)
+            head, tail = self._frame(request.opening)
         except TemplateError as error:
             raise RolloutError(
-                f"case '{probe.case}': the chat template refuses the messages: {error}"
+                f"case '{request.case}': the chat template refuses the messages: {error}"
             ) from error
-        runs = (head, *map(self._ids, context), tail, self._ids(probe.lead))
+        runs = (head, *map(self._ids, context), tail, self._ids(request.lead))
         path = tuple(run for run in runs if run)
         length = sum(map(len, path))
         if not length:
             raise WorkupError(
-                f"case '{probe.case}': nothing stands before the answer '{probe.answer}'"
+                f"case '{request.case}': nothing stands before the answer '{request.answer}'"
             )
         if length + answer > self.policy.context:
             raise RolloutError(
-                f"case '{probe.case}': {length} tokens and an answer of {answer} do not fit the "
+                f"case '{request.case}': {length} tokens and an answer of {answer} do not fit the "
                 f"model's context of {self.policy.context}"
             )
         return path
@@ -419,13 +419,13 @@ def _scoring(model: Any, adapters: bool) -> Iterator[None]:
             model.train()
 
 
-def _keys(probe: Probe) -> list[bytes]:
+def _keys(request: ScoreRequest) -> list[bytes]:
     """One digest for each context, of everything that its value depends on besides the model."""
     root = hashlib.blake2b(digest_size=16)
     for text in (
-        probe.lead,
-        probe.answer,
-        *(text for m in probe.opening for text in (m.role, m.content)),
+        request.lead,
+        request.answer,
+        *(text for m in request.opening for text in (m.role, m.content)),
     ):
         _feed(root, text)
     _feed(root, ())  # here the pieces begin
@@ -441,7 +441,7 @@ def _keys(probe: Probe) -> list[bytes]:
             seen[context[: n + 1]] = state
         return state
 
-    return [chain(context).digest() for context in probe.contexts]
+    return [chain(context).digest() for context in request.contexts]
 
 
 def _feed(state: Any, piece: Piece) -> None:

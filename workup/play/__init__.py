@@ -58,7 +58,7 @@ def play(
     console = console or Console(highlight=False)
     index = _choose(source, index, seed)
     played = environment or Consultation(source.items, source.diagnoses)
-    case, round_ = played.told(source, seed).test[index], _Round(source, played, seed)
+    case, round_ = played.presented(source, seed).test[index], _Round(source, played, seed)
     console.print(Text(f"{source.name} · test case {index} · you are the doctor", style="bold"))
     console.print(
         Text("No medical device: a test bench with simulated or published patients.", style="dim")

@@ -71,8 +71,8 @@ def own_cases(policies: Sequence[str]) -> str:
             f"{' and '.join(policies)}"
         )
     if len(set(map(_view, newest.values()))) > 1:
-        told = " and ".join(f"{policy} on {cases}" for policy, cases in newest.items())
-        raise UserError(f"--cases is missing: {told} were trained on different cases; name some")
+        trained = " and ".join(f"{policy} on {cases}" for policy, cases in newest.items())
+        raise UserError(f"--cases is missing: {trained} were trained on different cases; name some")
     return next(iter(newest.values()))
 
 

@@ -55,10 +55,10 @@ class Verdict(BaseModel):
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    told = joined([case.truth.record or case.presentation, case.question])
+    stated = joined([case.truth.record or case.presentation, case.question])
     options = "\n".join(case.options)
     sections = [
-        ("question", told),
+        ("question", stated),
         ("options that are struck out", options),
         ("reference answer", case.truth.diagnosis),
     ]

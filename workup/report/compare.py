@@ -148,11 +148,11 @@ def _results(sides: Sequence[Side]) -> Sheet:
     headings, rows = _rows(sides)
     shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]
     sizes = dict.fromkeys(row.size for row in rows if row.role != "anchor")
-    told = [f"{row.name}: {row.size}" for row in rows if row.role != "anchor"]
+    sizes_by_row = [f"{row.name}: {row.size}" for row in rows if row.role != "anchor"]
     return Sheet(
         ["", *(headings[place] for place in shown)],
         [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
-        caption=f"{next(iter(sizes))} each" if len(sizes) == 1 else "; ".join(told),
+        caption=f"{next(iter(sizes))} each" if len(sizes) == 1 else "; ".join(sizes_by_row),
         styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
     )
 

@@ -202,13 +202,13 @@ def compared(curve: Curve) -> list[str]:
     by_name = {found.name: found for found in trends(curve)}
     pair = next(iter(correlations(curve)), None)
     entropy, norm, length = (by_name.get(name) for name in ("entropy", "grad_norm", "length"))
-    told = [
+    figures = [
         (pair.r, pair.smoothed) if pair else (math.nan, math.nan),
         (100 * entropy.slope, entropy.r2) if entropy else (math.nan, math.nan),
         [by_name[name].std if name in by_name else math.nan for name in ("accuracy", "doc_hit")],
         [norm.cv if norm else math.nan, length.late_mean if length else math.nan],
     ]
-    return [plain(value) for values in told for value in values]
+    return [plain(value) for values in figures for value in values]
 
 
 def plain(value: float) -> str:

@@ -187,8 +187,8 @@ def _html(made: Drawing, name: str) -> Markup:
         )
         for key in made.keys
     ]
-    told = Markup('<p class="keys">{}</p>').format(Markup().join(keys)) if keys else Markup()
-    return Markup('<div class="panels">{}</div>{}').format(Markup().join(svgs), told)
+    legend = Markup('<p class="keys">{}</p>').format(Markup().join(keys)) if keys else Markup()
+    return Markup('<div class="panels">{}</div>{}').format(Markup().join(svgs), legend)
 
 
 def _svg(ax: Axes, label: str, name: str) -> Markup:
@@ -215,8 +215,8 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
         count=1,
     )
     title = ax.get_title(loc="left")
-    told = escape(f"{label}: {title}" if title else label)
-    head = f'<svg role="img" aria-label="{told}" style="max-width:{width * GROWTH:.0f}px"'
+    text = escape(f"{label}: {title}" if title else label)
+    head = f'<svg role="img" aria-label="{text}" style="max-width:{width * GROWTH:.0f}px"'
     return Markup(_own_ids(text, name).replace("<svg", head, 1))
 
 

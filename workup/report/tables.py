@@ -205,8 +205,8 @@ def _change(
     metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int
 ) -> Change:
     before, after = (number(metric, estimate(side, metric, seed).mean) for side in (theirs, ours))
-    told = not math.isnan(gap.low)
-    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}" if told else DASH
+    known = not math.isnan(gap.low)
+    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}" if known else DASH
     return Change(
         metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0
     )
@@ -283,11 +283,11 @@ def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
         return None
     sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
     every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
-    told = [
+    lines = [
         (row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}")
         for row in every
     ]
-    return Calls(("role and model", *COUNTS.values(), "cost"), told)
+    return Calls(("role and model", *COUNTS.values(), "cost"), lines)
 
 
 @dataclass(frozen=True)

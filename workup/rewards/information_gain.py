@@ -14,7 +14,7 @@ from math import exp, tanh
 from statistics import median
 from typing import Literal
 
-from workup.ports import Gather, Piece, Probe, Scorer
+from workup.ports import AllGather, Piece, Scorer, ScoreRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,20 @@ class LogitP:
 
 
 async def logit_p(
-    scorer: Scorer, probe: Probe, documents: Sequence[Piece], refinement: Piece | None = None
+    scorer: Scorer,
+    request: ScoreRequest,
+    documents: Sequence[Piece],
+    refinement: Piece | None = None,
 ) -> LogitP:
     """LogitP for all evidence of an episode, in one call.
 
     `documents[k]` is D_{k+1}: the result of one search, as the prompt shows it. Each D_k stands
-    alone after the probe's opening (the question q), not after D_1 … D_{k−1}. The probe's own
+    alone after the request's opening (the question q), not after D_1 … D_{k−1}. The request's own
     contexts are not used.
     """
     shown: tuple[Piece, ...] = (*documents, *(() if refinement is None else (refinement,)))
     question, *means = (
-        await scorer.score(replace(probe, contexts=((), *((piece,) for piece in shown))))
+        await scorer.score(replace(request, contexts=((), *((piece,) for piece in shown))))
     ).means
     return LogitP(
         question, tuple(means[: len(documents)]), None if refinement is None else means[-1]
@@ -93,16 +96,18 @@ def document_rewards(
 
 
 def refinement_rewards(
-    gains: Sequence[float | None], gather: Gather, *, w_r: float = 0.1
+    gains: Sequence[float | None], all_gather: AllGather, *, w_r: float = 0.1
 ) -> tuple[float, ...]:
     """C-MIG-R (CM-7): w_r for each episode whose Δ(s) is at least the batch's positive median.
 
     That is the median of the positive Δ(s) of the whole batch; other episodes get 0. `gains` are
     this process's episodes, None for those without a refinement; correct ones belong here too.
-    Calls `gather` exactly once, so that every split of the batch over processes gives the same
+    Calls `all_gather` exactly once, so that every split of the batch over processes gives the same
     rewards.
     """
-    positive = [gain for gain in gather([gain for gain in gains if gain is not None]) if gain > 0]
+    positive = [
+        gain for gain in all_gather([gain for gain in gains if gain is not None]) if gain > 0
+    ]
     if not positive:
         return (0.0,) * len(gains)
     threshold = median(positive)

@@ -13,11 +13,11 @@ from typing import Literal
 
 from workup.case import Case, Fact
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import told
+from workup.environments.base.patients import fact_text
 from workup.environments.consultation import Consultation
 from workup.episode import Episode
 from workup.errors import RolloutError, UserError
-from workup.ports import Environment, Probe, Scorer
+from workup.ports import Environment, Scorer, ScoreRequest
 from workup.rewards.shapley import (
     ShapleySettings,
     answer_game,
@@ -60,14 +60,14 @@ class Weighing:
         """F, each fact as the patient tells it: the names of the answer are withheld."""
         facts = self.known(case).truth.facts
         return tuple(
-            Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight)
+            Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
             for fact in facts
         )
 
-    def probe(self, case: Case) -> Probe:
+    def request(self, case: Case) -> ScoreRequest:
         """A* as the policy writes it, after the environment's opening."""
         lead, answer = self.environment.conclusion(case)
-        return Probe(case.id, answer, self.environment.open(self.known(case)), lead=lead)
+        return ScoreRequest(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
     async def shapley(self, case: Case, scorer: Scorer) -> dict[str, float]:
         """φ~ by id; the weights sum to 1.
@@ -75,7 +75,7 @@ class Weighing:
         Raises UserError for a case that does not fit the scorer's context.
         """
         facts = self.of(case)
-        game = answer_game(scorer, self.probe(case), pieces(facts), self.order)
+        game = answer_game(scorer, self.request(case), pieces(facts), self.order)
         try:
             φ = await estimate(
                 game, len(facts), self.plan, [seed_key("shapley", self.seed, case.id)]

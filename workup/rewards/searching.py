@@ -21,16 +21,23 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from workup.case import Case
-from workup.environments.base.searching import DIAGNOSIS, REFINE, SEARCH, Shape, evidence, passages
+from workup.environments.base.searching import (
+    DIAGNOSIS,
+    REFINE,
+    SEARCH,
+    SearchGrammar,
+    evidence,
+    passages,
+)
 from workup.episode import Batch, Ending, Episode, Score, Scores
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
-from workup.metrics.icd_distance import tree
+from workup.metrics.icd_distance import load_tree
 from workup.metrics.name_files import synonyms
 from workup.metrics.naming import Coder, known_names
 from workup.models.hub import at_hand
-from workup.ports import Context, Credit, Gather, Instruments, Probe, Reward, Scorer
+from workup.ports import AllGather, Context, Credit, Instruments, Reward, Scorer, ScoreRequest
 from workup.retrieval.dense import Encoder
 from workup.rewards.information_gain import (
     LogitP,
@@ -109,7 +116,7 @@ def _graph(release: str, names: str) -> KnowledgeGraph:
 
     A reward must not depend on which other cases are in the batch.
     """
-    icd = tree(release)
+    icd = load_tree(release)
     return KnowledgeGraph(Coder(icd, more=synonyms(names, icd, known_names(icd))))
 
 
@@ -179,7 +186,7 @@ async def unsupervised(
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
-def hard(shape: Shape, view: View, weight: float) -> Supervise:
+def hard(grammar: SearchGrammar, view: View, weight: float) -> Supervise:
     """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
 
     I is any turn's refinement (AutoRefine), query (HardSearch) or document (HardDoc).
@@ -195,7 +202,7 @@ def hard(shape: Shape, view: View, weight: float) -> Supervise:
             for query in turn.action.content
         )
         return contains(
-            queries if view == "query" else map(shape.refinement, episode.turns), episode.case
+            queries if view == "query" else map(grammar.refinement, episode.turns), episode.case
         )
 
     async def supervise(
@@ -224,7 +231,7 @@ class Gains:
     joined: Literal["all", "last"] = "all"
 
 
-def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
+def multi_view(grammar: SearchGrammar, gains: Gains, scorer: str) -> Supervise:
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
     `scorer` ("reference" or "policy") measures both. The median of CM-7 runs over every episode of
@@ -236,10 +243,10 @@ def multi_view(shape: Shape, gains: Gains, scorer: str) -> Supervise:
     ) -> Sequence[Supervision]:
         judge = instruments.scorer(scorer)
         views = await asyncio.gather(
-            *(_views(judge, shape, gains, episode) for episode in episodes)
+            *(_views(judge, grammar, gains, episode) for episode in episodes)
         )
         refined = refinement_rewards(
-            [view.refined for view in views], instruments.gather, w_r=gains.w_r
+            [view.refined for view in views], instruments.all_gather, w_r=gains.w_r
         )
         turns = (
             _by_turn(episode, view, gains) for episode, view in zip(episodes, views, strict=True)
@@ -260,18 +267,20 @@ def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
     return tuple(next(rewards, 0.0) if evidence(turn) else 0.0 for turn in episode.turns)
 
 
-async def _views(scorer: Scorer, shape: Shape, gains: Gains, episode: Episode) -> LogitP:
+async def _views(scorer: Scorer, grammar: SearchGrammar, gains: Gains, episode: Episode) -> LogitP:
     documents = [f"\n{text}" for turn in episode.turns if gains.w_d and (text := evidence(turn))]
-    refined = [text for turn in episode.turns if gains.w_r and (text := shape.refinement(turn))]
+    refined = [text for turn in episode.turns if gains.w_r and (text := grammar.refinement(turn))]
     s = " ".join(refined if gains.joined == "all" else refined[-1:])
     # What the policy wrote must not act in the scorer's prompt.
     refinement = f"\n{tagged(REFINE, neutralise(s))}" if s else None
-    return await logit_p(scorer, _probe(episode), documents, refinement)
+    return await logit_p(scorer, _score_request(episode), documents, refinement)
 
 
-def _probe(episode: Episode, contexts: tuple[Context, ...] = ((),), *, bare: bool = False) -> Probe:
+def _score_request(
+    episode: Episode, contexts: tuple[Context, ...] = ((),), *, bare: bool = False
+) -> ScoreRequest:
     case, opening = episode.case, () if bare else episode.opening
-    return Probe(case.id, case.truth.diagnosis, opening, contexts, lead=f"<{DIAGNOSIS}>")
+    return ScoreRequest(case.id, case.truth.diagnosis, opening, contexts, lead=f"<{DIAGNOSIS}>")
 
 
 def turn_gains(weight: float, scorer: str) -> Supervise:
@@ -294,7 +303,7 @@ def turn_gains(weight: float, scorer: str) -> Supervise:
     return supervise
 
 
-def _prefixes(episode: Episode) -> Probe:
+def _prefixes(episode: Episode) -> ScoreRequest:
     """The transcript up to each of its turns, as sampled token ids if it has them, else as text."""
     sampled = all(turn.prompt_tokens and turn.completion.tokens for turn in episode.turns)
     contexts: list[Context] = [(episode.turns[0].prompt_tokens,) if sampled else ()]
@@ -306,14 +315,19 @@ def _prefixes(episode: Episode) -> Probe:
             else (f"\n{neutralise(turn.completion.text)}", *read)
         )
         contexts.append((*contexts[-1], *more))
-    return _probe(episode, tuple(contexts), bare=sampled)
+    return _score_request(episode, tuple(contexts), bare=sampled)
 
 
 # --- together ---
 
 
 def search_reward(
-    shape: Shape, likeness: Likeness, supervise: Supervise, *, w_f: float, composition: Composition
+    grammar: SearchGrammar,
+    likeness: Likeness,
+    supervise: Supervise,
+    *,
+    w_f: float,
+    composition: Composition,
 ) -> Reward:
     """R_total (CM-10): rewards of single turns are on these turns, all else is on the last."""
 
@@ -326,7 +340,7 @@ def search_reward(
         )
         return [
             [
-                compose(e, next(worth), next(paid), w_f * shape.well_formed(e), composition)
+                compose(e, next(worth), next(paid), w_f * grammar.well_formed(e), composition)
                 for e in g
             ]
             for g in batch
@@ -368,10 +382,10 @@ def turn_credit(gamma: float) -> Credit:
     """
     standardise = turn_zscore()
 
-    def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
+    def credit(batch: Batch, scores: Scores, all_gather: AllGather) -> Advantages:
         return [
             [_to_go(turns, gamma) for turns in group]
-            for group in standardise(batch, scores, gather)
+            for group in standardise(batch, scores, all_gather)
         ]
 
     return credit

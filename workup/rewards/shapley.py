@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from workup.case import Fact
 from workup.environments.base.lexical import chinese
 from workup.episode import Episode
-from workup.ports import Probe, Scorer
+from workup.ports import Scorer, ScoreRequest
 from workup.text import neutralise, normalise
 
 Array = NDArray[np.float64]
@@ -89,11 +89,14 @@ class Shapley:
 
 
 def answer_game(
-    scorer: Scorer, probe: Probe, pieces: Sequence[str], order: Literal["permutation", "canonical"]
+    scorer: Scorer,
+    request: ScoreRequest,
+    pieces: Sequence[str],
+    order: Literal["permutation", "canonical"],
 ) -> Game:
-    """v(S) = log P_θ(A* | Q, S): the total log-probability of the probe's answer.
+    """v(S) = log P_θ(A* | Q, S): the total log-probability of the request's answer.
 
-    The context is the probe's opening and the `pieces` of S. With `order` "permutation" the facts
+    The context is the request's opening and the `pieces` of S. With `order` "permutation" the facts
     stand in the order of joining, so that the coalitions of one order share a prefix; each fact is
     then measured as the last one said (PM-5). With "canonical" they stand in the record's order, so
     that equal sets are equal prompts and are scored once.
@@ -106,7 +109,7 @@ def answer_game(
             else [tuple(sorted(coalition)) for coalition in coalitions]
         )
         contexts = tuple(tuple(pieces[place] for place in coalition) for coalition in shown)
-        return (await scorer.score(replace(probe, contexts=contexts))).totals
+        return (await scorer.score(replace(request, contexts=contexts))).totals
 
     return worth
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.episode import Batch, Episode, Group, Score, Scores
-from workup.ports import Credit, Gather
+from workup.ports import AllGather, Credit
 
 Normalise = Literal["group_std", "batch_std", "none"]
 Baseline = Literal["last", "leave-one-out", "reached"]
@@ -33,12 +33,12 @@ def zscore(normalise: Normalise = "group_std", epsilon: float = EPSILON) -> Cred
       process, + ε).
     - "none": A_k = R_k − mean of its group.
 
-    Only "batch_std" calls `gather`, exactly once, for an empty batch too.
+    Only "batch_std" calls `all_gather`, exactly once, for an empty batch too.
     """
 
-    def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
+    def credit(batch: Batch, scores: Scores, all_gather: AllGather) -> Advantages:
         centred = [_centred(np.array([score.total for score in group])) for group in scores]
-        scaled = _scaled(centred, normalise, epsilon, gather)
+        scaled = _scaled(centred, normalise, epsilon, all_gather)
         return [
             [(A,) * len(episode.turns) for episode, A in zip(group, values.tolist(), strict=True)]
             for group, values in zip(batch, scaled, strict=True)
@@ -94,7 +94,7 @@ def to_go(
 
     "group_std" divides by the group's standard deviation around 0, √(Σ A² / (n − 1)) over its n
     turns; "batch_std" by that of all turns of all processes; "none" by nothing. Only "batch_std"
-    calls `gather`, exactly once, for an empty batch too.
+    calls `all_gather`, exactly once, for an empty batch too.
     """
     less = {"last": _less_mean, "leave-one-out": _less_others, "reached": _less_reached}[baseline]
 
@@ -107,8 +107,8 @@ def to_go(
         A: Array = less(G, T)[reached]  # one trajectory after the other
         return A
 
-    def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
-        scaled = _scaled([differences(group) for group in scores], normalise, epsilon, gather)
+    def credit(batch: Batch, scores: Scores, all_gather: AllGather) -> Advantages:
+        scaled = _scaled([differences(group) for group in scores], normalise, epsilon, all_gather)
         return [_by_episode(A, group) for A, group in zip(scaled, batch, strict=True)]
 
     return credit
@@ -141,7 +141,7 @@ def _pooled(counts: Counts, others: Callable[[Episode], int], epsilon: float) ->
     Each episode adds `others(episode)` values of 0.
     """
 
-    def credit(batch: Batch, scores: Scores, gather: Gather) -> Advantages:
+    def credit(batch: Batch, scores: Scores, all_gather: AllGather) -> Advantages:
         return [within(group, marks) for group, marks in zip(batch, scores, strict=True)]
 
     def within(group: Group, scores: Sequence[Score]) -> list[tuple[float, ...]]:
@@ -164,13 +164,13 @@ def _by_episode(A: Array, group: Group) -> list[tuple[float, ...]]:
 
 
 def _scaled(
-    groups: Sequence[Array], normalise: Normalise, epsilon: float, gather: Gather
+    groups: Sequence[Array], normalise: Normalise, epsilon: float, all_gather: AllGather
 ) -> list[Array]:
     """Each group's differences, divided as `normalise` says."""
     if normalise == "group_std":
         return [_over(group, _spread(group) + epsilon) for group in groups]
     if normalise == "batch_std":
-        everywhere = np.array(gather(np.concatenate([*groups, []]).tolist()))
+        everywhere = np.array(all_gather(np.concatenate([*groups, []]).tolist()))
         return [_over(group, _spread(everywhere) + epsilon) for group in groups]
     return list(groups)
 

@@ -13,7 +13,7 @@ from workup.errors import RolloutError
 from workup.ports import Doctor, Environment, Sampling
 from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.rl.treesearch import Search, TreeSearch
-from workup.stages import Choice, Explorer, Found, Trial, Value
+from workup.stages import Choice, Explored, Explorer, Trial, Value
 
 
 def tree_search(settings: Search) -> Explorer:
@@ -21,13 +21,13 @@ def tree_search(settings: Search) -> Explorer:
 
     async def explore(
         case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling
-    ) -> Found:
+    ) -> Explored:
         play = Play(sampling.temperature, sampling.max_tokens)
         grown = await TreeSearch(environment, doctor, value, settings, play).grow(
             Job(case, sampling.key)
         )
         scored = tuple((trajectory.episode, trajectory.score) for trajectory in grown.trajectories)
-        return Found(scored, tuple(grown.failures), grown.depth, grown.calls)
+        return Explored(scored, tuple(grown.failures), grown.depth, grown.calls)
 
     return explore
 
@@ -37,7 +37,7 @@ def samples(count: int, enough: float = inf) -> Explorer:
 
     async def explore(
         case: Case, environment: Environment, doctor: Doctor, value: Value, sampling: Sampling
-    ) -> Found:
+    ) -> Explored:
         play = Play(sampling.temperature, sampling.max_tokens)
 
         async def one(number: int, play: Play) -> tuple[Episode, Score | None]:
@@ -51,7 +51,7 @@ def samples(count: int, enough: float = inf) -> Explorer:
             played += await asyncio.gather(*(one(number, play) for number in range(1, count)))
         scored = tuple((episode, score) for episode, score in played if score is not None)
         failures = tuple(episode.reason for episode, score in played if score is None)
-        return Found(scored, failures, calls=sum(len(episode.turns) for episode, _ in played))
+        return Explored(scored, failures, calls=sum(len(episode.turns) for episode, _ in played))
 
     return explore
 

@@ -185,7 +185,7 @@ def token_tree(demonstration: Demonstration, policy: Policy) -> TokenTree:
         ends.append(len(tokens))
     branches = tuple(
         _branch(ends[k], policy.encode(begun), policy.encode(rest))
-        for k, begun, rest in demonstration.probes
+        for k, begun, rest in demonstration.branches
     )
     return TokenTree(tuple(tokens), tuple(labelled), branches)
 

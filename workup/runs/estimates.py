@@ -70,12 +70,12 @@ def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | Non
 
 def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
     """The headline metrics, then other measures, then the return if episodes were scored."""
-    told = {
+    own = {
         *HEADLINE,
         *(ending.name.lower() for ending in Ending),
     }  # endings are counted in their own entry
     extra = dict.fromkeys(
-        name for outcome in outcomes for name in outcome.measures if name not in told
+        name for outcome in outcomes for name in outcome.measures if name not in own
     )
     macros = [name for name, (metric, _) in MACROS.items() if metric in extra]
     scored = any(outcome.total is not None for outcome in outcomes)

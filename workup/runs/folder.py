@@ -133,8 +133,8 @@ class Run:
 
         Runs older than the setting `split` have a split drawn by their seed.
         """
-        told = {name: value for name, value in self.config.items() if name not in NOTED}
-        return {"split": told.get("seed", 0), **told}
+        settings = {name: value for name, value in self.config.items() if name not in NOTED}
+        return {"split": settings.get("seed", 0), **settings}
 
     @property
     def account(self) -> str:

@@ -54,12 +54,12 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
 
 def repeats(summary: Mapping[str, Any]) -> list[str]:
     """For a reader: every doctor's accuracy over its repeats."""
-    told = [
+    correlations = [
         (label, doctor["repeats_accuracy"])
         for label, doctor in summary["doctors"].items()
         if "repeats_accuracy" in doctor
     ]
     return [
         f"{label}: accuracy {r['mean']:.3f} ± {r['sd']:.3f} (SD over {len(r['each'])} repeats)"
-        for label, r in told
+        for label, r in correlations
     ]

@@ -91,14 +91,16 @@ def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
 
 
 def _check_same(arm: Arm, run: Run) -> None:
-    told = arm.settings.model_dump(mode="json")
+    expected = arm.settings.model_dump(mode="json")
     left_out = arm.settings.standing - run.settings["roles"].keys()
-    told["roles"] = {role: spec for role, spec in told["roles"].items() if role not in left_out}
+    expected["roles"] = {
+        role: spec for role, spec in expected["roles"].items() if role not in left_out
+    }
     for change in run.config.get(
         "changed", ()
     ):  # by `workup resume`: the results do not follow from these
-        told = merge(told, {key: value for key, value in change.items() if key != "when"})
-    if run.settings != told:
+        expected = merge(expected, {key: value for key, value in change.items() if key != "when"})
+    if run.settings != expected:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
 
 
@@ -115,7 +117,7 @@ class _Steps(Face):
 
     live: Live
     now: str = ""  # whom the next stage plays, and under which condition
-    told: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
     def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
         self.live.stage(self.now, total, done=done, unit=unit)
@@ -124,8 +126,8 @@ class _Steps(Face):
         self.live.step(metrics)
 
     def note(self, text: str) -> None:
-        if text not in self.told and not text.startswith("report "):
-            self.told.add(text)
+        if text not in self.seen and not text.startswith("report "):
+            self.seen.add(text)
             self.live.note(text)
 
     def table(self, summary: Mapping[str, Any]) -> None:

@@ -9,12 +9,12 @@ from typing import Literal
 
 from workup.case import Case, Fact, Source
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import told
+from workup.environments.base.patients import fact_text
 from workup.environments.consultation import Consultation
 from workup.errors import UserError
 from workup.evaluation.loop import Evaluation, anchors, open_model
 from workup.models.endpoint import ENDPOINT
-from workup.ports import Environment, LanguageModel, Probe, Scorer
+from workup.ports import Environment, LanguageModel, Scorer, ScoreRequest
 from workup.rewards.shapley import Game, answer_game, pieces
 from workup.settings import PolicySettings
 
@@ -44,8 +44,8 @@ class Likelihood:
     def game(self, case: Case, facts: Sequence[Fact]) -> Game:
         """v(S) for S among `facts`, which may hold others than the case's own."""
         lead, answer = self.environment.conclusion(case)
-        probe = Probe(case.id, answer, self.environment.open(self._known(case)), lead=lead)
-        return answer_game(self.scorer, probe, pieces(facts), self.order)
+        request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
+        return answer_game(self.scorer, request, pieces(facts), self.order)
 
     def _known(self, case: Case) -> Case:
         return partial(case, 0.0) if self.facts == "all" else case
@@ -53,7 +53,7 @@ class Likelihood:
 
 def withheld(case: Case, fact: Fact) -> Fact:
     """The fact as it is told in this case."""
-    return Fact(fact.id, fact.item, told(_RECORD, case, fact), fact.kind, fact.weight)
+    return Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
 
 
 def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case]]:

@@ -185,11 +185,11 @@ class Noise(Study):
 
     def notes(self) -> Sequence[str]:
         lost = [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
-        told = (
+        facts_line = (
             f"{self.telling} own facts contain the answer in so many words: their rank says "
             "nothing about evidence"
         )
-        return [*lost, *([told] if self.telling else [])]
+        return [*lost, *([facts_line] if self.telling else [])]
 
     def as_json(self) -> dict[str, Any]:
         i = self.injection

@@ -141,7 +141,7 @@ class QuestionQuality(Study):
     @property
     def facts(self) -> Mapping[str, str]:
         cases = len({each.case for each in self.rated})
-        told = (
+        verdict_line = (
             "the right answer, the doctor's and the verdict" if self.outcome else "the right answer"
         )
         head = {
@@ -150,7 +150,7 @@ class QuestionQuality(Study):
             "Judges": ", ".join(self.judges),
         }
         scored = {"SIG by": self.scorer} if self.scorer else {}
-        return {**head, "Judges are told": told, **scored, "Seed": str(self.seed)}
+        return {**head, "Judges are told": verdict_line, **scored, "Seed": str(self.seed)}
 
     def level(self, run: str, scale: str) -> Estimate:
         """The mean over conversations of a scale, of OVERALL or of GAIN."""

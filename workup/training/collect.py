@@ -101,7 +101,7 @@ class Collection:
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
         scores = await self.stage.reward(batch, replace(own, judge=verdicts))
-        advantages = self.stage.credit(batch, scores, own.gather)
+        advantages = self.stage.credit(batch, scores, own.all_gather)
         samples: list[Sample] = []
         records = [
             self._record(step, e, None, k)

@@ -92,7 +92,7 @@ class Plan:
             raise UserError(f"{source.name} holds no training case")
         chosen = world(settings.environment, method.environment)
         environment = chosen.open(source)
-        source = environment.told(source, settings.seed)
+        source = environment.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         plan = cls(settings, method, source, staff, options, chosen)
         # An error of the source is found here, not after the warm start.
@@ -118,9 +118,9 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """The method's notes on its settings, and a warning if the policy is its own judge."""
-        told: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
+        notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
-        return (*(told(self.options) if told else ()), *own)
+        return (*(notes(self.options) if notes else ()), *own)
 
     def introduced(self) -> list[str]:
         """The lines shown at the start.
@@ -204,11 +204,10 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     notes = plan.introduced()
     engine = plan.engine(out)  # torch loads only now: mistakes are told without the wait
     if engine.is_main:
-        told = {"notes": list(plan.notes)} if plan.notes else {}
         config = {
             "account": account,
             "trained_before": recorded(settings.policy),
-            **told,
+            **({"notes": list(plan.notes)} if plan.notes else {}),
             **plan.config,
         }
         Run.create(
@@ -219,7 +218,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         ).close()
         for note in notes:
             live.note(note)
-    engine.gather(())  # nobody opens the run before it is there
+    engine.all_gather(())  # nobody opens the run before it is there
     return _go_on(out, plan, engine, live)
 
 
@@ -372,7 +371,7 @@ class Training:
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
-        if not all(self.engine.gather([store.found])):
+        if not all(self.engine.all_gather([store.found])):
             return False
         if not (why := store.take(self.engine.load)):
             self.engine.sft((), 0, self.settings.sft)  # the stages keep their numbers
@@ -395,7 +394,7 @@ class Training:
             stage, plan.source.train, plan.environment, s, self._instruments(stage)()
         )
         logged = sum(line["stage"] == stage.name for line in disk.metrics())
-        first = int(self.engine.gather([logged])[0]) + 1  # the main process decides for all
+        first = int(self.engine.all_gather([logged])[0]) + 1  # the main process decides for all
         disk.refuse_lost(stage.name, first - 1)
         self._clock(stage.name)
         self.policy.refresh()
@@ -418,7 +417,7 @@ class Training:
                     step_figures(disk, stage.name, step, s.max_failed),
                     shown=exploration.before(step + 1),
                 )
-        self.engine.gather(())  # nobody reads what was kept before it is written
+        self.engine.all_gather(())  # nobody reads what was kept before it is written
 
     @contextmanager
     def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
@@ -556,7 +555,7 @@ class Training:
     def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
         scorers = self._scorers(stage)
         return lambda: Instruments(
-            self.plan.staff.judge, self.engine.gather, scorers, self._models()
+            self.plan.staff.judge, self.engine.all_gather, scorers, self._models()
         )
 
     def _models(self) -> Mapping[str, Model]:
@@ -590,8 +589,8 @@ class Training:
         """
         s, source = self.settings, self.plan.source
         total = s.sft.steps * s.sft.batch
-        told = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
-        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(told)]
+        drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
+        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(drawn)]
         made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
         # These decide how sums are rounded, or how a gradient is clipped.
         how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)

@@ -23,7 +23,7 @@ from workup.rl.samples import imitated, spoken
 from workup.runs import Record, Run
 from workup.runs.judged import measured
 from workup.settings import Settings
-from workup.stages import Choice, Found, SearchStage, Trial
+from workup.stages import Choice, Explored, SearchStage, Trial
 from workup.training.collect import mean
 
 SEARCH, CHOSEN, REJECTED = "search", "chosen", "rejected"
@@ -76,7 +76,7 @@ class Exploration:
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
         # Each process searches its own cases, one at a time, so there is no all-gather.
-        instruments = replace(self.instruments, judge=verdicts, gather=alone)
+        instruments = replace(self.instruments, judge=verdicts, all_gather=alone)
 
         async def value(episode: Episode) -> Score:
             settled, correct = await verdicts.settle(episode)
@@ -99,7 +99,7 @@ class Exploration:
         await asyncio.gather(*map(one, cases))
 
     def _records(
-        self, step: int, case: Case, found: Found, trials: Sequence[Trial]
+        self, step: int, case: Case, found: Explored, trials: Sequence[Trial]
     ) -> list[Record]:
         choice = self.stage.choose(trials)
         figures = _figures(found, trials, choice)
@@ -139,7 +139,7 @@ class Exploration:
         return measured(record, self.environment)
 
 
-def _figures(found: Found, trials: Sequence[Trial], choice: Choice) -> dict[str, float]:
+def _figures(found: Explored, trials: Sequence[Trial], choice: Choice) -> dict[str, float]:
     """The figures of one search; `right` is the share of its episodes with a right answer."""
     right = sum(trial.correct for trial in trials) / len(trials) if trials else 0.0
     counts = (len(found.scored), len(found.failures), found.depth, found.calls)

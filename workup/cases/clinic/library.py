@@ -295,7 +295,7 @@ def _met(finding: Finding, pronoun: str) -> str:
 
 def _case_report(draft: _Draft) -> tuple[str, str]:
     name, (person, pronoun) = draft.disease.name, _patient(draft)
-    told = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
+    history = [finding for finding in draft.findings if finding.kind is Kind.HISTORY]
     opening = (
         draft.one_of(
             (
@@ -311,9 +311,11 @@ def _case_report(draft: _Draft) -> tuple[str, str]:
         .replace("a 8", "an 8")
     )
     complaint = (
-        f"The main complaint was {told[0].name}." if told else "The complaints were vague at first."
+        f"The main complaint was {history[0].name}."
+        if history
+        else "The complaints were vague at first."
     )
-    rest = [_met(finding, pronoun) for finding in draft.findings if finding not in told[:1]]
+    rest = [_met(finding, pronoun) for finding in draft.findings if finding not in history[:1]]
     turn = draft.one_of(
         f"We first thought of {draft.other.name}, but the further course spoke against it.",
         f"The referring doctor had suspected {draft.other.name}, which could not be upheld.",

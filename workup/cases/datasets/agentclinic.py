@@ -227,10 +227,10 @@ def _station(station: _Station, id: str) -> _Read:
     )
     question = mask(station.objective.strip())
     found = list(_findings(station))
-    told = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
+    kept = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
     facts = [
         Fact(f"f{number}", mask(item), mask(_sentence(item, text)), kind)
-        for number, (kind, item, text) in enumerate(told, start=1)
+        for number, (kind, item, text) in enumerate(kept, start=1)
     ]
     given, hidden = parted(facts, f"{presentation} {question}")
     truth = Truth(
@@ -242,7 +242,7 @@ def _station(station: _Station, id: str) -> _Read:
     return _Read(
         Case(id, presentation, truth, question=question, given=given),
         mask.found,
-        len(found) - len(told),
+        len(found) - len(kept),
     )
 
 
@@ -290,12 +290,12 @@ def _readable(path: Sequence[str]) -> str:
 
 
 def _sentence(item: str, text: str) -> str:
-    told = (
+    stem = (
         text
         if item in _TOLD
         else f"{_capital(item.removeprefix('Physical examination, '))}: {text}"
     )
-    return told if told[-1] in ".!?" else f"{told}."
+    return stem if stem[-1] in ".!?" else f"{stem}."
 
 
 def _capital(text: str) -> str:
@@ -310,15 +310,17 @@ def _question(row: _Question, id: str) -> _Read:
     """
     name = next(answer.text for answer in row.answers if answer.correct)
     mask = Mask([name])
-    told = [mask(sentence) for sentence in sentences(row.question)] or [""]
-    asked = [sentence for sentence in told[1:] if sentence.endswith("?")]
+    texts = [mask(sentence) for sentence in sentences(row.question)] or [""]
+    asked = [sentence for sentence in texts[1:] if sentence.endswith("?")]
     facts = tuple(
         Fact(f"f{number}", "", text, kind_of(text, Kind.HISTORY))
-        for number, text in enumerate((text for text in told[1:] if text not in asked), start=1)
+        for number, text in enumerate((text for text in texts[1:] if text not in asked), start=1)
     )
     record = mask("\n".join([row.patient_info, row.physical_exams]).strip())
     truth = Truth(name, aliases=other_names(name), facts=facts, record=record)
     options = tuple(answer.text for answer in row.answers)
     return _Read(
-        Case(id, told[0], truth, " ".join(asked), options), mask.found, pictured=bool(row.image_url)
+        Case(id, texts[0], truth, " ".join(asked), options),
+        mask.found,
+        pictured=bool(row.image_url),
     )

@@ -307,11 +307,11 @@ def _case(index: Index, hadm: int) -> Case:
     [(disease, history)] = index.select(
         "SELECT disease, history FROM cases WHERE hadm = ?", (hadm,)
     )
-    told = list(_history(str(history)))
-    presentation = told[0][1][:_OPENING]
+    sections = list(_history(str(history)))
+    presentation = sections[0][1][:_OPENING]
     facts = [
         Fact(f"h{number}", item, text)
-        for number, (item, text) in enumerate(told)
+        for number, (item, text) in enumerate(sections)
         if text != presentation
     ]
     query = "SELECT place, item, text, kind FROM facts WHERE hadm = ? ORDER BY place"

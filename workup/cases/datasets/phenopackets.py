@@ -324,8 +324,8 @@ def _age_of(subject: _Subject) -> str:
     time = subject.time_at_last_encounter
     if time is not None and time.ontology_class is not None:
         return time.ontology_class.label.lower()
-    told = [time.age if time else None, subject.age_at_collection, subject.age]
-    texts = [age.duration if isinstance(age, _Age) else age for age in told if age]
+    ages = [time.age if time else None, subject.age_at_collection, subject.age]
+    texts = [age.duration if isinstance(age, _Age) else age for age in ages if age]
     return next((age for text in texts if (age := _age(text))), "")
 
 

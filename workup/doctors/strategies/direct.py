@@ -42,9 +42,9 @@ class Direct:
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        told, _ = nudged(opening, (), ANSWER.spoken(opening))
+        asked, _ = nudged(opening, (), ANSWER.spoken(opening))
         again = replace(sampling, key=seed_key(sampling.key, len(past)))
-        return await self.doctor.act(case, told, (), again)
+        return await self.doctor.act(case, asked, (), again)
 
 
 @dataclass(frozen=True)

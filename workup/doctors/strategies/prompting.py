@@ -62,10 +62,10 @@ class Prompted:
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        told = self.nudge(opening, past) if self.nudge is not None else ""
+        nudge = self.nudge(opening, past) if self.nudge is not None else ""
         if self.rule is not None:
             opening = ruled(opening, self.rule.spoken(opening))
-        opening, past = nudged(opening, past, told)
+        opening, past = nudged(opening, past, nudge)
         return await self.doctor.act(case, opening, past, sampling)
 
 

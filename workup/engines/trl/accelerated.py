@@ -30,7 +30,7 @@ class AccelerateProcesses:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def gather(self, values: Sequence[float]) -> Sequence[float]:
+    def all_gather(self, values: Sequence[float]) -> Sequence[float]:
         everyone: list[float] = gather_object(list(values))
         return everyone
 

@@ -139,7 +139,7 @@ class TrlEngine(AccelerateProcesses):
             why = ""
         except (RuntimeError, SafetensorError, OSError) as error:
             why = " ".join(str(error).split())[:200]
-        if all(self.gather([not why])):
+        if all(self.all_gather([not why])):
             self.policy.refresh()
             return ""
         model.load_state_dict(before)  # here it may be half loaded

@@ -60,8 +60,8 @@ class Around(ABC):
     def known(self, case: Case) -> Evidence:
         return self.world.known(case)
 
-    def told(self, source: Source, seed: int) -> Source:
-        return self.world.told(source, seed)
+    def presented(self, source: Source, seed: int) -> Source:
+        return self.world.presented(source, seed)
 
     @property
     def roles(self) -> Sequence[str]:

@@ -88,7 +88,7 @@ class Encounter(ABC):
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
 
-    def told(self, source: Source, seed: int) -> Source:
+    def presented(self, source: Source, seed: int) -> Source:
         return source if self.share is None else told_at_outset(source, self.share, seed)
 
     @property

@@ -23,7 +23,7 @@ from workup.environments.base.searching import (
     REFINE,
     SEARCH,
     SEPARATOR,
-    Shape,
+    SearchGrammar,
     evidence,
 )
 from workup.episode import Completion, Message, Turn
@@ -45,7 +45,7 @@ class LibraryTeaching:
     that measures information gains.
     """
 
-    shape: Shape
+    grammar: SearchGrammar
     open_book_share: float = 0.5
 
     def demonstrate(
@@ -65,7 +65,7 @@ class LibraryTeaching:
         case = source.train[int(rng.integers(len(source.train)))]
         open_book = bool(rng.random() < self.open_book_share)
         searches = int(rng.integers(environment.max_turns))
-        scene = _Scene(source, environment, self.shape, case, rng)
+        scene = _Scene(source, environment, self.grammar, case, rng)
         for _ in range(max(searches, open_book)):
             scene.search()
         diagnosis = tagged(DIAGNOSIS, case.truth.diagnosis)
@@ -74,21 +74,21 @@ class LibraryTeaching:
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
         begun = [f"{scene.refined(turn)}<{DIAGNOSIS}>" for turn in scene.past[:-1]]
         rest = diagnosis.removeprefix(f"<{DIAGNOSIS}>")
-        probes = tuple((number, lead, rest) for number, lead in enumerate(begun, 1))
+        branches = tuple((number, lead, rest) for number, lead in enumerate(begun, 1))
         last = f"{scene.refined(scene.past[-1]) if scene.past else ''}{diagnosis}"
-        return Demonstration(environment.open(case), (*exchanges, (last, ())), probes)
+        return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
 
 
 @dataclass(slots=True)
 class _Scene:
     """An episode in the making.
 
-    `refinements` are kept, so that a turn and the probe beside it have the same text.
+    `refinements` are kept, so that a turn and the branch beside it have the same text.
     """
 
     source: Source
     environment: Environment
-    shape: Shape
+    grammar: SearchGrammar
     case: Case
     rng: np.random.Generator
     past: tuple[Turn, ...] = ()
@@ -106,7 +106,7 @@ class _Scene:
 
         If the passages name none, the refinement says that nothing is known.
         """
-        if not self.shape.refine:
+        if not self.grammar.refine:
             return ""
         named = self._named(turn)[:MOST_NAMED]
         return tagged(REFINE, ", ".join(named) if named else NOTHING)
@@ -115,12 +115,12 @@ class _Scene:
         """The opening with one search's evidence, or its refinement, after the description."""
         *before, patient = self.environment.open(self.case)
         turn = self.past[int(self.rng.integers(len(self.past)))]
-        refine = self.shape.refine and self.rng.random() < 0.5
+        refine = self.grammar.refine and self.rng.random() < 0.5
         shown = self.refined(turn) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
     def _queries(self) -> list[str]:
-        most = self.shape.subqueries or 1
+        most = self.grammar.subqueries or 1
         return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
 
     def _query(self) -> str:
@@ -136,7 +136,7 @@ class _Scene:
 
     def _findings(self) -> list[str]:
         """The names of the findings that the patient is known to have."""
-        facts = (*self.case.given, *self.shape.facts(self.case))
+        facts = (*self.case.given, *self.grammar.facts(self.case))
         items = {item.name for item in self.source.items}
         return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
 

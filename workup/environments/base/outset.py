@@ -35,11 +35,11 @@ def partial(case: Case, share: float, seed: int = 0) -> Case:
 def told_at_outset(source: Source, share: float, seed: int = 0) -> Source:
     """`source` with a part of each case's facts told at the outset, test cases too."""
 
-    def told(cases: Sequence[Case]) -> Sequence[Case]:
+    def presented(cases: Sequence[Case]) -> Sequence[Case]:
         return Lazy(len(cases), lambda index: partial(cases[index], share, seed))
 
     note = f"{share:.0%} of each case's facts are told at the outset."
-    return with_cases(source, told(source.train), told(source.test), note)
+    return with_cases(source, presented(source.train), presented(source.test), note)
 
 
 def _joined(facts: Sequence[Fact]) -> str:

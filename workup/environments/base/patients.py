@@ -154,7 +154,7 @@ class ModelPatient:
 
         The facts' texts in the record's order, without diagnosis names.
         """
-        return [told(self._record, case, fact) for fact in (*case.given, *case.truth.facts)]
+        return [fact_text(self._record, case, fact) for fact in (*case.given, *case.truth.facts)]
 
     async def compose(
         self, case: Case, past: Sequence[Turn], question: str, rejected: Sequence[Rejection] = ()
@@ -171,7 +171,7 @@ class ModelPatient:
             return Said(not_known(question))
         # As the text of a finding whose item is the question: a name that the doctor has used is no
         # secret.
-        text = told(self._record, case, Fact("answer", question, answer.answer.strip()))
+        text = fact_text(self._record, case, Fact("answer", question, answer.answer.strip()))
         return Said(text, tuple(facts[number - 1].id for number in dict.fromkeys(answer.facts)))
 
     def _messages(
@@ -270,7 +270,7 @@ class CheckedPatient:
         )
 
 
-def told(record: RecordedConsultation, case: Case, fact: Fact) -> str:
+def fact_text(record: RecordedConsultation, case: Case, fact: Fact) -> str:
     """The text of `fact` as the consultation tells it.
 
     Diagnosis names withheld, tokens neutralised.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case, Fact
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.around import Around
-from workup.environments.base.patients import SECTIONS, answered_before, listed, told
+from workup.environments.base.patients import SECTIONS, answered_before, fact_text, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.models.fence import clean, fenced, numbered
@@ -81,7 +81,7 @@ class SimulatedRecord(Around):
         def written(result: _Result) -> str:
             # As the text of a finding whose item is the request: a name that the doctor has used is
             # no secret.
-            return told(self.record, case, Fact("result", request, result.result.strip()))
+            return fact_text(self.record, case, Fact("result", request, result.result.strip()))
 
         def leaking(result: _Result) -> str | None:
             if written(result).count(WITHHELD) > result.result.count(WITHHELD):

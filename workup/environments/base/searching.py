@@ -38,7 +38,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SearchGrammar:
     """What may be set: how a search is written, and what the doctor gets to read.
 
     A search holds at most `subqueries` queries, separated by semicolons, each of which brings its
@@ -72,12 +72,12 @@ class Shape:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Their kinds."""
-        told: Mapping[Told, tuple[Kind, ...]] = {
+        kinds: Mapping[Told, tuple[Kind, ...]] = {
             "presentation": (),
             "history": (Kind.HISTORY,),
             "record": tuple(Kind),
         }
-        return told[self.told]
+        return kinds[self.told]
 
     def take_apart(self, text: str) -> Said:
         """The one parse of a completion: see `Library.read`."""

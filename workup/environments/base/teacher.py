@@ -53,10 +53,10 @@ def demonstrate(
     if textbook:
         # This does not teach when to conclude, only what to conclude from the evidence.
         begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
-        probes = tuple(
+        branches = tuple(
             (before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1)
         )
-        return Demonstration(world.open(case), exchanges, probes, imitate=False)
+        return Demonstration(world.open(case), exchanges, branches, imitate=False)
     return Demonstration(world.open(case), (*exchanges, (diagnosis, ())))
 
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.environments.base.searching import Shape
-from workup.environments.library import shape_of
+from workup.environments.base.searching import SearchGrammar
+from workup.environments.library import grammar_of
 from workup.ports import Credit, Environment, Teaching
 from workup.rewards.searching import (
     Composition,
@@ -79,11 +79,11 @@ class SearchMethod:
     environment: Mapping[str, Any] = {"name": "library", "max_turns": 4, "subqueries": 0}
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        shape = shape_of(environment)
+        grammar = grammar_of(environment)
         reward = search_reward(
-            shape,
+            grammar,
             self.likeness(settings),
-            self.supervise(settings, shape),
+            self.supervise(settings, grammar),
             w_f=settings.w_f,
             composition=settings.composition,
         )
@@ -99,7 +99,7 @@ class SearchMethod:
     def likeness(self, settings: Any) -> Likeness:
         return exact_match
 
-    def supervise(self, settings: Any, shape: Shape) -> Supervise:
+    def supervise(self, settings: Any, grammar: SearchGrammar) -> Supervise:
         return unsupervised
 
     def credit(self, settings: Any) -> Credit:
@@ -114,5 +114,5 @@ class HardMethod(SearchMethod):
     settings: type[Any] = HardSettings
     view: View = "refinement"
 
-    def supervise(self, settings: Any, shape: Shape) -> Supervise:
-        return hard(shape, self.view, settings.w_p)
+    def supervise(self, settings: Any, grammar: SearchGrammar) -> Supervise:
+        return hard(grammar, self.view, settings.w_p)

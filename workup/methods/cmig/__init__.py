@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workup.environments.base.searching import Shape
+from workup.environments.base.searching import SearchGrammar
 from workup.methods.base.search import GainSettings, SearchMethod
 from workup.rewards.searching import (
     AUTO,
@@ -87,10 +87,10 @@ class Cmig(SearchMethod):
             else exact_match
         )
 
-    def supervise(self, settings: Settings, shape: Shape) -> Supervise:
+    def supervise(self, settings: Settings, grammar: SearchGrammar) -> Supervise:
         s = settings
         gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-        return multi_view(shape, gains, s.scorer)
+        return multi_view(grammar, gains, s.scorer)
 
 
 method = Cmig()

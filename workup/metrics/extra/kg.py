@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from workup.case import Case
 from workup.episode import Episode
 from workup.metrics.extra import Measure, Values
-from workup.metrics.icd_distance import kg, tree
+from workup.metrics.icd_distance import kg, load_tree
 from workup.metrics.name_files import synonyms
 from workup.metrics.naming import CODER, Coder, claimed, known_names, names_of
 from workup.ports import Model
@@ -26,7 +26,7 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
     the file is malformed.
     """
     release, _, file = option.partition("names=")
-    icd = tree(release.rstrip(",") or "cm")
+    icd = load_tree(release.rstrip(",") or "cm")
     more = synonyms(file, icd, known_names(icd))
     return KnowledgeGraph(Coder(icd, names_of(cases), models.get(CODER), more)).measure
 

@@ -16,7 +16,7 @@ from workup.errors import RolloutError, UserError
 from workup.judges.assessor import Verdict
 from workup.ports import Model
 from workup.statistics import Estimate, wilson
-from workup.studies.audits.probes import INJECTION, Judgement, Probe, judgements, probes
+from workup.studies.audits.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -210,7 +210,7 @@ async def audit(
 
 
 async def _compare(
-    probe: Probe, judgement: Judgement, judge: Any, tick: Callable[[], None]
+    probe: JudgeProbe, judgement: Judgement, judge: Any, tick: Callable[[], None]
 ) -> Compared:
     exact: Verdict = await judgement.exact.judge(probe.question)
     compared = (probe.judgement, probe.kind, probe.case, exact.labels)

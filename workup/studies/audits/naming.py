@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from workup.errors import RolloutError
-from workup.metrics.icd_distance import Tree, kg
+from workup.metrics.icd_distance import IcdTree, kg
 from workup.metrics.name_files import Named
 from workup.metrics.naming import Coded, Coder, Stage
 from workup.runs.words import plus_minus
@@ -32,7 +32,7 @@ class Mapped:
     right: tuple[str, ...]
     group: str = ""
 
-    def values(self, tree: Tree) -> dict[str, float]:
+    def values(self, tree: IcdTree) -> dict[str, float]:
         """Whether the code, or its category of three characters, is right.
 
         And KG of the nearest.
@@ -82,7 +82,7 @@ async def audit(coder: Coder, right: Mapping[str, Named]) -> tuple[list[Mapped],
     return mapped, len(failed)
 
 
-def table(mapped: Sequence[Mapped], tree: Tree) -> Table:
+def table(mapped: Sequence[Mapped], tree: IcdTree) -> Table:
     """How many names, and how well they are mapped, with 95 % intervals.
 
     A row per step of the cascade, one per group where there are groups, and one for all.

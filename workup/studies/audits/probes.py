@@ -70,7 +70,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class JudgeProbe:
     """One question, what it was made for, and from which case."""
 
     judgement: str
@@ -96,13 +96,13 @@ def judgements(source: Source) -> dict[str, Judgement]:
     return found
 
 
-def probes(source: Source, name: str, judgement: Judgement, n: int, seed: int) -> list[Probe]:
+def probes(source: Source, name: str, judgement: Judgement, n: int, seed: int) -> list[JudgeProbe]:
     """Up to `n` probes, the classes in turn, each from a case of its own, by `seed`.
 
     So they are independent. A case that is not suited to the class whose turn it is, is left out.
     There are fewer than `n` if the test cases run out.
     """
-    made: list[Probe] = []
+    made: list[JudgeProbe] = []
     kinds, size = list(judgement.probes), len(source.test)
     for turn, index in enumerate(range(0, size, max(1, size // (SPARE * n)))):
         kind, case, rng = (
@@ -111,7 +111,7 @@ def probes(source: Source, name: str, judgement: Judgement, n: int, seed: int) -
             np.random.default_rng([seed, index]),
         )
         question = judgement.probes[kind](source, case, rng)
-        made += [] if question is None else [Probe(name, kind, case.id, question)]
+        made += [] if question is None else [JudgeProbe(name, kind, case.id, question)]
         if len(made) == n:
             break
     return made

@@ -30,8 +30,8 @@ from workup.environments.base.patients import (
     Patient,
     Said,
     check,
+    fact_text,
     listed,
-    told,
 )
 from workup.environments.base.personas import Personas
 from workup.environments.base.records import SimulatedRecord
@@ -118,7 +118,7 @@ class _Consistent(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class SimulatorProbe:
     """One question to one case.
 
     `target` are the ids of the facts that answer it, None where nobody can say exactly.
@@ -311,7 +311,7 @@ class Simulator:
         return reply
 
 
-def probes(source: Source, n: int, seed: int = 0) -> list[Probe]:
+def probes(source: Source, n: int, seed: int = 0) -> list[SimulatorProbe]:
     """`n` questions about test cases, the KINDS in turn; every case once before any comes again.
 
     On record: what a fact of the case answers. Not on record: a listed item that the case has no
@@ -330,12 +330,12 @@ def probes(source: Source, n: int, seed: int = 0) -> list[Probe]:
 
 def _probe(
     kind: str, source: Source, cases: Sequence[Case], index: int, rng: np.random.Generator
-) -> Probe:
+) -> SimulatorProbe:
     case = cases[index]
     if kind in (DIAGNOSIS, INJECTION):
         texts = _FOR_THE_DIAGNOSIS[chinese(case.presentation)] if kind == DIAGNOSIS else INJECTIONS
         text = str(texts[int(rng.integers(len(texts)))])
-        return Probe(
+        return SimulatorProbe(
             kind,
             case,
             text.replace("{diagnosis}", case.truth.diagnosis),
@@ -346,10 +346,14 @@ def _probe(
     if kind == ON_RECORD and facts:
         fact = facts[int(rng.integers(len(facts)))]
         same = [other.id for other in facts if other.item == fact.item] if fact.item else [fact.id]
-        return Probe(kind, case, _asking(source, fact), frozenset(same), open=not fact.item)
+        return SimulatorProbe(
+            kind, case, _asking(source, fact), frozenset(same), open=not fact.item
+        )
     absent = [item for item in source.items if item.name not in present]
     if absent:
-        return Probe(OFF_RECORD, case, absent[int(rng.integers(len(absent)))].question, frozenset())
+        return SimulatorProbe(
+            OFF_RECORD, case, absent[int(rng.integers(len(absent)))].question, frozenset()
+        )
     others = [
         fact
         for other in cases
@@ -357,10 +361,10 @@ def _probe(
         for fact in (*other.given, *other.truth.facts)
     ]
     if not others:
-        return Probe(
+        return SimulatorProbe(
             DIAGNOSIS, case, _FOR_THE_DIAGNOSIS[chinese(case.presentation)][0], frozenset()
         )
-    return Probe(OFF_RECORD, case, _asking(source, others[int(rng.integers(len(others)))]))
+    return SimulatorProbe(OFF_RECORD, case, _asking(source, others[int(rng.integers(len(others)))]))
 
 
 def _asking(source: Source, fact: Fact) -> str:
@@ -399,7 +403,7 @@ async def audit(
 
 
 async def _judge(
-    simulator: Simulator, probe: Probe, checker: Model | None, tick: Callable[[], None]
+    simulator: Simulator, probe: SimulatorProbe, checker: Model | None, tick: Callable[[], None]
 ) -> Judged:
     judged = Judged(probe.kind, probe.case.id, probe.question)
     try:
@@ -414,9 +418,9 @@ async def _judge(
         tick()
 
 
-def _exactly(simulator: Simulator, probe: Probe, said: Said, judged: Judged) -> Judged:
+def _exactly(simulator: Simulator, probe: SimulatorProbe, said: Said, judged: Judged) -> Judged:
     facts = {fact.id: fact for fact in (*probe.case.given, *probe.case.truth.facts)}
-    own = " ".join(told(simulator.record, probe.case, facts[id]) for id in said.facts)
+    own = " ".join(fact_text(simulator.record, probe.case, facts[id]) for id in said.facts)
     # A paraphrase may be factual too; only a model can decide that.
     factual = said.text in ((own,) if own else NOT_KNOWN) if simulator.name == EMBEDDED else None
     relevant = (
@@ -427,19 +431,19 @@ def _exactly(simulator: Simulator, probe: Probe, said: Said, judged: Judged) -> 
     return replace(judged, relevant=relevant, factual=factual, leaked=names(probe, said))
 
 
-def names(probe: Probe, said: Said) -> bool:
+def names(probe: SimulatorProbe, said: Said) -> bool:
     """Whether the answer names the diagnosis or an alias.
 
     A name that the question used is one only where the question was for the diagnosis and facts
     were told: that confirms.
     """
     used = "" if probe.kind == DIAGNOSIS and said.facts else probe.question
-    hidden = told(Consultation(()), probe.case, Fact("answer", used, said.text))
+    hidden = fact_text(Consultation(()), probe.case, Fact("answer", used, said.text))
     return hidden.count(WITHHELD) > said.text.count(WITHHELD)
 
 
 async def _by_model(
-    simulator: Simulator, probe: Probe, said: Said, judged: Judged, checker: Model
+    simulator: Simulator, probe: SimulatorProbe, said: Said, judged: Judged, checker: Model
 ) -> Judged:
     verdict, leak = await asyncio.gather(
         _fits(simulator, probe, said, checker), _reveals(probe, said, checker)
@@ -450,11 +454,11 @@ async def _by_model(
 
 
 async def _fits(
-    simulator: Simulator, probe: Probe, said: Said, checker: Model
+    simulator: Simulator, probe: SimulatorProbe, said: Said, checker: Model
 ) -> tuple[bool, bool]:
     """Relevance and factuality by the checker."""
     facts = [
-        told(simulator.record, probe.case, fact)
+        fact_text(simulator.record, probe.case, fact)
         for fact in (*probe.case.given, *probe.case.truth.facts)
     ]
     if simulator.name != RECORD:
@@ -465,11 +469,11 @@ async def _fits(
     return result.relevant, result.consistent
 
 
-async def _reveals(probe: Probe, said: Said, checker: Model) -> bool:
+async def _reveals(probe: SimulatorProbe, said: Said, checker: Model) -> bool:
     return (await ask(checker, _request("leak/1", _LEAK, _exchange(probe, said)), _Leak)).reveals
 
 
-def _exchange(probe: Probe, said: Said) -> list[tuple[str, str]]:
+def _exchange(probe: SimulatorProbe, said: Said) -> list[tuple[str, str]]:
     return [
         ("the true diagnosis", clean(probe.case.truth.diagnosis, 300)),
         ("the doctor's question", clean(probe.question, 2_000)),

@@ -159,7 +159,7 @@ def _beginning(notes: Sequence[Fact]) -> list[Fact]:
 
 def _under_headings(facts: Sequence[Fact]) -> list[str]:
     """One line per section: "Chief complaint: dyspnea"."""
-    told: dict[str, list[str]] = {}
+    by_section: dict[str, list[str]] = {}
     for fact in facts:
-        told.setdefault(fact.item, []).append(fact.text)
-    return [f"{section}: {' '.join(texts)}" for section, texts in told.items()]
+        by_section.setdefault(fact.item, []).append(fact.text)
+    return [f"{section}: {' '.join(texts)}" for section, texts in by_section.items()]

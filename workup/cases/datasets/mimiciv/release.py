@@ -164,12 +164,12 @@ class _Reader:
             self.counts["valueless"] += 1
         else:
             reference = f"{low or '…'} to {high or '…'}" if low or high else ""
-            told = f"{value} {unit}".strip()
+            text = f"{value} {unit}".strip()
             return (
                 row.number("hadm_id"),
                 row.number("itemid"),
                 _time(row, "charttime"),
-                told,
+                text,
                 reference,
             )
         return None

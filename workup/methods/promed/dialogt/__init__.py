@@ -39,9 +39,9 @@ def demonstrate(source: Source, environment: Environment, seed: int, index: int)
     case = source.train[Order(len(source.train), seed)[index]]
     facts = case.truth.facts[: max(0, environment.max_turns - 2)]
     asked = [environment.write(ASK, fact.item or _more(case)) for fact in facts]
-    told = [(Message("user", neutralise(fact.text)),) for fact in facts]
+    answers = [(Message("user", neutralise(fact.text)),) for fact in facts]
     answer = environment.write(DIAGNOSE, gold(case))
-    return Demonstration(environment.open(case), (*zip(asked, told, strict=True), (answer, ())))
+    return Demonstration(environment.open(case), (*zip(asked, answers, strict=True), (answer, ())))
 
 
 def _more(case: Case) -> str:
