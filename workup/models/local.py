@@ -21,6 +21,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from workup.episode import Completion, Message
 from workup.errors import UserError
+from workup.models.worker import Worker
 from workup.ports import Sampling
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
@@ -223,7 +224,9 @@ class LocalPolicy:
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)
         self.active: dict[Generation, None] = {}  # in the order of arrival
-        self.worker: asyncio.Task[None] | None = None
+        self.worker = Worker(
+            lambda: (request.future for request in self.active), self._step, self._drop
+        )
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
@@ -285,32 +288,15 @@ class LocalPolicy:
             tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room
         )
         self.active[request] = None
-        if self.worker is None or self.worker.done():
-            self.worker = loop.create_task(self._serve())
+        self.worker.wake()
         return await request.future
 
-    async def _serve(self) -> None:
-        """Runs forward passes while requests wait.
+    def _drop(self) -> None:
+        self.active.clear()
+        self.slots.clear()
 
-        Between two passes other tasks get their turn.
-        """
-        try:
-            while self.active:
-                # Twice: first the callers that a completion woke, then the requests that they make.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                self._step()
-        except BaseException as error:
-            for request in self.active:
-                if isinstance(error, Exception) and not request.future.done():
-                    request.future.set_exception(error)
-                request.future.cancel()
-            self.active.clear()
-            self.slots.clear()
-            if not isinstance(error, Exception):
-                raise
-
-    def _step(self) -> None:
+    async def _step(self) -> None:
+        """One forward pass for the requests that can share it."""
         for request in [r for r in self.active if r.future.done()]:
             self._leave(request)  # its caller was cancelled
         batch = [r for r in self.active if r.slot >= 0]
