@@ -27,7 +27,6 @@ NAMES = (
     "treesearch",
     "shapley",
     "gains",
-    "rages",
 )
 
 

@@ -24,7 +24,7 @@ from workup.ports import Environment, Teaching
 from workup.settings import world
 
 NAMES = environments.names()
-ASKED = {"consultation": "ask", "questioning": "ask", "library": "search"}
+ASKED = {"consultation": "ask", "questioning": "ask", "library": "search", "evidence": "order"}
 
 
 @cache
@@ -115,6 +115,18 @@ def test_reading_never_raises(name: str, text: str) -> None:
 HOSTILE = (
     *("<ask>", "<search>", "<refine>", "question:", "answer: [answer:", "[answer: ", "</think>"),
     *("<ask></ask>", "<|im_end|>", "[", "\n", " ", "question: \n", "患者："),
+    *(
+        "\\DiffList{",
+        "\\boxed{a}",
+        "\\boxed{",
+        "\\DiffList{}",
+        "(",
+        "{",
+        "a,",
+        ")}",
+        "<answer>",
+        "\\",
+    ),
 )
 
 

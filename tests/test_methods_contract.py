@@ -14,6 +14,7 @@ from handmade import SOURCE, Script, play
 from library_world import opened_anywhere, scorer
 
 from workup import methods
+from workup.environments.evidence import EvidenceSeeking
 from workup.environments.library import Library
 from workup.environments.questioning import Questioning
 from workup.episode import Episode, Score
@@ -36,10 +37,22 @@ QUESTIONERS = (
 )
 
 
+def pathologists(environment: EvidenceSeeking) -> tuple[Script, ...]:
+    order = environment.write_lists(("Pneumonia", "Flu"), ("chest film",))
+    orders = [order] * (environment.max_turns - 1)
+    return (
+        Script(*orders, environment.write_lists(("Pneumonia",))),
+        Script(environment.write_lists(("Flu",))),
+        Script("nonsense", environment.write_lists((), ())),
+    )
+
+
 def doctors(environment: object) -> tuple[Script, ...]:
     """A good one, a rash one and one that never comes to the point."""
     if isinstance(environment, Library):
         return library_world.doctors(environment)
+    if isinstance(environment, EvidenceSeeking):
+        return pathologists(environment)
     return QUESTIONERS if isinstance(environment, Questioning) else DOCTORS
 
 

@@ -1,0 +1,270 @@
+"""Evidence-seeking diagnosis: its turns, its stages, its demonstrations, and a training in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import Script, play
+
+import workup
+from workup.case import Case, Fact, FixedSource, Truth
+from workup.cases import open_source
+from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.environments.base.lists import lists, take_apart, written
+from workup.environments.base.ranked_teacher import LEAST
+from workup.environments.evidence import CHINESE, ENGLISH, EvidenceSeeking, Settings, open, seeking
+from workup.episode import DIAGNOSE, Action, Ending
+from workup.errors import UserError
+from workup.ports import Teaching
+from workup.settings import world
+
+WING = open_source("clinic:pathology")
+WORLD = open(WING, Settings(max_turns=2))
+CASE = WING.train[0]
+POSITIVE = CASE.truth.facts[0]
+NEGATIVE = next(m for m in markers() if m.name not in {fact.item for fact in CASE.truth.facts})
+BOXED = written(r"\boxed{melanoma}")
+CHINESE_CASE = Case(
+    "中文",
+    "患者男，45岁。颈部淋巴结活检，镜下见弥漫分布的大细胞。</answer>",
+    Truth("弥漫大B细胞淋巴瘤", facts=(Fact("f1", "CD20", "CD20：阳性。"),)),
+)
+
+
+def order(*orders: str) -> str:
+    return written(lists(("melanoma",), orders))
+
+
+def replied(world: EvidenceSeeking, case: Case, *texts: str) -> str:
+    episode = play(Script(*texts), world, case)
+    return episode.turns[0].observation.messages[0].content
+
+
+def test_the_opening_tells_the_presentation_and_nothing_hidden() -> None:
+    system, user = WORLD.open(CASE)
+    assert user.content == CASE.presentation
+    assert "at most 1, with at most 20" in system.content
+    assert system.content.startswith(ENGLISH.bench)
+    told = f"{system.content}{user.content}"
+    assert not any(fact.text in told for fact in CASE.truth.facts)
+
+
+def test_a_chinese_case_is_put_in_chinese_and_its_text_cannot_act() -> None:
+    world = open(FixedSource("jsonl:x", (CHINESE_CASE,), (CHINESE_CASE,)), Settings(max_turns=2))
+    system, user = world.open(CHINESE_CASE)
+    assert system.content.startswith(CHINESE.bench)
+    assert "</answer>" not in user.content
+    answer = replied(world, CHINESE_CASE, order("CD20免疫组化", "EBER"), BOXED)
+    assert answer.splitlines() == [
+        CHINESE.results,
+        "CD20：阳性。",
+        "EBER: not available.",
+        CHINESE.conclude,
+    ]
+
+
+def test_orders_bring_their_results_each_once() -> None:
+    synonym = next(m for m in markers() if m.name == POSITIVE.item).synonyms[0]
+    ordered = (POSITIVE.item, NEGATIVE.name, f"{synonym} immunostain", "CD1355", "chest x-ray")
+    episode = play(Script(order(*ordered), BOXED), WORLD, CASE)
+    seen = episode.turns[0].observation
+    assert seen.messages[0].content.splitlines() == [
+        ENGLISH.results,
+        POSITIVE.text,
+        NEGATIVE.negative,
+        "CD1355: not available.",
+        "chest x-ray: not available.",
+        ENGLISH.conclude,
+    ]
+    assert seen.evidence == (POSITIVE.id,)
+    assert WORLD.examined(episode.turns[0]) == tuple(sorted((POSITIVE.item, NEGATIVE.name)))
+    assert episode.ending is Ending.DIAGNOSED
+
+
+def test_what_is_ordered_in_a_bracket_is_carried_out() -> None:
+    answer = replied(
+        WORLD, CASE, order(f"Immunohistochemistry (e.g., {NEGATIVE.name}, EMA)"), BOXED
+    )
+    assert NEGATIVE.negative in answer
+
+
+def test_no_more_is_carried_out_than_can_be() -> None:
+    world = open(WING, Settings(max_turns=2, orders=2))
+    answer = replied(world, CASE, order("CD3", "CD5", "CD20"), BOXED).splitlines()
+    assert len(answer) == 5
+    assert answer[-2:] == [ENGLISH.most, ENGLISH.conclude]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (order(), ENGLISH.nothing),
+        ("nonsense", ENGLISH.unreadable),
+        (written(r"\DiffList{melanoma}"), ENGLISH.nothing),
+    ],
+)
+def test_a_turn_without_an_order_is_answered_too(text: str, line: str) -> None:
+    assert replied(WORLD, CASE, text, BOXED) == f"{line}\n{ENGLISH.conclude}"
+
+
+def test_nothing_is_carried_out_in_the_last_turn() -> None:
+    episode = play(Script(order(POSITIVE.item)), WORLD, CASE)
+    assert episode.ending is Ending.OUT_OF_TURNS
+    assert episode.turns[1].observation.evidence == ()
+    assert episode.turns[1].observation.messages[0].content == ENGLISH.conclude
+
+
+def test_stages_offer_one_kind_of_examination_after_the_other() -> None:
+    stages = ("Immunohistochemistry", "Molecular test")
+    world = open(WING, Settings(max_turns=3, stages=stages))
+    assert world.open(CASE)[1].content.endswith("\nWhat can be ordered now: Immunohistochemistry.")
+    episode = play(
+        Script(
+            order("CD3", "EGFR mutation", "CD3 and EGFR mutation", "CD1355"),
+            order("EGFR mutation"),
+            BOXED,
+        ),
+        world,
+        CASE,
+    )
+    first, second = (turn.observation.messages[0].content for turn in episode.turns[:2])
+    later = [
+        f"{name}: {ENGLISH.later}" for name in ("EGFR mutation", "CD3 and EGFR mutation", "CD1355")
+    ]
+    assert first.splitlines()[2:] == [
+        *later,
+        ENGLISH.again,
+        "What can be ordered now: Molecular test.",
+    ]
+    assert "EGFR mutation: " in second
+    assert ENGLISH.later not in second
+    assert len(world.offered(0)) + len(world.offered(1)) == len(WING.items)
+    assert world.offered(1) == world.offered(5)
+    with pytest.raises(UserError, match="'Radiology' is in the wording of no examination"):
+        open(WING, Settings(stages=("Radiology",)))
+
+
+def test_the_direct_mode_tells_all_evidence_at_once() -> None:
+    world = open(WING, Settings(max_turns=1, told="record"))
+    _, user = world.open(CASE)
+    assert all(fact.text in user.content for fact in CASE.truth.facts)
+    assert user.content.endswith(ENGLISH.conclude)
+    assert CASE.truth.diagnosis not in user.content
+    known = world.known(CASE)
+    assert known[POSITIVE.item] == (POSITIVE.id,)
+    assert known[NEGATIVE.name] == ()
+    assert play(Script(BOXED), world, CASE).answer == ("melanoma",)
+    made = world.demonstrate(WING, Teaching(), 0, 3)
+    assert [take_apart(text).action.kind for text, _ in made.exchanges] == [DIAGNOSE]
+
+
+def test_it_may_end_with_a_ranked_list() -> None:
+    world = open(WING, Settings(max_turns=2, final="list"))
+    assert ENGLISH.ranked in world.open(CASE)[0].content
+    alone = written(r"\DiffList{melanoma, seminoma}")
+    episode = play(Script(order("CD3"), alone), world, CASE)
+    assert episode.answer == ("melanoma", "seminoma")
+    assert world.read(world.write(DIAGNOSE, "melanoma")) == Action(DIAGNOSE, ("melanoma",))
+
+
+# --- demonstrations ---
+
+
+def posterior(case: Case, examined: dict[str, bool]) -> dict[str, float]:
+    """Bayes' rule from the tables: the oracle of the demonstrated lists."""
+    stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
+    column = {marker.name: place for place, marker in enumerate(markers())}
+    weights = {}
+    for tumour, rate in zip(tumours(), rates(), strict=True):
+        weight = tumour.prevalence
+        for group, value in stated.items():
+            weight *= max(tumour.shares[group].get(value, 0.0), 1e-6)
+        for name, positive in examined.items():
+            weight *= rate[column[name]] if positive else 1 - rate[column[name]]
+        weights[tumour.name] = weight
+    return {name: weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+def test_demonstrated_lists_are_the_exact_posteriors() -> None:
+    world = open(WING, Settings(max_turns=3))
+    lengths, informed = set(), 0
+    for index in range(60):
+        made = world.demonstrate(WING, Teaching(), 5, index)
+        rng = np.random.default_rng([5, index])
+        case = WING.train[int(rng.integers(len(WING.train)))]
+        examined: dict[str, bool] = {}
+        *orders, (last, _) = made.exchanges
+        assert take_apart(last).action == Action(DIAGNOSE, (case.truth.diagnosis,))
+        for text, (reply,) in orders:
+            said = take_apart(text)
+            assert said.action.errors == 0
+            chances = posterior(case, examined)
+            probable = [chances[name] for name in said.candidates]
+            assert all(one >= other - 1e-12 for one, other in pairwise(probable))
+            assert probable[0] == pytest.approx(max(chances.values()))
+            left_out = [p for name, p in chances.items() if name not in said.candidates]
+            assert max(left_out) <= probable[-1] + 1e-12
+            assert min(probable[1:], default=1) >= LEAST
+            assert not set(said.examinations) & examined.keys()
+            found = {fact.item for fact in case.truth.facts if fact.text in reply.content}
+            examined |= {name: name in found for name in said.examinations}
+            lengths.add(len(said.candidates))
+            informed += bool(examined)
+    assert {1, 2, 3, 4, 5} <= lengths
+    assert informed
+
+
+def test_half_of_the_demonstrated_examinations_are_the_most_informative() -> None:
+    told = [
+        open(WING, Settings(max_turns=2)).demonstrate(WING, Teaching(focus=f), 0, 0) for f in (0, 1)
+    ]
+    assert told[0] != told[1]
+    best = take_apart(told[1].exchanges[0][0]).examinations
+    rng = np.random.default_rng([0, 0])
+    case = WING.train[int(rng.integers(len(WING.train)))]
+    evidence = WORLD.known(case)
+    names = [item.name for item in WING.items]
+    assert WING.knowledge is not None
+    gains = dict(zip(names, WING.knowledge.gains(evidence, names), strict=True))
+    assert list(best) == sorted(names, key=lambda name: -gains[name])[: len(best)]
+
+
+def test_no_demonstration_without_a_model_of_the_cases() -> None:
+    blind = replace(WING, knowledge=None)
+    with pytest.raises(UserError, match="no demonstrations can be made from 'clinic:pathology'"):
+        open(blind, Settings(max_turns=2)).demonstrate(blind, Teaching(), 0, 0)
+
+
+# --- training ---
+
+
+def test_it_is_trained_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = {
+        "steps": 2,
+        "batch": 2,
+        "group": 2,
+        "max_tokens": 40,
+        "sft": {"steps": 6, "batch": 4},
+        "tiny": {"width": 16, "layers": 1, "context": 512},
+        "evaluation": {"cases": 2, "untrained": False},
+    }
+    run = workup.train("evidence-seeking", cases="clinic:pathology", out="run", **small)
+    assert run.config["environment"]["name"] == "evidence"
+    assert run.config["environment"]["max_turns"] == 2
+    played = [*run.episodes(phase="train")]
+    assert all(len(record.episode.turns) <= 2 for record in played)
+    assert all(
+        record.score.total == pytest.approx(sum(record.score.parts.values())) for record in played
+    )
+    full = run.episodes(phase="eval", doctor="full information")
+    assert all(record.correct for record in full)
+
+
+def test_other_environments_are_refused() -> None:
+    with pytest.raises(UserError, match="type environment=evidence"):
+        seeking(world({}, {"name": "consultation"}).open(WING))

@@ -1,0 +1,40 @@
+"""Evidence-seeking diagnosis: ranked lists are paid by the truth's rank and their length."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from workup.methods.base.evidence import EvidenceMethod, RewardSettings
+from workup.rewards.ranked import Rank, Weights
+
+
+class Settings(RewardSettings):
+    """What can be set; the README beside this file says why the defaults are what they are."""
+
+    rank: Rank = Field(
+        "ranked", description="R_d: ranked (Eq. 3), or binary (1 for a hit anywhere in the list)"
+    )
+    tau: float = Field(0.8, ge=0, description="τ_1 of lists written from preliminary information")
+    tau_informed: float = Field(1.5, ge=0, description="τ_2 of lists written with results")
+
+    def weights(self) -> Weights:
+        return Weights(
+            self.tau, self.tau_informed, self.rank, self.bonus, self.hack, self.malformed
+        )
+
+
+class EvidenceSeekingMethod(EvidenceMethod):
+    """Each turn is paid R_d + R_e − P_h·1[hack], or −P_f·n_f where its format is wrong."""
+
+    paper = (
+        "Reinforcement Learning for Evidence-Seeking Diagnostic Reasoning with Large Language "
+        "Models (2026)"
+    )
+    summary = (
+        "ranked candidates, ordered examinations, then a diagnosis; paid by rank, length and "
+        "examinations"
+    )
+    settings: type[Settings] = Settings
+
+
+method = EvidenceSeekingMethod()
