@@ -209,7 +209,7 @@ def test_draws_follow_the_table() -> None:
     """Chi-square of positive draws over all tumours and some markers against the exact rates."""
     simulator = ExamSimulator(WING, RagesSettings(sources=("base",)))
     chosen = random.Random(0).sample(range(len(markers())), 12)
-    patients, statistic, cells = 400, 0.0, 0
+    patients, statistic, cells = 200, 0.0, 0
     for row, tumour in enumerate(tumours()):
         cases = [
             Case(f"{tumour.name} {number}", "", Truth(tumour.name)) for number in range(patients)

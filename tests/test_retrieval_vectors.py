@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from command_line import Call
 
+from workup.case import Case, FixedSource, Truth
+from workup.environments.base.rages import ExamSimulator, RagesSettings
 from workup.errors import UserError
 from workup.ports import Passage
-from workup.retrieval import bm25, dense, open_retriever, sparse, store
+from workup.retrieval import bm25, dense, exam_sources, open_retriever, sparse, store
 from workup.retrieval.elsewhere import push
+from workup.retrieval.exam_base import ExamBase
 from workup.retrieval.fusion import DEPTH
 from workup.retrieval.index import Index, IndexSettings, build, damages
 
@@ -308,3 +311,23 @@ def test_qdrant_takes_the_rest_of_an_interrupted_push(folder: Path) -> None:
     assert found[0][0].text == TEXTS[7]
     with pytest.raises(UserError, match="no collection 'd'"):
         qdrant.Qdrant(client, "d")
+
+
+def test_the_nearest_disease_by_meaning(tmp_path: Path) -> None:
+    encoder = str(minilm.get_model_path())
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "disease,test,share\nmalignant melanoma,SOX10,0.9\ngastric adenocarcinoma,SOX10,0.1\n"
+    )
+    exam_sources.build([str(path)], tmp_path / "base", encoder=encoder)
+    base = ExamBase.open(str(tmp_path / "base"))
+    assert base.nearest("stomach adenocarcinoma")[0] == "gastric adenocarcinoma"
+    near, cosine = base.nearest("malignant melanoma")
+    assert near == "malignant melanoma"
+    assert cosine == pytest.approx(1, abs=1e-3)
+    case = Case("c", "", Truth("metastatic malignant melanoma"))
+    for least, source in ((0.7, "base"), (0.999, "none")):
+        chosen = RagesSettings(base=str(tmp_path / "base"), nearest="embedding", least=least)
+        simulator = ExamSimulator(FixedSource("here", (), ()), chosen)
+        (result,) = asyncio.run(simulator.results(case, ["SOX10"]))
+        assert result.source == source

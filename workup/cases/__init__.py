@@ -96,9 +96,14 @@ def _scheme(name: str, module: ModuleType) -> Scheme:
 
 
 def _no_scheme(spec: str, scheme: str) -> UserError:
-    if spec and Path(spec).expanduser().exists():
-        kind = "jsonl" if Path(spec).suffix in {".jsonl", ".json"} else "ddxplus"
+    path = Path(spec).expanduser()
+    kind = "jsonl" if path.suffix in {".jsonl", ".json"} else "ddxplus"
+    if spec and path.exists():
         return UserError(f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?")
+    if len(path.parts) > 1 or kind == "jsonl":
+        return UserError(
+            f"there is no {spec}; write the kind of cases before the path, as in '{kind}:{spec}'"
+        )
     known = {each.name: each.example for each in schemes()}
     if spec in known:
         return UserError(f"'{spec}' lacks the rest of the source: write it as in '{known[spec]}'")

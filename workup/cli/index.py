@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workup.cli.common import group
+from workup.cli.common import Strict, group
 from workup.errors import UserError
 
 if TYPE_CHECKING:
-    from workup.retrieval.index import Progress
+    from workup.retrieval.index import IndexSettings, Progress
 
 app = group("Build, search and check indexes of documents.")
 LIBRARY = (
@@ -41,12 +41,18 @@ def index() -> None:
 def build(
     corpora: Annotated[
         list[Path],
-        typer.Argument(help=".jsonl, .parquet, .txt, PubMed .xml (.gz), or folders of them"),
+        typer.Argument(
+            help=".jsonl, .parquet, .txt, PubMed .xml (.gz), or folders of them; for exams tables "
+            "of statistics (.csv, .tsv, .json, .jsonl) or cases (SCHEME:REST)"
+        ),
     ],
     out: Annotated[Path, typer.Option(help="the index folder; an interrupted build goes on")],
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="bm25, dense, sparse; several make a hybrid [default: bm25]"),
+        typer.Option(
+            help="bm25, dense, sparse; several make a hybrid [default: bm25]; or exams alone, a "
+            "base of examinations"
+        ),
     ] = None,
     tokens: Annotated[
         int, typer.Option(min=8, help="the longest passage, in words and signs")
@@ -55,7 +61,7 @@ def build(
         str, typer.Option(help="of endings and stop words; none keeps both")
     ] = "english",
     encoder: Annotated[
-        str, typer.Option(help="dense: a sentence-transformers model, folder or hub id")
+        str, typer.Option(help="dense, exams: a sentence-transformers model, folder or hub id")
     ] = "",
     sparse_encoder: Annotated[
         str, typer.Option(help="sparse: a SparseEncoder, folder or hub id")
@@ -70,19 +76,34 @@ def build(
     text_field: Annotated[
         str | None, typer.Option(help="what a row calls its text, if neither text nor contents")
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="exams: of a source of cases, only the first so many")
+    ] = None,
+    strict: Strict = False,
 ) -> None:
     """Build an index. Typed again after an interruption, it goes on where it was."""
-    from pydantic import ValidationError
-
-    from workup.retrieval.index import IndexSettings
+    if "exams" in (kind or ()):
+        _build_exams(corpora, out, kind or [], encoder, limit, strict)
+        return
     from workup.retrieval.index import build as build_index
 
     named = {"id_fields": id_field, "title_fields": title_field, "text_fields": text_field}
     values: dict[str, Any] = {name: (field,) for name, field in named.items() if field is not None}
     values |= {"kinds": tuple(kind or ["bm25"]), "tokens": tokens, "language": language}
     values |= {"encoder": encoder, "sparse_encoder": sparse_encoder, "factory": factory}
+    settings = _settings(values)
+    with _progress() as progress:
+        made = build_index(corpora, out, settings, progress)
+    print(f"{out}: {made['passages']:,} passages{_besides(made)}")
+
+
+def _settings(values: Mapping[str, Any]) -> IndexSettings:
+    from pydantic import ValidationError
+
+    from workup.retrieval.index import IndexSettings
+
     try:
-        settings = IndexSettings(**values)
+        return IndexSettings(**values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         reason = first["msg"].removeprefix("Value error, ")
@@ -92,9 +113,23 @@ def build(
             else ""
         )
         raise UserError(f"{option}{reason[0].lower()}{reason[1:]}") from error
-    with _progress() as progress:
-        made = build_index(corpora, out, settings, progress)
-    print(f"{out}: {made['passages']:,} passages{_besides(made)}")
+
+
+def _build_exams(
+    sources: list[Path], out: Path, kinds: list[str], encoder: str, limit: int | None, strict: bool
+) -> None:
+    from workup.retrieval.exam_sources import build as build_base
+
+    if kinds != ["exams"]:
+        raise UserError("--kind exams makes a base of examinations, and no other kind beside it")
+    built = build_base(
+        [str(source) for source in sources], out, encoder=encoder, limit=limit, strict=strict
+    )
+    made = built.manifest
+    print(*built.notes, sep="\n", file=sys.stderr)
+    counts = ((made["tests"], "examination"), (made["diseases"], "disease"))
+    tests, diseases = (f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts)
+    print(f"{out}: {made['shares']:,} statistics of {tests} in {diseases}")
 
 
 def _besides(made: Mapping[str, int]) -> str:
@@ -192,10 +227,14 @@ def _say_who_is_asked(library: str) -> None:
 @app.command()
 def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> None:
     """Compare every file of an index with its checksum."""
+    from workup.retrieval import exam_base
     from workup.retrieval.index import damages, manifest
 
-    with _progress() as progress:
-        found = damages(folder, progress)
+    if (folder / exam_base.MANIFEST).exists():
+        found, whole = exam_base.damages(folder), exam_base.manifest(folder)["shares"]
+    else:
+        with _progress() as progress:
+            found, whole = damages(folder, progress), manifest(folder)["passages"]
     for problem in found:
         print(problem)
     if found:
@@ -203,7 +242,8 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
             f"{folder}: {len(found)} damaged file{'s' if len(found) > 1 else ''}; restore, or "
             "build the index anew"
         )
-    print(f"{folder}: whole, {manifest(folder)['passages']:,} passages")
+    what = "statistics" if (folder / exam_base.MANIFEST).exists() else "passages"
+    print(f"{folder}: whole, {whole:,} {what}")
 
 
 @app.command()

@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from workup.errors import RolloutError, UserError
 from workup.models import hub, smollm2
+from workup.models.grammar import Grammar, Guide
 from workup.models.local import LocalPolicy
 from workup.models.structured import in_words
 from workup.models.weights import load
@@ -23,6 +24,7 @@ TEXTS = (".json", ".jinja", ".model", ".txt")
 # gigabyte.
 TRANSCRIPTS = 16
 THOUGHT = "</think>"
+HELD = "+schema"  # ends the name of a model whose answers are held to their schemas
 
 
 class LocalChat:
@@ -31,13 +33,28 @@ class LocalChat:
     Concurrent requests share batches. Equal requests have equal answers: the sampling key is made
     from the request, and differs with `Request.sample`. A reasoning model's thought is not part of
     its answer.
+
+    An answer with a schema is held to it while it is drawn (`workup.models.grammar`). A text in it
+    has at most half as many characters as the answer may have tokens, and the model is told so: a
+    text that runs on would leave no room for the rest. Where answers cannot be held to schemas,
+    `notes` says why, and they are checked alone; `name` tells the two apart.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         if tokenizer.chat_template is None:
             raise UserError(f"{name} has no chat template: it is no chat model")
-        self.name = name
         self._policy = LocalPolicy(model, tokenizer, max_batch=TRANSCRIPTS)
+        self.notes: list[str] = []
+        self._grammar = self._held()
+        self.name = f"{name}{'' if self._grammar is None else HELD}"
+
+    def _held(self) -> Grammar | None:
+        width = self._policy.model.get_output_embeddings().weight.shape[0]
+        try:
+            return Grammar(self._policy.tokenizer, width)
+        except UserError as error:
+            self.notes.append(f"answers are not held to their schema: {error}")
+            return None
 
     @classmethod
     def load(cls, spec: str) -> Self:
@@ -56,9 +73,10 @@ class LocalChat:
     async def complete(self, request: Request) -> Reply:
         """The model's answer.
 
-        Raises RolloutError if the prompt does not fit the context, or the chat template refuses the
-        messages.
+        Raises RolloutError if the prompt does not fit the context, the chat template refuses the
+        messages, or no answer can be held to the schema.
         """
+        guide = self._guide(request)
         prompt = self._prompt(request)
         room = self._policy.context - len(prompt)
         if room <= 0:
@@ -69,19 +87,38 @@ class LocalChat:
         sampling = Sampling(
             (), request.max_tokens, request.temperature, seed_key(self.name, request)
         )
-        said = await self._policy.sample(prompt, sampling)
-        return Reply(_answer(said.text), len(prompt), len(said.tokens), said.truncated)
+        said = await self._policy.sample(prompt, sampling, guide)
+        if guide is not None and guide.problem:
+            raise RolloutError(f"{self.name}: the answer to {request.role}: {guide.problem}")
+        text = said.text if guide is not None else _answer(said.text)
+        return Reply(text, len(prompt), len(said.tokens), said.truncated)
+
+    def _guide(self, request: Request) -> Guide | None:
+        if self._grammar is None or not request.schema:
+            return None
+        try:
+            return self._grammar.guide(request.schema, _longest(request))
+        except UserError as error:
+            raise RolloutError(f"{self.name} as {request.role}: {error}") from error
 
     def _prompt(self, request: Request) -> tuple[int, ...]:
         *before, last = request.messages
         if request.schema:
-            last = replace(last, content=last.content + in_words(request.schema))
+            words = in_words(request.schema)
+            if self._grammar is not None:
+                words += f"\nA text in it has at most {_longest(request)} characters."
+            last = replace(last, content=last.content + words)
         try:
             return self._policy.render((*before, last))
         except TemplateError as error:
             raise RolloutError(
                 f"{self.name}: its chat template refuses the messages: {error}"
             ) from error
+
+
+def _longest(request: Request) -> int:
+    """How many characters one text of the answer may have."""
+    return max(1, request.max_tokens // 2)
 
 
 def digest(folder: Path) -> str:

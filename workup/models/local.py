@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from workup.episode import Completion, Message
 from workup.errors import UserError
+from workup.models.worker import Worker
 from workup.ports import Sampling
 
 MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
@@ -179,20 +180,57 @@ class Slots:
         self.free = list(range(self.count))
 
 
+class Constraint(Protocol):
+    """What one completion may hold, token by token. It is used once, and raises nothing."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the completion is whole: no token may follow."""
+        ...
+
+    def begin(self) -> Sequence[int]:
+        """The tokens with which the completion has to begin."""
+        ...
+
+    def allowed(self) -> torch.Tensor:
+        """Which tokens may come next: a boolean tensor, at least as long as the vocabulary."""
+        ...
+
+    def take(self, token: int) -> Sequence[int]:
+        """`token` was drawn; the result are the tokens that have to follow it, already taken."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
-    """One completion in the making."""
+    """One completion in the making.
+
+    Tokens that a constraint forces are not drawn; their log-probability is 0.
+    """
 
     prompt: tuple[int, ...]
     sampling: Sampling
     future: asyncio.Future[Completion]
     endings: Sequence[int]
     room: int
+    constraint: Constraint | None = None
     slot: int = -1  # none before it is admitted
     held: int = 0  # how many tokens of the transcript the slot holds
     pending: list[int] = field(default_factory=list)  # tokens not computed yet
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+
+    def extend(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        """More of the completion, as far as there is room."""
+        left = self.room - len(self.tokens)
+        self.tokens += tokens[:left]
+        self.logprobs += logprobs[:left]
+        self.pending += tokens[:left]
+
+    @property
+    def whole(self) -> bool:
+        """Whether its constraint says that nothing may follow."""
+        return self.constraint is not None and self.constraint.done
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -223,7 +261,9 @@ class LocalPolicy:
         self.slots = Slots(config.num_hidden_layers, self.device)
         self.eos = _eos(model, tokenizer)
         self.active: dict[Generation, None] = {}  # in the order of arrival
-        self.worker: asyncio.Task[None] | None = None
+        self.worker = Worker(
+            lambda: (request.future for request in self.active), self._step, self._drop
+        )
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
@@ -276,41 +316,33 @@ class LocalPolicy:
         assert not self.active
         self.slots.clear()
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling) -> Completion:
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Completion:
+        """A completion; with a `constraint`, drawn from what it allows at each step."""
         room = min(sampling.max_tokens, self.context - len(prompt))
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         loop = asyncio.get_running_loop()
+        endings = self._endings(sampling.stop)
         request = Generation(
-            tuple(prompt), sampling, loop.create_future(), self._endings(sampling.stop), room
+            tuple(prompt), sampling, loop.create_future(), endings, room, constraint
         )
+        if constraint is not None:
+            forced = constraint.begin()
+            request.extend(forced, [0.0] * len(forced))
+            if request.whole or len(request.tokens) == room:
+                return self._completion(request)
         self.active[request] = None
-        if self.worker is None or self.worker.done():
-            self.worker = loop.create_task(self._serve())
+        self.worker.wake()
         return await request.future
 
-    async def _serve(self) -> None:
-        """Runs forward passes while requests wait.
+    def _drop(self) -> None:
+        self.active.clear()
+        self.slots.clear()
 
-        Between two passes other tasks get their turn.
-        """
-        try:
-            while self.active:
-                # Twice: first the callers that a completion woke, then the requests that they make.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                self._step()
-        except BaseException as error:
-            for request in self.active:
-                if isinstance(error, Exception) and not request.future.done():
-                    request.future.set_exception(error)
-                request.future.cancel()
-            self.active.clear()
-            self.slots.clear()
-            if not isinstance(error, Exception):
-                raise
-
-    def _step(self) -> None:
+    async def _step(self) -> None:
+        """One forward pass for the requests that can share it."""
         for request in [r for r in self.active if r.future.done()]:
             self._leave(request)  # its caller was cancelled
         batch = [r for r in self.active if r.slot >= 0]
@@ -325,7 +357,7 @@ class LocalPolicy:
     def _admit(self, request: Generation) -> None:
         self.slots.reserve(min(len(self.active), self.max_batch), 0)
         request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
-        request.pending = list(request.prompt[request.held :])
+        request.pending = [*request.prompt[request.held :], *request.tokens]
 
     def _leave(self, request: Generation) -> None:
         del self.active[request]
@@ -337,12 +369,16 @@ class LocalPolicy:
         """One forward pass and one new token for every request of `batch`."""
         batch.sort(key=lambda r: r.slot)
         logits = self._forward(batch)
+        for row, request in enumerate(batch):
+            if request.constraint is not None:
+                allowed = request.constraint.allowed()[: logits.shape[-1]].to(self.device)
+                logits[row].masked_fill_(~allowed, -torch.inf)
         tokens, logprobs = draw(logits, [r.sampling for r in batch], [r.held for r in batch])
         self.generated += len(batch)
         for request, token, logprob in zip(batch, tokens, logprobs, strict=True):
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
-            request.pending = [token]
+            forced = request.constraint.take(token) if request.constraint is not None else ()
+            request.pending = []
+            request.extend([token, *forced], [logprob, *[0.0] * len(forced)])
             if self._ends(request, token):
                 self._finish(request)
 
@@ -390,7 +426,7 @@ class LocalPolicy:
         return out.logits[:, -1]  # type: ignore[no-any-return]
 
     def _ends(self, request: Generation, token: int) -> bool:
-        if token in self.eos or len(request.tokens) >= request.room:
+        if token in self.eos or len(request.tokens) >= request.room or request.whole:
             return True
         verdict = request.endings[token] if request.endings else 0
         if verdict != MAYBE:
@@ -420,16 +456,17 @@ class LocalPolicy:
 
     def _finish(self, request: Generation) -> None:
         self._leave(request)
+        request.future.set_result(self._completion(request))
+
+    def _completion(self, request: Generation) -> Completion:
         ended = request.tokens[-1] in self.eos
         text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))
         cut = (
-            not ended
+            not (ended or request.whole)
             and len(request.tokens) >= request.room
             and not any(s in text for s in request.sampling.stop)
         )
-        request.future.set_result(
-            Completion(text, tuple(request.tokens), tuple(request.logprobs), cut)
-        )
+        return Completion(text, tuple(request.tokens), tuple(request.logprobs), cut)
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:

@@ -31,6 +31,7 @@ from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.local import MARK, LocalPolicy
 from workup.models.scorer_trie import Ids, Sequenced, Slice, Wanted, sequences, slices
+from workup.models.worker import Worker
 from workup.ports import Context, Logprobs, Piece, ScoreRequest
 
 BUDGET = {"cpu": 2_048, "cuda": 32_768}  # tokens of one forward pass
@@ -81,7 +82,7 @@ class LocalScorer:
         self.known: OrderedDict[bytes, float] = OrderedDict()
         self.flying: dict[bytes, asyncio.Future[float]] = {}
         self.waiting: list[Wanted] = []
-        self.worker: asyncio.Task[None] | None = None
+        self.worker = Worker(self.flying.values, self._step, self._forget)
         self._frame = lru_cache(maxsize=4_096)(self._split)
         self._check_attention()
 
@@ -140,8 +141,8 @@ class LocalScorer:
             self.flying[key] = loop.create_future()
             self.waiting.append(Wanted(path, answer, key))
         self.work.scored += len(paths)
-        if self.waiting and (self.worker is None or self.worker.done()):
-            self.worker = loop.create_task(self._serve())
+        if self.waiting:
+            self.worker.wake()
         futures = {key: self.flying[key] for key in missing}
         # A caller that is cancelled must not cancel what others wait for.
         await asyncio.wait(futures.values())
@@ -196,26 +197,16 @@ class LocalScorer:
 
     # --- forward passes ---
 
-    async def _serve(self) -> None:
-        """Scores while requests wait; between two forward passes other tasks get their turn."""
-        try:
-            while self.waiting:
-                # Twice: first the callers that a value woke, then the requests that they make.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                batch, self.waiting = self.waiting, []
-                for part in sequences(batch, self.budget, LOGITS // self._vocabulary):
-                    self._deliver(part, self._forward(part))
-                    await asyncio.sleep(0)
-        except BaseException as error:
-            for future in self.flying.values():
-                if isinstance(error, Exception) and not future.done():
-                    future.set_exception(error)
-                future.cancel()
-            self.flying.clear()
-            self.waiting.clear()
-            if not isinstance(error, Exception):
-                raise
+    async def _step(self) -> None:
+        """Scores what waits, in as few forward passes as fit the budget."""
+        batch, self.waiting = self.waiting, []
+        for part in sequences(batch, self.budget, LOGITS // self._vocabulary):
+            self._deliver(part, self._forward(part))
+            await asyncio.sleep(0)
+
+    def _forget(self) -> None:
+        self.flying.clear()
+        self.waiting.clear()
 
     def _deliver(self, part: Sequenced, values: Sequence[float]) -> None:
         for one, value in zip(part.wanted, values, strict=True):

@@ -67,8 +67,12 @@ def in_words(schema: str) -> str:
 
 
 def schema_of(shape: type[BaseModel]) -> str:
-    """The JSON Schema of `shape` as canonical JSON text."""
-    return json.dumps(shape.model_json_schema(), sort_keys=True, ensure_ascii=False)
+    """The JSON Schema of `shape` as JSON text.
+
+    Its fields stand as they are declared: a model that is held to the schema writes them in that
+    order, and a reason has to come before what it is the reason of.
+    """
+    return json.dumps(shape.model_json_schema(), ensure_ascii=False)
 
 
 def parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:

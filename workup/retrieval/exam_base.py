@@ -222,6 +222,7 @@ class Writer:
         self._tables = tables
         tables.executescript(_SCHEMA)
         self.notes: list[str] = []  # names that two things claim
+        self.count = 0  # rows that were added
 
     def add(self, row: Row) -> str:
         """Adds a statistic; returns why it cannot be added, or "".
@@ -242,33 +243,41 @@ class Writer:
                 )
             share = (before[0] * before[1] + share * n) / (before[1] + n)
             n += before[1]
-            told = [text for text in (before[2], reference) if text]
-            reference = "; ".join(dict.fromkeys(told))
+            references = [text for text in (before[2], reference) if text]
+            reference = "; ".join(dict.fromkeys(references))
         self._tables.execute(
             "INSERT OR REPLACE INTO share VALUES (?, ?, ?, ?, ?)",
             (disease, test, share, n, reference),
         )
+        self.count += 1
         return ""
 
     def _disease(self, row: Row) -> int:
         names = (row.disease, *row.disease_names)
         forms = [form for form in dict.fromkeys(map(normalise, names)) if form]
-        return self._thing("disease", "form", forms, row.disease, ())
+        return self._thing("disease", "form", forms[:1], forms, row.disease, ())
 
     def _test(self, row: Row) -> int:
         keys = [each for each in dict.fromkeys(map(key, (row.test, *row.test_names))) if each]
         wordings = json.dumps([row.negative, *row.positives], ensure_ascii=False)
-        return self._thing("test", "key", keys, row.test, (wordings,))
+        return self._thing("test", "key", synonyms(keys[0]), keys, row.test, (wordings,))
 
     def _thing(
-        self, table: str, column: str, forms: Sequence[str], name: str, more: tuple[str, ...]
+        self,
+        table: str,
+        column: str,
+        own_forms: Sequence[str],
+        forms: Sequence[str],
+        name: str,
+        more: tuple[str, ...],
     ) -> int:
-        """The id of the disease or test whose own name is the first of `forms`; a new one, if none.
+        """The id of the disease or test that has one of `own_forms`; a new one, if none has.
 
-        A further name that another one has is left to it, and noted.
+        Of all `forms`, one that another disease or test has is left to it, and noted.
         """
         find = f"SELECT {table} FROM {table}_name WHERE {column} = ?"
-        own = self._tables.execute(find, (forms[0],)).fetchone()
+        known = (self._tables.execute(find, (form,)).fetchone() for form in own_forms)
+        own = next(filter(None, known), None)
         if own is None:
             count = self._tables.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             marks = ", ".join("?" * (2 + len(more)))

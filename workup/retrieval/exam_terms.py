@@ -42,7 +42,7 @@ _NEGATIVE = re.compile(
     r"\b(?:negative|neg|absent|non-?reactive|unremarkable|undetected|retained|intact|wild[ -]?type"
     r"|(?:not|no|without) (?:\w+ ){0,2}(?:detected|demonstrated|seen|identified|found|expressed"
     r"|staining|expression|signal|amplification|rearrangement|mutation|loss))\b"
-    r"|阴性|未见|未检出|缺如|[(（][-−–][)）]|(?<=[\w\s:：])[-−–]\W*$",
+    r"|阴性|未见|未检出|缺如|[(（][-−–][)）]|(?:^|(?<=[\w\s:：]))[-−–]\W*$",
     re.IGNORECASE,
 )
 _POSITIVE = re.compile(
@@ -88,6 +88,12 @@ def _groups() -> Mapping[str, tuple[str, ...]]:
 def synonyms(of: str) -> tuple[str, ...]:
     """The keys of all names that the examination with the key `of` goes by, its own among them."""
     return _groups().get(of, (of,))
+
+
+def common(of: str) -> str:
+    """The name that the pathology wing has for the examination with the key `of`; "" if none."""
+    group = _groups().get(of)
+    return next((marker.name for marker in markers() if group and key(marker.name) == group[0]), "")
 
 
 def read(request: str, known: Callable[[str], bool]) -> list[Named]:
@@ -136,5 +142,5 @@ def without_name(text: str, names: Sequence[str]) -> str:
     """A result without the examination's name at its beginning."""
     for name in sorted(names, key=len, reverse=True):
         if name and text.lower().startswith(name.lower()):
-            return text[len(name) :].lstrip(" :：-–")
+            return text[len(name) :].lstrip(" :：")
     return text
