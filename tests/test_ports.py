@@ -14,7 +14,7 @@ import workup
 from workup import engines
 from workup.errors import UserError
 from workup.models import samplers
-from workup.ports import Engine, LanguageModel, LivePolicy, Processes
+from workup.ports import Engine, LivePolicy, Processes
 from workup.runs import Run
 
 SMALL: dict[str, Any] = {
@@ -108,24 +108,6 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
     engine.save(tmp_path / "kept", merged=False)
     assert engine.load(tmp_path / "kept") == ""
     assert engine.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", samplers.names())
-def test_every_sampler_has_what_the_port_asks_for(name: str, tmp_path: Path) -> None:
-    from workup.cases import open_source
-    from workup.models.tiny import TinySettings, build
-
-    sizes = TinySettings(width=16, layers=1, heads=2)
-    model, tokenizer = build(open_source("clinic:xs"), (), sizes, 0)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    sampler = samplers.load(name)
-    opened = sampler.open(str(tmp_path), samplers.How())
-    assert not [member for member in members(LanguageModel) if not hasattr(opened, member)]
-    assert opened.parameters == sum(p.numel() for p in model.parameters())
-    assert opened.chat("tiny") is None, "its template is ours: it is no chat model"
-    followed = sampler.follow(model, tokenizer, samplers.How())
-    assert not [member for member in members(LivePolicy) if not hasattr(followed, member)]
 
 
 @pytest.mark.parametrize(

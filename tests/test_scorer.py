@@ -30,7 +30,8 @@ from workup.engines.trl.scoring import scoring
 from workup.environments.consultation import Consultation
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
-from workup.models.local import MARK, LocalPolicy
+from workup.models.chat_tokens import MARK
+from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.models.scorer_trie import Slice, Wanted, sequences, slices
 from workup.models.tiny import TinySettings, build

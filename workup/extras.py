@@ -25,6 +25,8 @@ EXTRAS = {
     "sacrebleu": "text",
     "rouge_score": "text",
 }
+# What no extra can install: its own list of dependencies refuses ours.
+BY_HAND = {"vllm": "make .venv/.vllm (docs/samplers.md)"}
 
 
 def wanted(module: str) -> Any:
@@ -35,9 +37,8 @@ def wanted(module: str) -> Any:
         package = module.partition(".")[0]
         if error.name != package:
             raise
-        raise UserError(
-            f"{package} is not installed; type: pip install 'workup[{EXTRAS[package]}]'"
-        ) from error
+        by_hand = BY_HAND.get(package, f"pip install 'workup[{EXTRAS.get(package)}]'")
+        raise UserError(f"{package} is not installed; type: {by_hand}") from error
 
 
 def named(

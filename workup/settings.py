@@ -28,6 +28,7 @@ from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.models.endpoint import ENDPOINT, EndpointSettings
+from workup.models.samplers import How
 from workup.models.support.config import Config, refuse_secrets
 from workup.models.tiny import TinySettings
 from workup.ports import Environment
@@ -38,9 +39,6 @@ ENVIRONMENT = "environment"
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
-Sampler = Annotated[
-    str, Field(description="who draws completions from weights: local, or package.module:attribute")
-]
 Strict = Annotated[
     bool, Field(description="a row of a file that is no case is an error, not left out")
 ]
@@ -115,7 +113,37 @@ class SupportSettings(BaseModel):
         return self._standing
 
 
-class PolicySettings(SupportSettings):
+class SamplerSettings(BaseModel):
+    """Who draws completions from weights, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampler: str = Field(
+        "local",
+        description="who draws completions from weights: local, vllm, or package.module:attribute",
+    )
+    sampler_memory: float = Field(
+        0.3, gt=0, lt=1, description="share of the device's memory that vllm takes"
+    )
+    sampler_context: int | None = Field(
+        None, ge=1, description="longest transcript of vllm in tokens; the model's own limit"
+    )
+    dtype: Precision = Field("float32", description="weights of a loaded policy")
+    concurrency: int = Field(
+        256, ge=1, description="episodes in flight; bounds the sampler's KV cache"
+    )
+    threads: int = Field(
+        1, ge=1, description="torch threads per process; more pays on free cores only"
+    )
+
+    @property
+    def how(self) -> How:
+        return How(
+            self.concurrency, self.dtype, self.threads, self.sampler_memory, self.sampler_context
+        )
+
+
+class PolicySettings(SamplerSettings, SupportSettings):
     """The settings of `workup evaluate`."""
 
     policy: str = Field(
@@ -131,16 +159,10 @@ class PolicySettings(SupportSettings):
         ge=0,
         description="which fifth of a file is held out; as trained, or a file is played whole",
     )
-    dtype: Precision = Field("float32", description="weights of a loaded policy")
-    sampler: Sampler = "local"
     environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
     max_tokens: int | None = Field(
         None, ge=1, description="tokens per completion; as trained, or 256"
     )
-    concurrency: int = Field(
-        256, ge=1, description="episodes in flight; bounds the local policy's KV cache"
-    )
-    threads: int = Field(1, ge=1, description="torch threads")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     strategy: str | None = Field(
         None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)"
@@ -165,7 +187,7 @@ TINY: Mapping[str, Any] = {
 }
 
 
-class Settings(EngineSettings, SupportSettings):
+class Settings(EngineSettings, SamplerSettings, SupportSettings):
     """Everything that decides a training run; the run folder's config.yaml keeps the values.
 
     With `policy=tiny` the defaults are those of `TINY`.
@@ -179,8 +201,6 @@ class Settings(EngineSettings, SupportSettings):
     policy: str = Field(
         "tiny", description="tiny, smollm2, a model folder, a run folder or a hub id"
     )
-    dtype: Precision = Field("float32", description="weights of a loaded policy")
-    sampler: Sampler = "local"
     warm_start: bool | None = Field(
         None, description="imitate demonstrations first; by default the tiny policy only"
     )
@@ -191,14 +211,8 @@ class Settings(EngineSettings, SupportSettings):
     batch: int = Field(16, ge=1, description="cases per update, over all processes")
     group: int = Field(8, ge=1, description="episodes per case (GRPO's group size)")
     max_tokens: int = Field(256, ge=1, description="tokens per completion")
-    concurrency: int = Field(
-        256, ge=1, description="episodes in flight; bounds the local policy's KV cache"
-    )
     balance: float = Field(
         0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal"
-    )
-    threads: int = Field(
-        1, ge=1, description="torch threads per process; more pays on free cores only"
     )
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
@@ -276,7 +290,10 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
 
 
 # Settings that may change after a run has begun: its results do not depend on them.
-CHANGEABLE = ("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit")
+CHANGEABLE = (
+    *("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit"),
+    "sampler_memory",
+)
 CHANGEABLE_ENDPOINT = (
     *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),
     *("retries", "backoff", "price"),

@@ -31,7 +31,6 @@ from workup.evaluation.examination import (
 from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
-from workup.models.samplers import How
 from workup.policies.unseen import counted, open_unseen, own_cases, refuse_met
 from workup.ports import Doctor, Environment, LanguageModel, Sampling
 from workup.report.live import Live
@@ -323,5 +322,4 @@ def strategy_of(settings: PolicySettings) -> tuple[Strategy, Any]:
 
 def open_model(settings: PolicySettings, name: str) -> LanguageModel:
     """The weights of a run, a model folder or a hub id, with the sampler of the settings."""
-    how = How(settings.concurrency, settings.dtype, settings.threads)
-    return samplers.load(settings.sampler).open(policies.path(name), how)
+    return samplers.load(settings.sampler).open(policies.path(name), settings.how)

@@ -13,6 +13,7 @@ from workup.errors import RolloutError, UserError
 from workup.models import hub, smollm2
 from workup.models.grammar import Grammar, Guide
 from workup.models.local import LocalPolicy
+from workup.models.remote import RemotePolicy
 from workup.models.structured import in_words
 from workup.models.weights import load
 from workup.ports import Reply, Request, Sampling
@@ -43,15 +44,28 @@ class LocalChat:
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         if tokenizer.chat_template is None:
             raise UserError(f"{name} has no chat template: it is no chat model")
-        self._policy = LocalPolicy(model, tokenizer, max_batch=TRANSCRIPTS)
+        self._policy: LocalPolicy | RemotePolicy = LocalPolicy(
+            model, tokenizer, max_batch=TRANSCRIPTS
+        )
         self.notes: list[str] = []
-        self._grammar = self._held()
+        width = model.get_output_embeddings().weight.shape[0]
+        self._grammar = self._held(tokenizer, width)
         self.name = f"{name}{'' if self._grammar is None else HELD}"
 
-    def _held(self) -> Grammar | None:
-        width = self._policy.model.get_output_embeddings().weight.shape[0]
+    @classmethod
+    def over(cls, policy: RemotePolicy, name: str) -> Self:
+        """The same on weights in another process; the tokenizer has a chat template of its own.
+
+        Its answers are not held to their schemas.
+        """
+        made = cls.__new__(cls)
+        made.name, made._policy, made._grammar = name, policy, None
+        made.notes = ["answers are not held to their schema: the weights are in another process"]
+        return made
+
+    def _held(self, tokenizer: Any, width: int) -> Grammar | None:
         try:
-            return Grammar(self._policy.tokenizer, width)
+            return Grammar(tokenizer, width)
         except UserError as error:
             self.notes.append(f"answers are not held to their schema: {error}")
             return None
@@ -87,7 +101,10 @@ class LocalChat:
         sampling = Sampling(
             (), request.max_tokens, request.temperature, seed_key(self.name, request)
         )
-        said = await self._policy.sample(prompt, sampling, guide)
+        if isinstance(self._policy, LocalPolicy):
+            said = await self._policy.sample(prompt, sampling, guide)
+        else:
+            said = await self._policy.sample(prompt, sampling)
         if guide is not None and guide.problem:
             raise RolloutError(f"{self.name}: the answer to {request.role}: {guide.problem}")
         text = said.text if guide is not None else _answer(said.text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol
 
@@ -19,16 +18,12 @@ import torch
 from numpy.typing import NDArray
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from workup.episode import Completion, Message
+from workup.episode import Completion
 from workup.errors import UserError
+from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.worker import Worker
 from workup.ports import Sampling
 
-MARK = "⁂"  # stands for the assistant's words when the text that follows them is rendered
-PLAIN = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant: {% endif %}"
-)
 # Requests with at most this many new tokens share one padded forward pass with those that decode.
 JOIN = 16
 BLOCK = 64  # the cache's length is a multiple of this many tokens
@@ -238,7 +233,7 @@ class Generation:
         return (*self.prompt, *self.tokens)[: self.held]
 
 
-class LocalPolicy:
+class LocalPolicy(ChatTokens):
     """Implements `Policy` on a transformers causal language model.
 
     The model has full attention, any size, with or without LoRA. `model` is used as it is: call
@@ -247,9 +242,8 @@ class LocalPolicy:
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, max_batch: int = 256) -> None:
-        self.model, self.tokenizer, self.max_batch = model, tokenizer, max_batch
-        if tokenizer.chat_template is None:
-            tokenizer.chat_template = PLAIN
+        super().__init__(tokenizer, endings(model.generation_config, tokenizer))
+        self.model, self.max_batch = model, max_batch
         config = model.config.get_text_config()
         self.context = int(getattr(config, "max_position_embeddings", 1 << 20))
         if not _attends_to_everything(config, self.context):
@@ -259,7 +253,6 @@ class LocalPolicy:
             )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
-        self.eos = _eos(model, tokenizer)
         self.active: dict[Generation, None] = {}  # in the order of arrival
         self.worker = Worker(
             lambda: (request.future for request in self.active), self._step, self._drop
@@ -267,46 +260,6 @@ class LocalPolicy:
         self.generated = 0  # tokens sampled so far
         self.forwards = 0
         self._enders: dict[tuple[str, ...], list[int]] = {}
-        self._encoded = lru_cache(maxsize=65_536)(self._encode)
-        # Tiny policies sample the same few texts again and again.
-        self._decode = lru_cache(maxsize=8_192)(tokenizer.decode)
-        self._suffix = lru_cache(maxsize=65_536)(self._render_suffix)
-        self._first = lru_cache(maxsize=4_096)(self._render_first)
-
-    # --- text to tokens ---
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of bare text, without any special tokens added."""
-        return self._encoded(text)
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
-
-    def render(self, messages: Sequence[Message], past: Sequence[int] = ()) -> tuple[int, ...]:
-        if not past:
-            return self._first(tuple(messages))
-        return self._suffix(tuple(messages), past[-1] in self.eos)
-
-    def _render_first(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return self.encode(self._template(messages))
-
-    def _render_suffix(self, messages: tuple[Message, ...], ended: bool) -> tuple[int, ...]:
-        """The chat template's tokens between the assistant's text and its next turn.
-
-        `ended` says that the assistant closed its turn itself, so that the closing token is not
-        written twice.
-        """
-        whole = self._template((Message("user", "x"), Message("assistant", MARK), *messages))
-        ids = self.encode(whole[whole.index(MARK) + len(MARK) :])
-        return ids[1:] if ended and ids and ids[0] in self.eos else ids
-
-    def _template(self, messages: Sequence[Message]) -> str:
-        chat = [{"role": m.role, "content": m.content} for m in messages]
-        return str(
-            self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        )
-
-    # --- sampling ---
 
     def refresh(self) -> None:
         """Forgets the KV cache; call it after the weights have changed.
@@ -459,14 +412,9 @@ class LocalPolicy:
         request.future.set_result(self._completion(request))
 
     def _completion(self, request: Generation) -> Completion:
-        ended = request.tokens[-1] in self.eos
-        text = self._decode(tuple(request.tokens[:-1] if ended else request.tokens))
-        cut = (
-            not (ended or request.whole)
-            and len(request.tokens) >= request.room
-            and not any(s in text for s in request.sampling.stop)
-        )
-        return Completion(text, tuple(request.tokens), tuple(request.logprobs), cut)
+        # What its constraint ended is not cut off, even if it fills the room.
+        room = len(request.tokens) + 1 if request.whole else request.room
+        return self.completion(request.tokens, request.logprobs, room, request.sampling.stop)
 
 
 def _attends_to_everything(config: Any, context: int) -> bool:
@@ -475,14 +423,6 @@ def _attends_to_everything(config: Any, context: int) -> bool:
     if kinds:
         return all(kind == "full_attention" for kind in kinds)
     return (getattr(config, "sliding_window", None) or context) >= context
-
-
-def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
-    configured = (
-        getattr(model.generation_config, "eos_token_id", None) if model.generation_config else None
-    )
-    ids = configured if isinstance(configured, list) else [configured]
-    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
 
 
 def draw(

@@ -29,7 +29,8 @@ from torch.overrides import TorchFunctionMode
 
 from workup.episode import Message
 from workup.errors import RolloutError, UserError, WorkupError
-from workup.models.local import MARK, LocalPolicy
+from workup.models.chat_tokens import MARK
+from workup.models.local import LocalPolicy
 from workup.models.scorer_trie import Ids, Sequenced, Slice, Wanted, sequences, slices
 from workup.models.worker import Worker
 from workup.ports import Context, Logprobs, Piece, ScoreRequest

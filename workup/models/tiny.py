@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Kind, Source
+from workup.models.chat_tokens import PLAIN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -102,6 +103,11 @@ def build_tokenizer(source: Source, said: Iterable[str] = ()) -> PreTrainedToken
         chat_template=TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
+
+
+def converses(tokenizer: Any) -> bool:
+    """Whether a chat template came with the model, and is none of ours for those without."""
+    return tokenizer.chat_template not in (None, PLAIN, TEMPLATE)
 
 
 def corpus(source: Source, phrases: Sequence[str]) -> Iterator[str]:

@@ -37,7 +37,6 @@ from workup.evaluation.loop import anchors
 from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
-from workup.models.samplers import How
 from workup.policies.unseen import counted, recorded, refuse_met
 from workup.ports import DOCTOR, Demonstration, Engine, Environment, Instruments, Model, Scorer
 from workup.report.live import Live
@@ -187,8 +186,7 @@ class Plan:
     def engine(self, out: Path) -> Engine:
         """The engine that the settings name, with the policy before any training."""
         s = self.settings
-        how = How(s.concurrency, s.dtype, s.threads)
-        follow = partial(samplers.load(s.sampler).follow, how=how)
+        follow = partial(samplers.load(s.sampler).follow, how=s.how)
         return engines.load(s.engine).open(Job(s, out / CHECKPOINTS, self.weights, follow))
 
 

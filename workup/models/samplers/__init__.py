@@ -21,12 +21,18 @@ class How:
 
     `concurrency` is how many transcripts the prefix cache holds at most. `dtype` is the precision
     of weights that are loaded (float32, bfloat16, float16); a model in training keeps its own.
-    `threads` is how many threads of the processor torch uses.
+    `threads` is how many threads of the processor torch uses. A sampler with processes of its own
+    takes at most the share `memory` of the device's memory, within (0, 1), and transcripts of at
+    most `context` tokens (None: the model's own limit). A sampler on a server finds it at
+    `address`.
     """
 
     concurrency: int = 256
     dtype: str = "float32"
     threads: int = 1
+    memory: float = 0.3
+    context: int | None = None
+    address: str | None = None
 
 
 class SamplerModule(Protocol):

@@ -25,11 +25,10 @@ class LocalModel:
 
     def chat(self, name: str) -> Model | None:
         from workup.models.chat import LocalChat
-        from workup.models.local import PLAIN
-        from workup.models.tiny import TEMPLATE
+        from workup.models.tiny import converses
 
         tokenizer = self.policy.tokenizer
-        if tokenizer.chat_template in (PLAIN, TEMPLATE):  # ours, of models that had none
+        if not converses(tokenizer):
             return None
         return LocalChat(self.policy.model, tokenizer, name)
 
