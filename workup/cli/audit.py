@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workup.cli.common import Endpoints, group
 from workup.errors import RolloutError
+
+if TYPE_CHECKING:
+    from workup.studies.audits.rages import Orders, RagesAudit
 
 app = group("Measure how far to trust the models in supporting roles.")
 
@@ -119,6 +123,77 @@ def simulator(
         found.write(out, texts=not source.restricted)
         console.print(out, markup=False)
     _answered(found.failures(), len(found.judged))
+
+
+@app.command()
+def rages(
+    base: Annotated[
+        str, typer.Option(help="a folder of `workup index build --kind exams`, or clinic")
+    ] = "clinic",
+    tables: Annotated[
+        Path | None, typer.Option(help="another table of statistics that the base is compared with")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="who writes what is missing: endpoint:NAME, a folder, a hub id"),
+    ] = None,
+    nearest: Annotated[
+        str, typer.Option(help="how the base's disease is found: exact or embedding")
+    ] = "exact",
+    recorded: Annotated[
+        float, typer.Option(min=0, max=1, help="share of each record that the simulator knows")
+    ] = 0.5,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="orders of each configuration")] = 400,
+    seed: Annotated[int, typer.Option(help="which orders, and which part of the records")] = 0,
+    config: Endpoints = None,
+    out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
+) -> None:
+    """Measure how often simulated results of examinations are right, by source.
+
+    Right is the patient's own result, which the pathology wing knows.
+    """
+    from rich.console import Console
+
+    from workup.cases.files import existing
+    from workup.environments.base.rages import RagesSettings
+    from workup.retrieval.exam_base import ExamBase
+    from workup.settings import build
+    from workup.studies.audits.rages import Orders, compare
+
+    settings = build(RagesSettings, {"base": base, "nearest": nearest})
+    found = _ordered(Orders(settings, n, seed, recorded), model, config)
+    if tables is not None:
+        found = replace(found, compared=compare(ExamBase.open(base), existing(str(tables))))
+    console = Console(highlight=False)
+    for shown in found.tables():
+        console.print(shown)
+    for note in found.notes():
+        console.print(note, markup=False)
+    if out is not None:
+        found.write(out)
+        console.print(out, markup=False)
+    _answered(found.failures(), len(found.results))
+
+
+def _ordered(orders: Orders, model: str | None, config: Path | None) -> RagesAudit:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.cases import open_source
+    from workup.models.support.config import Config
+    from workup.models.support.desk import Desk
+    from workup.studies.audits.rages import WING, audit
+
+    desk = Desk(Config.find(config), f"audit rages {model} {orders}")
+    try:
+        writer = desk.open(model) if model else None
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("orders", total=orders.n * len(orders.configurations(writer)))
+            return asyncio.run(
+                audit(open_source(WING), orders, writer, lambda: progress.advance(task))
+            )
+    finally:
+        desk.close()
 
 
 @app.command()
