@@ -42,6 +42,7 @@ def numbered(count: int) -> list[Case]:
         ("clinic", "'clinic' lacks the rest of the source: write it as in 'clinic:s'"),
         ("mediq", "write it as in 'mediq:all_dev_good.jsonl'"),
         ("os:x", "no case source 'os'"),
+        ("no/such.jsonl", "there is no no/such.jsonl"),
         ("", "no case source ''"),
         ("jsonl:", "a path is missing"),
         ("mediq:/no/such/folder/f", "no folder"),
