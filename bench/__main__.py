@@ -27,6 +27,7 @@ NAMES = (
     "treesearch",
     "shapley",
     "gains",
+    "graphs",
     "rages",
 )
 

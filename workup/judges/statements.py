@@ -1,0 +1,117 @@
+"""Which statements does a reasoning process make, and which came from a search (MR-9)?
+
+A language model reads them; `ExactStatements` is its exact counterpart in the built-in clinic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.cases.clinic.graph import read_triples
+from workup.judges.assessor import Rubric, consult
+from workup.models.fence import clean, numbered
+from workup.ports import Model
+
+MOST_STATEMENTS = 100
+"""Statements of one reasoning process at most."""
+
+LONGEST_REASONING = 20_000  # characters that the model reads
+LONGEST_DOCUMENT = 2_000  # characters of each document that the model reads
+LONGEST_NAME = 200  # characters of an entity or a relation
+
+
+class Statement(NamedTuple):
+    """One triple of a reasoning process; `retrieved` (s in the paper) if it came from a search."""
+
+    head: str
+    relation: str
+    tail: str
+    retrieved: bool = False
+
+
+class StatementReader(Protocol):
+    """Reads the statements of a reasoning process, in their order.
+
+    `reasoning` is what the doctor wrote, without the documents; `documents` are the texts that its
+    searches returned. Raises RolloutError when it cannot; it never returns a part.
+    """
+
+    async def read(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]: ...
+
+
+class ExactStatements:
+    """Reads the sentences of the built-in clinic, and no others.
+
+    A statement came from a search if one of the documents makes it too.
+    """
+
+    async def read(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
+        found = {triple for document in documents for triple in read_triples(document)}
+        made = read_triples(reasoning)[:MOST_STATEMENTS]
+        return tuple(Statement(*triple, triple in found) for triple in made)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+class _Statement(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    head: Name
+    relation: Name
+    tail: Name
+    document: int = Field(ge=0)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    statements: list[_Statement] = Field(max_length=MOST_STATEMENTS)
+
+
+RUBRIC = Rubric(
+    "statements/1",
+    "You turn a clinical reasoning process into a list of statements, each of which ties two "
+    "medical entities together: a head, a relation and a tail.\n"
+    "Take up every statement that the reasoning makes and relies on, in its order, and no other: "
+    "nothing that you know yourself, and nothing that only a document says.\n"
+    "Name an entity as shortly as it stays clear (a disease, a finding, a test, a treatment, a "
+    "property of the patient), and the same entity always by the same name. Word a relation in "
+    "one to four words, in the present tense, and the same relation always alike.\n"
+    '"document" is the number of the document that the statement was taken from, or 0 if no '
+    "document says it.\n"
+    'Answer with one JSON object: {"statements": [{"head": …, "relation": …, "tail": …, '
+    f'"document": 0}}, …]}}, with at most {MOST_STATEMENTS} statements.',
+    max_tokens=4_000,
+    role="extractor",
+)
+
+
+class ModelStatements:
+    """A language model as `StatementReader`.
+
+    It is not asked about blank reasoning, which states nothing.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def read(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
+        if not reasoning.strip():
+            return ()
+        sections = [("reasoning", clean(reasoning, LONGEST_REASONING))]
+        if documents:
+            sections.append(("documents", numbered(documents, LONGEST_DOCUMENT)))
+
+        def misplaced(answer: _Answer) -> str | None:
+            beyond = [each.document for each in answer.statements if each.document > len(documents)]
+            return f"there is no document {beyond[0]}" if beyond else None
+
+        answer = await consult(self._model, RUBRIC, sections, _Answer, misplaced)
+        return tuple(
+            Statement(each.head, each.relation, each.tail, each.document > 0)
+            for each in answer.statements
+        )
