@@ -84,12 +84,14 @@ class Aids:
 
     @cached_property
     def model(self) -> Model:
-        return self.open(self.spec) if self.spec else _Nobody()
+        return self.open(self.spec) if self.spec else _Nobody("none")
 
     @cached_property
     def judge(self) -> Model:
-        """The model that grades."""
+        """The model that grades; one that cannot be asked where no model does."""
         spec = getattr(self.settings, "judge", "")
+        if spec == EXACT:
+            return _Nobody(EXACT)
         return self.open(spec) if spec else self.model
 
     @property
@@ -104,7 +106,8 @@ class Aids:
 class _Nobody:
     """Stands where no model was named: a step may get along without."""
 
-    name = "none"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     async def complete(self, request: Request) -> Reply:
         raise UserError(
