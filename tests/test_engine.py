@@ -10,6 +10,8 @@ import inspect
 import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from waiting import pause, until
 
 from workup.case import Case, Truth
 from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSettings
+from workup.engines.trl import gap
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.scoring import Wanted, _score, scoring
 from workup.engines.trl.trainer import checkpoints, updates
@@ -132,8 +135,14 @@ def clipped(
     ],
 )
 def test_loss_and_gradient_are_the_equation(
-    tmp_path: Path, loss_type: str, micro_batch: int, beta: float, entropy: float
+    tmp_path: Path,
+    loss_type: str,
+    micro_batch: int,
+    beta: float,
+    entropy: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(gap, "EXACT", 0.5)
     policy = Toy(world.model())
     reference = world.model()
     settings = EngineSettings.model_validate(
@@ -204,6 +213,63 @@ def test_misaligned_episodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkupError, match="log-probabilities differ from the sampler's by"):
         TrlEngine(Toy(world.model()), EngineSettings(), tmp_path).grpo(shifted, 1)
     assert not checkpoints(tmp_path / "1-grpo")
+
+
+@pytest.mark.parametrize("cap", [None, 1.2])
+def test_the_gap_to_the_sampler_is_measured_and_corrected(
+    tmp_path: Path, cap: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler that is off by up to 0.4 nats a token, against the equations written down."""
+    monkeypatch.setattr(gap, "EXACT", 0.5)
+    policy, metrics = Toy(world.model()), dict[int, dict[str, float]]()
+    settings = EngineSettings(importance_cap=cap, micro_batch=3, max_grad_norm=0)
+    samples = episodes(policy.model, [6, 1], 7, drift=0.4)
+    differences: list[float] = []
+    weighed = []
+    for x in samples:
+        with torch.no_grad():
+            now = [0.0, *logprobs(policy.model, x.tokens).tolist()]
+        off = [a - b for a, b in zip(now, x.logprobs, strict=True)]
+        differences += [d for d, m in zip(off, x.mask, strict=True) if m]
+        ratios = [min(math.exp(d), cap or math.inf) for d in off]
+        advantages = tuple(a * r for a, r in zip(x.advantages, ratios, strict=True))
+        weighed.append(replace(x, logprobs=tuple(now), advantages=advantages))
+    loss = clipped(policy.model, policy.model, weighed if cap else samples, settings)
+    names, weights = zip(*policy.model.named_parameters(), strict=True)
+    expected = dict(zip(names, torch.autograd.grad(loss, weights), strict=True))
+    found = gradients(policy.model)
+    engine = TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__)
+    engine.grpo(lambda *_: given(samples), 1)
+    assert_close(found, expected, 1e-5)
+    sizes = np.abs(differences)
+    assert metrics[1]["gap_mean"] == pytest.approx(sizes.mean(), abs=1e-6)
+    assert metrics[1]["gap_p95"] == pytest.approx(np.quantile(sizes, 0.95), abs=1e-6)
+    k3 = np.mean([math.exp(d) - 1 - d for d in differences])
+    assert metrics[1]["gap_kl"] == pytest.approx(k3, abs=1e-6)
+
+
+async def given(samples: list[Sample]) -> list[Sample]:
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("exact", "own", "gaps", "fits"),
+    [
+        (True, True, [1e-4, 5e-4], True),
+        (True, False, [1e-5, 2e-3], False),  # a single token
+        (False, True, [0.0, 0.03], True),
+        (False, True, [0.03, 0.03], False),
+        (False, False, [0.03, 0.15], True),
+        (False, False, [0.15, -0.15], False),
+        (False, False, [math.nan, 0.0], False),
+        (True, True, [], True),
+    ],
+)
+def test_the_tolerance_follows_precision_and_sampler(
+    exact: bool, own: bool, gaps: list[float], fits: bool
+) -> None:
+    with nullcontext() if fits else pytest.raises(WorkupError, match=r"nats \(limit"):
+        gap.Tolerance(exact, own).check(torch.tensor(gaps), 1.0)
 
 
 async def played(policy: LocalPolicy, rng: np.random.Generator) -> Sample:
@@ -281,7 +347,8 @@ def test_several_updates_on_each_batch(tmp_path: Path) -> None:
     TrlEngine(policy, settings, tmp_path, on_step=on_step).grpo(collect, 3)
     assert asked == [0, 1, 2]
     assert steps == [1, 2, 3]
-    assert set(seen[0]) == {"loss", "grad_norm", "lr", "kl", "entropy", "clip_ratio"}
+    gaps = {"gap_mean", "gap_p95", "gap_kl"}
+    assert set(seen[0]) == {"loss", "grad_norm", "lr", "kl", "entropy", "clip_ratio", *gaps}
     # Only the first of three updates is on-policy, so that some tokens are clipped.
     assert seen[0]["clip_ratio"] > 0
     # Linear to nothing over nine updates, as it stands after each third.

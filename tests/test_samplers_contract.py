@@ -241,13 +241,19 @@ def test_each_update_reaches_the_sampler(
             )
         return list(made)
 
-    policy = sampler(name).follow(qwen2(), letters(), HOW)
+    policy, metrics = sampler(name).follow(qwen2(), letters(), HOW), dict[int, dict[str, float]]()
     try:
-        TrlEngine(policy, EngineSettings(lr=0.02, lora=lora), tmp_path).grpo(collect, 4)
+        settings = EngineSettings(lr=0.02, lora=lora)
+        engine = TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__)
+        engine.grpo(collect, 4)
     finally:
         close(policy)
     assert len(gaps) == 24
     assert max(gaps) < 1e-4
+    assert len(metrics) == 4
+    for measured in metrics.values():
+        assert 0 <= measured["gap_mean"] <= measured["gap_p95"] < 1e-4
+        assert measured["gap_kl"] < 1e-8
 
 
 @pytest.mark.parametrize("name", samplers.names())

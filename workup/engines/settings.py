@@ -129,6 +129,15 @@ class EngineSettings(_Settings):
     max_completion_length: Positive = Field(
         default=512, description="the constant that loss_type dr_grpo divides by, in tokens"
     )
+    importance_cap: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description=(
+            "corrects what the sampler's log-probabilities differ from the trainer's: the trainer "
+            "computes its own before the update (one more forward pass), clipping is about these, "
+            "and each token's advantage counts p_trainer / p_sampler times, at most so often; none "
+            "takes the sampler's as they are (TRL: vllm_importance_sampling_clip_max)"
+        ),
+    )
     max_grad_norm: NonNegative = Field(
         default=1.0, description="gradients are scaled down to this norm; 0 switches it off"
     )

@@ -25,7 +25,7 @@ from workup.engines.settings import EngineSettings, RateSettings
 from workup.engines.trl.accelerated import AccelerateProcesses
 from workup.engines.trl.arguments import plain_arguments, policy_arguments
 from workup.engines.trl.damage import refuse_damaged, refuse_incomplete, refuse_older
-from workup.engines.trl.policy import PolicyTrainer
+from workup.engines.trl.policy import Correction, PolicyTrainer
 from workup.engines.trl.preference import PreferenceTrainer
 from workup.engines.trl.scoring import scoring
 from workup.engines.trl.trainer import (
@@ -73,7 +73,8 @@ class TrlEngine(AccelerateProcesses):
     model.
 
     `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
-    grad_norm and lr; by `grpo` also with kl, entropy and clip_ratio; by `dpo` with margin and
+    grad_norm and lr; by `grpo` also with kl, entropy, clip_ratio and the gap between sampler and
+    trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo` with margin and
     preferred. `run` runs a coroutine to its end (asyncio.run, or that of a Runner, which keeps one
     event loop).
     """
@@ -214,6 +215,9 @@ class TrlEngine(AccelerateProcesses):
                 reference=_frozen(self.model) if settings.beta and not adapters else None,
                 beta=settings.beta,
                 micro_batch=settings.micro_batch,
+                correction=Correction(
+                    isinstance(self.policy, LocalPolicy), settings.importance_cap
+                ),
                 hooks=self._hooks(mu),
             )
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
+from numpy.typing import NDArray
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from workup.engines.trl.batches import BLANK, Part, policy_part, split
+from workup.engines.trl.gap import Tolerance, summary
 from workup.engines.trl.scoring import Wanted
 from workup.engines.trl.trainer import StageTrainer
 from workup.episode import Sample
@@ -20,16 +25,25 @@ from workup.errors import WorkupError
 # The share of the batch by which a micro-batch's loss counts, for losses that TRL averages within
 # the micro-batch. The other losses divide by the whole batch's tokens themselves.
 SHARE = {"grpo": "sequences", "sapo": "sequences", "dr_grpo": "sequences", "bnpo": "tokens"}
-# Largest difference of a token's log-probability between sampler and trainer, in nats, in float32.
-FINE = 1e-4
-COARSE = 2e-2  # the same in half precision, as a mean over the tokens
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What is known of the sampler: whether it is the trained module itself (`own`).
+
+    `cap` bounds the importance ratios by which the rest is corrected; None corrects nothing.
+    """
+
+    own: bool
+    cap: float | None
 
 
 class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
     """GRPO's clipped loss (CR-10, CM-12), as TRL computes it, on given samples and advantages.
 
     Advantages are per token. `reference` is the frozen model of the KL term; None without one, or
-    when it is the adapter "ref" of the same model.
+    when it is the adapter "ref" of the same model. `correction` is what is done about a sampler
+    that is not the trained module itself.
     """
 
     def __init__(
@@ -39,6 +53,7 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         reference: Any,
         beta: float,
         micro_batch: int,
+        correction: Correction,
         **kwargs: Any,
     ) -> None:
         rows = Dataset.from_dict({"prompt": [""]})  # never read, but TRL wants one
@@ -51,7 +66,11 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         )
         self._parts: list[Part] = []
         self._totals = {"sequences": 1, "tokens": 1}
-        self._checked = False
+        self.correction = correction
+        exact = self.model.dtype == torch.float32 and not self.args.bf16
+        self.tolerance = Tolerance(exact, correction.own)
+        self._gaps: list[NDArray[np.float32]] = []
+        self._computed: Tensor | None = None  # log-probabilities of the newest forward pass
 
     def parts(self) -> list[Part]:
         step, repeat = divmod(self.state.global_step, self.hooks.period)
@@ -60,7 +79,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             samples = list(self.collect(step))
             self.model.train()
             self._parts = self._cut(samples, step)
-            self._check(self._parts[-1])
+            if self.correction.cap is not None:
+                for part in self._parts:
+                    self._correct(part, self.correction.cap)
             if self.beta:
                 for part in self._parts:
                     part.inputs["ref_per_token_logps"] = self._reference(part)
@@ -94,6 +115,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         # TRL's bonus is a mean over the micro-batch's tokens, so it counts by their share.
         self.entropy_coef = self.args.entropy_coef * share["tokens"] / weight if weight else 0.0
         loss: Tensor = weight * self._compute_loss(model, part.inputs)
+        if self.correction.cap is None and self.state.global_step % self.hooks.period == 0:
+            assert self._computed is not None
+            self._compare(part, self._computed)  # the weights are still the sampler's
         self._metrics["train"].pop("entropy_coef", None)
         return loss
 
@@ -125,7 +149,9 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             empty = torch.zeros(input_ids.shape, device=values.device, dtype=values.dtype)
             return empty.index_put((rows, columns), values)[:, -logits_to_keep:]
 
-        return spread(found[0]), spread(found[1]) if compute_entropy else None, None
+        logprobs = spread(found[0])
+        self._computed = logprobs.detach()
+        return logprobs, spread(found[1]) if compute_entropy else None, None
 
     @torch.no_grad()
     def _logprobs(self, model: Any, part: Part) -> Tensor:
@@ -140,25 +166,28 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         with use_adapter(self.model, adapter_name="ref"):
             return self._logprobs(self.model, part)
 
-    def _check(self, part: Part) -> None:
-        """Checks once per run that sampler and trainer agree at the same weights.
+    def _compare(self, part: Part, logprobs: Tensor) -> None:
+        """Notes how far the sampler's log-probabilities are from these, and refuses too much."""
+        mask = part.inputs["completion_mask"].bool()
+        gap = (logprobs - part.inputs["old_per_token_logps"])[mask]
+        self.tolerance.check(gap, self.temperature)
+        self._gaps.append(gap.float().cpu().numpy())
 
-        A misalignment shows nowhere else.
-        """
-        if self._checked or not part.tokens:
-            return
-        self._checked = True
-        gap = (self._logprobs(self.model, part) - part.inputs["old_per_token_logps"]).abs()
-        exact = self.model.dtype == torch.float32 and not self.args.bf16
-        found, limit = (
-            (gap.max().item(), FINE) if exact else (gap.sum().item() / part.tokens, COARSE)
-        )
-        if not found <= limit:
-            raise WorkupError(
-                f"the trainer's log-probabilities differ from the sampler's by {found:.2g} nats "
-                f"(limit {limit:g}): episodes must come from this very model, without top-p, "
-                f"top-k or masks, at temperature {self.temperature:g}"
-            )
+    def _correct(self, part: Part, cap: float) -> None:
+        """Weighs the advantages by p_trainer / p_sampler, at most `cap`; ratios start at 1."""
+        logprobs, x = self._logprobs(self.model, part), part.inputs
+        self._compare(part, logprobs)
+        ratio = (logprobs - x["old_per_token_logps"]).exp().clamp(max=cap)
+        # All of TRL's losses here are proportional to the advantage at a positive factor.
+        x["advantages"] = x["advantages"] * ratio
+        x["old_per_token_logps"] = logprobs
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the differences between sampler and trainer before the step's first update."""
+        if "loss" in logs:
+            logs |= summary(gather_object(self._gaps))
+            self._gaps = []
+        super().log(logs, start_time)
 
 
 def _no_reward(**_: Any) -> list[float]:

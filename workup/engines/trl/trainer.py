@@ -46,6 +46,9 @@ KEPT = (
     "clip_ratio/region_mean",
     "margin",
     "preferred",
+    "gap_mean",
+    "gap_p95",
+    "gap_kl",
 )
 
 
