@@ -14,6 +14,7 @@ import engine_world as world
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from test_local_policy import END, SHAPE, encounter, letters, plain
 from test_ports import members
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -294,3 +295,26 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     ):
         with pytest.raises(UserError, match=r"^vllm is not installed; type: make \.venv/\.vllm"):
             act()
+
+
+def test_the_transfer_within_a_gpu_has_the_parts_that_vllm_asks_for() -> None:
+    """There is no GPU to run it on: only the shapes are held against vLLM's own types."""
+    pytest.importorskip("vllm")
+    from vllm.distributed.weight_transfer.base import VLLMWeightSyncClient, WeightSource
+
+    from workup.models.transfer import Receiver, agreed, source
+
+    model = qwen2()
+    adapted = get_peft_model(model, LoraConfig(r=2, init_lora_weights=False)).merge_and_unload
+    made = source(model)
+    assert isinstance(made, WeightSource)
+    assert isinstance(Receiver(None, asyncio.new_event_loop()), VLLMWeightSyncClient)
+    assert agreed().is_sender
+    sent = dict(made)
+    assert [(m.name, m.dtype, tuple(m.shape)) for m in made.metadata()] == [
+        (name, tensor.dtype, tuple(tensor.shape)) for name, tensor in made
+    ]
+    whole = adapted().state_dict()
+    assert sent.keys() == whole.keys()
+    for name, weight in whole.items():
+        torch.testing.assert_close(sent[name], weight)

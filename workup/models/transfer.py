@@ -19,11 +19,17 @@ def opened(llm: Any, loop: asyncio.AbstractEventLoop, model: Any) -> Any:
     `llm` is its `AsyncLLM`, which lives on `loop`; the sender is called on another thread.
     """
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-    from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
     return WeightTransferTrainerFactory.trainer_init(
-        IPCTrainerInitInfo(packed=True), client=Receiver(llm, loop), source=source(model)
+        agreed(), client=Receiver(llm, loop), source=source(model)
     )
+
+
+def agreed() -> Any:
+    """What both sides have to know: one trainer, and weights in buffers of bounded size."""
+    from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+
+    return IPCTrainerInitInfo(packed=True, rank=0)
 
 
 class Receiver:
