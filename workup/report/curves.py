@@ -41,7 +41,6 @@ HEALTH = {
     "loss": "Loss",
     "kl": "KL to the reference",
     "entropy": "Entropy (nats)",
-    "gap_p95": "Sampler beside trainer, 95 % of tokens within (nats)",
     "tokens_per_second": "Tokens per second",
 }
 HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
