@@ -245,6 +245,20 @@ def test_a_judge_that_gives_up_fails_the_episode_and_is_never_a_zero() -> None:
     assert all((r.correct, r.score) == before[r.key] for r in step.records if r not in failed)
 
 
+def test_a_further_judge_that_gives_up_fails_the_episode_too() -> None:
+    async def settle(episode: Episode) -> None:
+        if episode.case.id == "case-1":
+            raise RolloutError("no place for the list")
+
+    stage = GrpoStage(STAGE.name, STAGE.reward, STAGE.credit, settle=settle)
+    samples, step = collect(batch=8, group=8, stage=stage, max_failed=1.0)
+    failed = [record for record in step.records if record.episode.case.id == "case-1"]
+    assert 0 < len(failed) < 64
+    assert {r.episode.reason for r in failed} == {"judge: no place for the list"}
+    assert all(r.score is None and r.correct is None for r in failed)
+    assert len(samples) == 64 - len(failed)
+
+
 def test_the_same_answer_to_the_same_case_is_judged_once() -> None:
     judge = Judging()
     _, step = collect(batch=8, group=8, judge=judge)

@@ -163,7 +163,7 @@ def scored(*texts: str, weights: Weights = PAPER, world: EvidenceSeeking = WORLD
 
 
 def rewarded(episode: Episode, weights: Weights, world: EvidenceSeeking) -> Score:
-    reward = ranked_reward(world, weights)
+    reward, _ = ranked_reward(world, weights)
     ((score,),) = asyncio.run(reward(((episode,),), Instruments(ExactJudge())))
     assert score.total == pytest.approx(sum(score.parts.values()))
     return score
@@ -321,7 +321,7 @@ class Sworn:
 )
 def test_a_judge_that_saw_another_list_is_an_error(placed: Placed) -> None:
     world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(placed))
-    with pytest.raises(RolloutError, match="the judge saw a list of"):
+    with pytest.raises(RolloutError, match="the judge of lists saw"):
         scored(order(TRUTH, *OTHERS[:2]), RIGHT, world=world)
 
 

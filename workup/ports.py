@@ -157,6 +157,11 @@ class Environment(Protocol):
         """The texts of the documents that the turn returned; none if nothing is searched."""
         ...
 
+    @property
+    def measures(self) -> Sequence[str]:
+        """The further measures (`workup.metrics.extra`) that evaluations in it always take."""
+        ...
+
     def known(self, case: Case) -> Evidence:
         """The findings that the opening tells."""
         ...

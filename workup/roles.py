@@ -5,7 +5,7 @@ Each model is opened once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from difflib import get_close_matches
 from typing import Any
 
@@ -33,7 +33,7 @@ class Staff:
     """The supporting roles as the settings assign them.
 
     "exact", and a role without an assignment, is the built-in one. `account` names the run in the
-    ledger. `measures` are the extra measures of evaluations, `measuring` the models that they ask,
+    ledger. `measures` are further measures of evaluations, `measuring` the models that they ask,
     by role. `roles` is the assignment that holds here: a role that only workup.yaml names is left
     out if it has no place. Raises UserError for a role of the user's that neither the judge, nor
     `environment`, nor a measure has, and for models that cannot be opened.
@@ -48,7 +48,8 @@ class Staff:
         measures: Sequence[str] = (),
     ) -> None:
         self._warnings: list[str] = []
-        self.roles = self._assigned(settings, environment, measures)
+        measured = extra.roles((*environment.measures, *measures))
+        self.roles = self._assigned(settings, environment, measured)
         self._specs = {role: spec for role, spec in self.roles.items() if spec != EXACT}
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
@@ -56,17 +57,18 @@ class Staff:
             role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"
         }
         self.models = dict(models)  # by role, but for the judge
-        self.measuring = {CODER: models.pop(CODER)} if CODER in models else {}
-        self.environment = environment.staffed(models) if models else environment
+        self.measuring = {role: model for role, model in models.items() if role in measured}
+        own = {role: model for role, model in models.items() if role in environment.roles}
+        self.environment = environment.staffed(own) if own else environment
         self.judge = self._judge()
         if "simulator" in models and source.knowledge is not None:
             self._warnings.append(CLOSED)
 
     def _assigned(
-        self, settings: SupportSettings, environment: Environment, measures: Sequence[str]
+        self, settings: SupportSettings, environment: Environment, measured: Set[str]
     ) -> dict[str, str]:
-        measuring, kind = sorted(extra.roles(measures)), type(environment).__name__.lower()
-        known = ("judge", *measuring, *environment.roles)
+        kind = type(environment).__name__.lower()
+        known = dict.fromkeys(("judge", *sorted(measured), *environment.roles))
         for role in settings.roles:
             if role in known:
                 continue

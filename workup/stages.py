@@ -32,6 +32,8 @@ class SftStage:
     size: int | None = None
 
 
+# Asks further judges about an episode; raises RolloutError when one of them gives up.
+Settle = Callable[[Episode], Awaitable[None]]
 # R(τ) of an episode, its total; raises RolloutError where there is none to be had.
 Value = Callable[[Episode], Awaitable[Score]]
 
@@ -115,7 +117,9 @@ class DpoStage:
 class GrpoStage:
     """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
 
-    `scorers` names the scorers that the reward asks. `fits` raises UserError for a case that the
+    `scorers` names the scorers that the reward asks. `settle` is called with each episode as soon
+    as it is over: it asks the judges whose verdicts the reward needs besides `Instruments.judge`;
+    where it raises RolloutError, the episode is failed. `fits` raises UserError for a case that the
     reward cannot score; a run calls it with its first training cases before it writes anything.
     """
 
@@ -124,6 +128,7 @@ class GrpoStage:
     credit: Credit
     scorers: tuple[str, ...] = ()
     fits: Callable[[Case], None] = lambda case: None
+    settle: Settle | None = None
 
 
 Stage = SftStage | SearchStage | KeptStage | DpoStage | GrpoStage

@@ -257,6 +257,10 @@ class EvidenceSeeking(Encounter):
 
     # --- what can be known of it ---
 
+    @property
+    def measures(self) -> Sequence[str]:
+        return ("differential",)
+
     def known(self, case: Case) -> Evidence:
         """The presentation's findings; of a record that is told also what it does not mention."""
         if self.settings.told == "presentation":

@@ -24,6 +24,7 @@ from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
 from workup.runs.judged import measured
 from workup.settings import EvaluationSettings
+from workup.stages import Settle
 
 CHUNK = 256  # episodes in memory at a time
 Progress = Callable[[Mapping[str, float]], None]
@@ -45,6 +46,7 @@ class Examination:
     judge: Judge
     settings: EvaluationSettings
     reward: Reward | None = None
+    settle: Settle | None = None  # what the reward needs of each episode
     max_tokens: int = 256
     seed: int = 0
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
@@ -64,7 +66,9 @@ class Examination:
         models: Mapping[str, Model] | None = None,
         **more: object,
     ) -> Examination:
-        """The evaluation on the test split of `source`, with the extra measures in `settings`.
+        """The evaluation on the test split of `source`.
+
+        Further measures are the environment's and those in `settings`.
 
         `models` play the measures' roles. Raises UserError if the split is empty or a measure
         cannot be taken.
@@ -76,7 +80,8 @@ class Examination:
             )
         costs = {item.name: item.cost for item in source.items}
         made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
-        return replace(made, measures=open_measures(settings.measures, made.played, models))
+        specs = list(dict.fromkeys((*environment.measures, *settings.measures)))
+        return replace(made, measures=open_measures(specs, made.played, models))
 
     @property
     def total(self) -> int:
@@ -194,7 +199,8 @@ async def _examine(
     jobs: Sequence[tuple[Job, int]],
     tick: Callable[[bool | None], None],
 ) -> list[Record]:
-    verdicts, limit = Verdicts(examination.judge), asyncio.Semaphore(examination.concurrency)
+    verdicts = Verdicts(examination.judge, examination.settle)
+    limit = asyncio.Semaphore(examination.concurrency)
 
     async def one(job: Job, sample: int) -> Record:
         async with limit:

@@ -9,16 +9,18 @@ from workup.case import Case
 from workup.episode import Ending, Episode
 from workup.errors import RolloutError
 from workup.ports import Judge
+from workup.stages import Settle
 
 
 class Verdicts:
     """A `Judge` that remembers, so that reward and measures share one verdict.
 
-    Equal requests that run at the same time are one call.
+    Equal requests that run at the same time are one call. `further` asks what else has to be judged
+    of an episode.
     """
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    def __init__(self, judge: Judge, further: Settle | None = None) -> None:
+        self._judge, self._further = judge, further
         self._asked: dict[tuple[str, str], asyncio.Future[bool]] = {}
 
     async def same(self, answer: str, case: Case) -> bool:
@@ -31,13 +33,15 @@ class Verdicts:
     async def settle(self, episode: Episode) -> tuple[Episode, bool | None]:
         """The episode with its verdict; without one, the episode FAILED with the reason, and None.
 
-        An episode that ended without a diagnosis is wrong by definition; no judge is asked.
+        An episode that ended without a diagnosis is wrong by definition; whether it names the truth
+        is not asked.
         """
         if episode.ending is Ending.FAILED:
             return episode, None
-        if episode.ending is not Ending.DIAGNOSED or not episode.answer:
-            return episode, False
+        named = episode.ending is Ending.DIAGNOSED and bool(episode.answer)
         try:
-            return episode, await self.same(episode.answer[0], episode.case)
+            if self._further is not None:
+                await self._further(episode)
+            return episode, named and await self.same(episode.answer[0], episode.case)
         except RolloutError as error:
             return replace(episode, ending=Ending.FAILED, reason=f"judge: {error}"), None

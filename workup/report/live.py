@@ -19,7 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from workup.runs.files import finite
-from workup.runs.words import ANCHORS, COLUMNS, cell, duration, equation, in_order, number
+from workup.runs.words import (
+    ANCHORS,
+    COLUMNS,
+    LIST_COLUMNS,
+    cell,
+    duration,
+    equation,
+    in_order,
+    number,
+)
 
 SMOOTHED = 10  # steps that shown figures are averaged over
 REFRESHES = 4  # per second, on a terminal
@@ -193,11 +202,17 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     ranked = in_order(doctors)
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
-    rows = [[name, *(cell(name, doctors[name], metric) for metric in COLUMNS)] for name in ranked]
+    lists = {
+        metric: heading
+        for metric, heading in LIST_COLUMNS.items()
+        if any(metric in entry for entry in doctors.values())
+    }
+    columns = {**COLUMNS, **lists}
+    rows = [[name, *(cell(name, doctors[name], metric) for metric in columns)] for name in ranked]
     if not size:
         rows = [[*row, f"{doctors[row[0]]['episodes']:,}"] for row in rows]
     Sheet(
-        ("", *COLUMNS.values(), *(() if size else ("episodes",))),
+        ("", *columns.values(), *(() if size else ("episodes",))),
         rows,
         f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
         f"{size}± half of the 95 % interval by case, [ ] its ends",

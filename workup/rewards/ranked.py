@@ -14,12 +14,13 @@ from itertools import chain
 from typing import Literal
 
 from workup.case import Case
-from workup.environments.base.lists import ORDER
+from workup.environments.base.lists import ORDER, Said
 from workup.environments.evidence import EXAMINING, RANKING, EvidenceSeeking
 from workup.episode import DIAGNOSE, Batch, Episode, Score, Scores
 from workup.errors import RolloutError, UserError
 from workup.judges.questions import Appraised, Ordered, Placed, Ranked
 from workup.ports import Instruments, Reward
+from workup.stages import Settle
 
 Rank = Literal["ranked", "binary"]
 
@@ -67,13 +68,18 @@ def R_d(i: int, D: int, τ: float) -> float:
     return math.exp(-(i - 1) / τ) * math.expm1(-1 / τ) / math.expm1(-D / τ)
 
 
-def ranked_reward(environment: EvidenceSeeking, weights: Weights) -> Reward:
-    """The rewards of all turns, each on its own (ES-4). Raises RolloutError as the judges do."""
+def ranked_reward(environment: EvidenceSeeking, weights: Weights) -> tuple[Reward, Settle]:
+    """The rewards of all turns, each on its own (ES-4), and what settles their episodes.
+
+    An episode that a judge cannot decide about is failed where the stage settles it; a reward of
+    episodes that were not settled raises RolloutError.
+    """
     judges = Judges(environment)
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
         episodes = list(chain.from_iterable(batch))
         judged = await asyncio.gather(*map(judges.judged, episodes))
+        judges.forget()
         scores = iter(
             [
                 score(episode, verdicts, environment, weights)
@@ -82,17 +88,24 @@ def ranked_reward(environment: EvidenceSeeking, weights: Weights) -> Reward:
         )
         return [[next(scores) for _ in group] for group in batch]
 
-    return reward
+    async def settle(episode: Episode) -> None:
+        await judges.judged(episode)
+
+    return reward, settle
 
 
 class Judges:
     """The verdicts on an episode's lists and orders, by the judges of its environment.
 
-    Equal lists of one case are judged once per call.
+    They are remembered until `forget`, so that an episode that was settled is not judged again.
     """
 
     def __init__(self, environment: EvidenceSeeking) -> None:
         self._world = environment
+        self._known: dict[tuple[str, Said], Judged] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
 
     async def judged(self, episode: Episode) -> Mapping[int, Judged]:
         """The verdict on each turn without an error of format, by the turn's place.
@@ -102,24 +115,25 @@ class Judges:
         places = [
             place for place in range(len(episode.turns)) if not n_f(episode, place, self._world)
         ]
-        verdicts = await asyncio.gather(*(self._turn(episode, place) for place in places))
+        said = [self._world.take_apart(episode.turns[place].completion.text) for place in places]
+        verdicts = await asyncio.gather(*(self._turn(episode.case, each) for each in said))
         return dict(zip(places, verdicts, strict=True))
 
-    async def _turn(self, episode: Episode, place: int) -> Judged:
-        said = self._world.take_apart(episode.turns[place].completion.text)
-        placed = await self._placed(said.candidates, episode.case)
-        if said.action.kind == DIAGNOSE:
-            return Judged(placed)
-        return Judged(
-            placed, await self._world.examining.judge(Ordered(said.examinations, said.candidates))
-        )
+    async def _turn(self, case: Case, said: Said) -> Judged:
+        if (case.id, said) not in self._known:
+            placed = await self._placed(said.candidates, case)
+            ordered = Ordered(said.examinations, said.candidates)
+            final = said.action.kind == DIAGNOSE
+            appraised = None if final else await self._world.examining.judge(ordered)
+            self._known[case.id, said] = Judged(placed, appraised)
+        return self._known[case.id, said]
 
     async def _placed(self, candidates: tuple[str, ...], case: Case) -> Placed:
         placed = await self._world.ranking.judge(Ranked(candidates, case))
         if placed.total != len(candidates) or placed.position > len(candidates):
             raise RolloutError(
-                f"the judge saw a list of {placed.total} with a hit at {placed.position}; it has "
-                f"{len(candidates)} candidates"
+                f"the judge of lists saw {placed.total} candidates and a hit at "
+                f"{placed.position}; there are {len(candidates)}"
             )
         return placed
 

@@ -17,6 +17,8 @@ COLUMNS = {
     "critical": "critical",
     "noise": "noise",
 }
+# Shown beside them where they were measured: of ranked lists (ES-14).
+LIST_COLUMNS = {"diff_acc": "DiffAcc", "ddx": "#DDx", "hacks": "hacks", "worth": "worth"}
 NOT_SHARES = (
     "questions",
     "return",
@@ -28,6 +30,8 @@ NOT_SHARES = (
     "depth",
     "calls",
     "margin",
+    "ddx",
+    "worth",
 )
 DASH = "–"
 

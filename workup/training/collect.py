@@ -85,7 +85,7 @@ class Collection:
         jobs = self.jobs(step)
         play = Play(self.settings.temperature, self.settings.max_tokens)
         own = self.instruments()
-        verdicts = Verdicts(own.judge)
+        verdicts = Verdicts(own.judge, self.stage.settle)
         if LIVE in own.scorers:
             own.scorers[LIVE].refresh()
         # Episodes are judged while others still play. So a step waits for the judge only after

@@ -164,6 +164,7 @@ class Plan:
             s.evaluation,
             self.staff.measuring,
             reward=stage.reward if stage else None,
+            settle=stage.settle if isinstance(stage, GrpoStage) else None,
             max_tokens=s.max_tokens,
             seed=s.seed,
             concurrency=s.concurrency,

@@ -57,6 +57,10 @@ class Around(ABC):
     def documents(self, turn: Turn) -> Sequence[str]:
         return self.world.documents(turn)
 
+    @property
+    def measures(self) -> Sequence[str]:
+        return self.world.measures
+
     def known(self, case: Case) -> Evidence:
         return self.world.known(case)
 

@@ -85,6 +85,10 @@ class Encounter(ABC):
     def documents(self, turn: Turn) -> Sequence[str]:
         return ()
 
+    @property
+    def measures(self) -> Sequence[str]:
+        return ()
+
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
 

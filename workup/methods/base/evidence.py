@@ -5,13 +5,12 @@ These are the settings, the environment, the warm start and the stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case
-from workup.environments.evidence import EvidenceSeeking, seeking
+from workup.environments.evidence import seeking
 from workup.ports import Credit, Environment, Teaching
 from workup.rewards.ranked import Weights, fits, ranked_reward
 from workup.rl.credit import Normalise, to_go, turn_zscore, zscore
@@ -47,6 +46,16 @@ class RewardSettings(EvidenceSettings):
         return Weights(B_e=self.bonus, P_h=self.hack, P_f=self.malformed)
 
 
+class RankedSettings(RewardSettings):
+    """Settings of the methods that pay a list by the truth's place and the list's length."""
+
+    tau: float = Field(0.8, ge=0, description="τ_1 of lists written from preliminary information")
+    tau_informed: float = Field(1.5, ge=0, description="τ_2 of lists written with results")
+
+    def weights(self) -> Weights:
+        return Weights(self.tau, self.tau_informed, "ranked", self.bonus, self.hack, self.malformed)
+
+
 class EvidenceMethod:
     """A `Method`: a warm start on lists of the exact posterior, then GRPO over all turns."""
 
@@ -60,19 +69,15 @@ class EvidenceMethod:
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         world, weights = seeking(environment), settings.weights()
-        return (
-            warm_start(settings),
-            GrpoStage(
-                "grpo",
-                ranked_reward(world, weights),
-                credit(settings),
-                fits=self.fits(world, weights),
-            ),
+        reward, settle = ranked_reward(world, weights)
+        reinforce = GrpoStage(
+            "grpo",
+            reward,
+            credit(settings),
+            fits=lambda case: fits(world, weights),
+            settle=settle,
         )
-
-    def fits(self, world: EvidenceSeeking, weights: Weights) -> Callable[[Case], None]:
-        """Raises UserError for cases that nobody can judge."""
-        return lambda case: fits(world, weights)
+        return warm_start(settings), reinforce
 
 
 def warm_start(settings: EvidenceSettings) -> SftStage:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
-from workup.methods.base.evidence import EvidenceMethod, RewardSettings
+from workup.methods.base.evidence import EvidenceMethod, RankedSettings
 from workup.rewards.ranked import Rank, Weights
 
 
-class Settings(RewardSettings):
+class Settings(RankedSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     rank: Rank = Field(
         "ranked", description="R_d: ranked (Eq. 3), or binary (1 for a hit anywhere in the list)"
     )
-    tau: float = Field(0.8, ge=0, description="τ_1 of lists written from preliminary information")
-    tau_informed: float = Field(1.5, ge=0, description="τ_2 of lists written with results")
 
     def weights(self) -> Weights:
-        return Weights(
-            self.tau, self.tau_informed, self.rank, self.bonus, self.hack, self.malformed
-        )
+        return replace(super().weights(), rank=self.rank)
 
 
 class EvidenceSeekingMethod(EvidenceMethod):

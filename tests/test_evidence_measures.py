@@ -1,0 +1,146 @@
+"""DiffAcc, #DDx and what orders are worth (ES-14), by hand, by the exact judges and by models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from handmade import Script, play
+from serving import serving
+
+from workup import api
+from workup.case import Case, Truth
+from workup.cases import open_source
+from workup.environments.base.lists import boxed, lists, written
+from workup.environments.evidence import Settings, open
+from workup.metrics.extra import Values, open_measures
+from workup.runs import Run
+
+WING = open_source("clinic:pathology")
+WORLD = open(WING, Settings(max_turns=3))
+CASE = WING.train[0]
+TRUTH, OTHERS = CASE.truth.diagnosis, CASE.truth.differentials
+TELLING = ("TTF-1", "thyroglobulin", "calretinin")
+
+
+def taken(*texts: str) -> Values:
+    (measure,) = open_measures(WORLD.measures, [CASE])
+    return asyncio.run(measure(play(Script(*texts), WORLD, CASE), False))  # type: ignore[arg-type]
+
+
+def order(*candidates: str, exams: tuple[str, ...] = TELLING) -> str:
+    return written(lists(candidates, exams))
+
+
+END = written(boxed(TRUTH))
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        (order(OTHERS[0], TRUTH), (1, 0, 2, 0)),
+        (order(TRUTH), (1, 1, 1, 0)),
+        (order(*OTHERS), (0, 0, 5, 0)),
+        # a hack takes nothing off DiffAcc, which is a hit anywhere
+        (order(TRUTH, "Aba Aba lymphoma"), (1, 1, 2, 1 / 2)),
+        (order(TRUTH, TRUTH), (1, 1, 2, 0)),
+        (END, (1, 1, 1, 0)),
+        # a list without a pair of thought and answer is a list
+        (lists((TRUTH,), TELLING), (1, 1, 1, 0)),
+        (order(), (0, 0, None, 0)),
+        ("nonsense", (0, 0, None, 0)),
+    ],
+)
+def test_the_first_list_is_measured(first: str, found: tuple[float | None, ...]) -> None:
+    values = taken(first, END)
+    names = ("diff_acc", "initial", "ddx", "hacks")
+    assert tuple(values[name] for name in names) == found
+
+
+def test_orders_are_worth_their_mean_over_the_turns_that_order() -> None:
+    good = order(TRUTH, OTHERS[0])
+    assert taken(good, good, END)["worth"] == 1
+    assert taken(good, order(TRUTH, OTHERS[0], exams=("CD1355",)), END)["worth"] == 0
+    assert taken(good, order(TRUTH, OTHERS[0], exams=("CD3",)), END)["worth"] == 0.5
+    assert taken(END)["worth"] is None
+
+
+def test_what_the_exact_judges_do_not_know_is_undefined() -> None:
+    stranger = Case("x", "A man.", Truth("Zyx disease"))
+    (measure,) = open_measures(["differential"], [stranger])
+    episode = play(Script(order("a", "Zyx disease"), END), WORLD, stranger)
+    found = asyncio.run(measure(episode, False))  # type: ignore[arg-type]
+    assert found == {"diff_acc": 1, "initial": 0, "ddx": 2, "hacks": None, "worth": None}
+
+
+def standings(*named: str, total: int | None = None) -> str:
+    found = [{"number": k, "standing": each} for k, each in enumerate(named, 1)]
+    return json.dumps(
+        {"reason": "", "candidates": found, "total": len(named) if total is None else total}
+    )
+
+
+def evaluated(judge: Callable[[dict[str, Any]], str], out: Path) -> Run:
+    """A doctor behind an endpoint whose lists a second endpoint judges."""
+
+    def doctor(body: dict[str, Any]) -> str:
+        return order("a", "b", "c") if len(body["messages"]) == 2 else END
+
+    with serving(doctor) as one, serving(judge) as other:
+        endpoints = {
+            "doc": {"base_url": one.url, "model": "doc"},
+            "judge": {"base_url": other.url, "model": "judge", "retries": 0},
+        }
+        return api.evaluate(
+            "endpoint:doc",
+            cases="clinic:pathology",
+            out=out,
+            quiet=True,
+            environment={"name": "evidence", "max_turns": 2},
+            endpoints=endpoints,
+            roles={"ranking": "endpoint:judge"},
+            evaluation={"cases": 2, "anchors": False},
+            max_failed=1.0,
+        )
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_model_judges_the_lists_of_an_evaluation(tmp_path: Path) -> None:
+    def judge(body: dict[str, Any]) -> str:
+        three = re.search(r"^3", body["messages"][-1]["content"], re.MULTILINE) is not None
+        return standings("other", "same", "vague") if three else standings("other")
+
+    found = evaluated(judge, tmp_path / "run").summary["doctors"]["doc"]
+    means = {name: found[name]["mean"] for name in ("diff_acc", "initial", "ddx", "hacks")}
+    assert means == {"diff_acc": 1.0, "initial": 0.0, "ddx": 3.0, "hacks": 0.5}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "DiffAcc" in page
+    assert "#DDx" in page
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        standings("same", "other", "other", total=4),
+        standings("same", "other"),
+        standings("same", "other", "hack"),
+        "\\boxed{True}+\\pos{1/3}",
+        "",
+    ],
+)
+def test_a_judge_that_contradicts_itself_fails_the_episode(answer: str, tmp_path: Path) -> None:
+    run = evaluated(lambda body: answer, tmp_path / "run")
+    records = list(run.episodes(phase="eval"))
+    assert {record.episode.ending.value for record in records} == {"failed"}
+    assert all(record.correct is None for record in records)
+    assert all(record.episode.reason.startswith("measure: ") for record in records)
+    assert run.summary["doctors"]["doc"]["accuracy"]["mean"] is None
