@@ -1,7 +1,11 @@
-"""Look-ups per second in a base of examinations of the paper's size, and how fast it is opened.
+"""RAGES: look-ups in a base of the paper's size, and what a slow judge and simulator cost a step.
 
 24,000 statistics of 465 examinations in 1,629 diseases (ES-9), in a folder on disk. A look-up goes
 from the diagnosis as a case names it, and the order as a doctor writes it, to the statistic.
+
+The step is one of evidence-seeking diagnosis, 16 cases × 8 episodes (ES-10): once with the exact
+judges and results from the record, once with a language model in every role, which takes 300 ms to
+answer. It writes every result, and judges every list, every order and every diagnosis.
 """
 
 from __future__ import annotations
@@ -10,15 +14,38 @@ import csv
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+import torch
+
 from bench.figures import Figure
+from bench.judging import endpoint
+from workup.cases import open_source
+from workup.engines.trl.engine import TrlEngine
+from workup.environments.base.lists import ORDER
+from workup.environments.base.rages import RagesSettings
+from workup.environments.evidence import EXAMINING, RANKING, SIMULATOR, EvidenceSeeking
+from workup.environments.evidence import Settings as EvidenceSettings
+from workup.judges.diagnosis import DiagnosisJudge
+from workup.judges.exact import ExactJudge
+from workup.methods import load
+from workup.models.local import LocalPolicy
+from workup.models.support.config import Config
+from workup.models.support.desk import Desk
+from workup.models.tiny import TinySettings
+from workup.models.tiny import build as build_tiny
+from workup.ports import Instruments, Model, Teaching
 from workup.retrieval.exam_base import ExamBase
 from workup.retrieval.exam_sources import build
 from workup.retrieval.exam_terms import key
+from workup.settings import Settings
+from workup.stages import GrpoStage
+from workup.training.collect import Collection, Share, Step
 
+CASES, GROUP, LESSONS = 16, 8, 60
 DISEASES, TESTS, STATISTICS, LOOKUPS = 1_629, 465, 24_000, 20_000
 T = TypeVar("T")
 WANTED, OPENED = 10_000, 0.1
@@ -36,10 +63,70 @@ def measure() -> list[Figure]:
     assert found == LOOKUPS
     rate = LOOKUPS / seconds
     name = "examination look-ups per processor second"
+    step = _step()
     return [
         Figure(name, rate, WANTED, "/s", rate / WANTED, 1.0, True),
         Figure("opening the base", opening, OPENED, "s", opening / OPENED, 1.0, False),
+        *step,
     ]
+
+
+def _step() -> list[Figure]:
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder, endpoint() as settings:
+        desk = Desk(Config(endpoints={"slow": settings}), "bench", cache=Path(folder))
+        model = desk.open("endpoint:slow")
+        plain, plain_cpu, _ = _played(Path(folder) / "plain", None)
+        slow, slow_cpu, orders = _played(Path(folder) / "slow", model)
+        calls = {row["role"]: int(row["calls"]) for row in desk.costs()}
+        desk.close()
+    shared = calls["simulator"] / orders
+    return [
+        Figure("step with judge and simulator", slow, plain, "s", slow / plain, 1.25, False),
+        Figure("its processor time", slow_cpu, plain_cpu, "s", slow_cpu / plain_cpu, 1.25, False),
+        Figure("calls per result that was ordered", shared, 1.0, "", shared, 1.0, False),
+    ]
+
+
+def _played(folder: Path, model: Model | None) -> tuple[float, float, int]:
+    """The first step from the same warm start: seconds, processor seconds, results ordered."""
+    wing = open_source("clinic:pathology")
+    source = replace(wing, train=wing.train[:CASES], test=wing.test[:1])
+    sources = ("generated",) if model else ("record",)
+    own = EvidenceSettings(max_turns=2, rages=RagesSettings(sources=sources))
+    built_in = EvidenceSeeking(source, EvidenceSettings(max_turns=2))
+    roles = dict.fromkeys((RANKING, EXAMINING, SIMULATOR), model) if model else {}
+    world = EvidenceSeeking(source, own).staffed({r: m for r, m in roles.items() if m})
+    settings = Settings(
+        method="evidence-seeking", max_tokens=48, batch=CASES, group=GROUP, steps=1, lr=1e-3
+    )
+    policy, tokenizer = build_tiny(source, world.phrases, TinySettings(), seed=1)
+    times: list[float] = []
+    engine = TrlEngine(
+        LocalPolicy(policy.eval(), tokenizer),
+        settings,
+        folder,
+        on_step=lambda step, update: times.append(time.perf_counter()),
+    )
+    lessons = (
+        [Teaching().demonstrate(source, built_in, 0, 16 * k + i) for i in range(16)]
+        for k in range(LESSONS)
+    )
+    engine.sft(lessons, LESSONS)
+    method = load("evidence-seeking")
+    stage = next(s for s in method.stages(method.settings(), world) if isinstance(s, GrpoStage))
+    judge = DiagnosisJudge(model) if model else ExactJudge()
+    ordered = 0
+
+    def keep(step: Step) -> None:
+        nonlocal ordered
+        actions = [turn.action for r in step.records for turn in r.episode.turns]
+        ordered += sum(len(action.content) for action in actions if action.kind == ORDER)
+
+    loop = Collection(stage, source, world, settings, Share(0, 1), keep, lambda: Instruments(judge))
+    began, worked = time.perf_counter(), time.process_time()
+    engine.grpo(loop.collect, 1)
+    return times[-1] - began, time.process_time() - worked, ordered
 
 
 def _table(path: Path, draw: random.Random) -> list[tuple[str, str]]:

@@ -6,28 +6,48 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 
-ANSWER = json.dumps({"reason": "as the bench has it", "grade": "wrong"})
-BODY = json.dumps(
-    {
+SECTION = re.compile(r"^=== (candidates|examinations) [0-9a-f]+ ===$(.*?)^===", re.M | re.S)
+LINE = re.compile(r"^\d+\. ", re.M)
+
+
+def answer(body: bytes) -> str:
+    """What every judge and simulator accepts: by the fields that are asked for.
+
+    All candidates are other diseases, all examinations harmless, all results negative.
+    """
+    request = json.loads(body)
+    schema = request.get("response_format", {}).get("json_schema", {}).get("schema", {})
+    asked = set(schema.get("properties", {}))
+    listed = SECTION.search(request["messages"][-1]["content"])
+    numbers = range(1, len(LINE.findall(listed[2] if listed else "")) + 1)
+    if "candidates" in asked:
+        entries = [{"number": number, "standing": "other"} for number in numbers]
+        return json.dumps({"reason": "", "candidates": entries, "total": len(entries)})
+    if "examinations" in asked:
+        worths = [{"number": number, "worth": "harmless"} for number in numbers]
+        return json.dumps({"reason": "", "examinations": worths})
+    if "exists" in asked:
+        return json.dumps({"exists": True, "test": "as ordered", "result": "negative"})
+    return json.dumps({"reason": "as the bench has it", "grade": "wrong"})
+
+
+def response(body: bytes) -> bytes:
+    """The whole HTTP response to a request."""
+    message = {"role": "assistant", "content": answer(body)}
+    told = {
         "id": "1",
         "object": "chat.completion",
         "created": 0,
         "model": "bench",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": ANSWER},
-            }
-        ],
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
         "usage": {"prompt_tokens": 300, "completion_tokens": 20, "total_tokens": 320},
     }
-).encode()
-HEAD = (
-    f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"
-).encode()
+    text = json.dumps(told).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}"
+    return head.encode() + b"\r\n\r\n" + text
 
 
 async def serve(latency: float) -> None:
@@ -36,9 +56,9 @@ async def serve(latency: float) -> None:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
-                await reader.readexactly(length)
+                body = await reader.readexactly(length)
                 await asyncio.sleep(latency)
-                writer.write(HEAD + BODY)
+                writer.write(response(body))
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 

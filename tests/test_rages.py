@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Call
+from handmade import Script
 from hypothesis import given
 from hypothesis import strategies as st
-from preparing import configured, sections
+from preparing import configured, endpoint, sections
 from scipy.stats import chi2
 from serving import Answer, fault, serving
 
@@ -22,17 +24,22 @@ from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.leaks import WITHHELD
+from workup.environments.base.lists import boxed, lists, written
 from workup.environments.base.rages import (
     CONFIDENCE,
     ExamResult,
     ExamSimulator,
     RagesSettings,
 )
+from workup.environments.evidence import EvidenceSeeking
+from workup.environments.evidence import Settings as World
+from workup.episode import Ending
 from workup.errors import RolloutError, UserError
 from workup.models.support.config import Config
 from workup.models.support.desk import Desk
 from workup.retrieval.exam_base import ExamBase, Row
 from workup.retrieval.exam_terms import key, positive, read
+from workup.rl.rollout import Job, Play, rollout
 
 WING = open_source("clinic:pathology")
 GIST = Case(
@@ -329,9 +336,14 @@ def test_a_model_that_keeps_naming_it_fails_the_episode(tmp_path: Path) -> None:
         with_server(tmp_path, lambda body: reports("DOG1", "it is GIST"), [(GIST, ("DOG1",))])
 
 
-def test_a_model_that_fails_is_a_failed_episode(tmp_path: Path) -> None:
-    with pytest.raises(RolloutError, match="500"):
-        with_server(tmp_path, lambda body: fault(500), [(GIST, ("DOG1",))])
+def test_a_model_that_fails_is_a_failed_episode() -> None:
+    order = written(lists(("melanoma",), ("DOG1",)))
+    with serving(lambda body: fault(500)) as server:
+        world = EvidenceSeeking(FREE, World(max_turns=2)).staffed({"simulator": endpoint(server)})
+        doctor = Script(order, written(boxed("GIST")))
+        episode = asyncio.run(rollout(Job(GIST), world, doctor, Play()))
+    assert (episode.ending, episode.turns) == (Ending.FAILED, ())
+    assert "500" in episode.reason
 
 
 @pytest.mark.parametrize("sources", [["generated"], ["record", "generated"], ["base", "generated"]])
@@ -353,3 +365,36 @@ def test_generation_alone_overrides_nothing_and_asks_for_everything(tmp_path: Pa
 def test_embedding_needs_a_base_with_an_encoder() -> None:
     with pytest.raises(UserError, match="built without an encoder"):
         ExamSimulator(FREE, RagesSettings(base="clinic", nearest="embedding"))
+
+
+def test_a_urology_case_is_a_follow_up_in_chinese(call: Call, tmp_path: Path) -> None:
+    """RJUA tells all results at the outset, so that only the diagnosis is left (ES-14)."""
+    rows = [
+        {
+            "id": "1",
+            "question": f"医生您好，我{age}岁，左侧睾丸痛。是什么病？",
+            "disease": "附睾睾丸炎",
+        }
+        for age in (20, 30)
+    ]
+    (tmp_path / "RJUA_test.jsonl").write_text(
+        "".join(json.dumps({**row, "id": str(k)}) + "\n" for k, row in enumerate(rows))
+    )
+
+    def doctor(body: dict[str, Any]) -> str:
+        system, user = (message["content"] for message in body["messages"])
+        assert "你是病理医生" in system
+        assert "ExamList" not in system
+        right = "20岁" in user
+        return written(boxed("附睾睾丸炎" if right else "睾丸扭转"))
+
+    with serving(doctor) as server:
+        configured(tmp_path, server)
+        status, shown, told = call(
+            *("evaluate", "endpoint:it", "--cases", f"rjua:{tmp_path / 'RJUA_test.jsonl'}#all"),
+            *("--out", tmp_path / "run", "environment=evidence"),
+            *("environment.max_turns=1", "environment.told=record"),
+        )
+    assert status == 0, told
+    assert len(server.asked) == 2
+    assert "it   .50" in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -66,6 +67,7 @@ def in_words(schema: str) -> str:
     return f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
 
 
+@cache  # building it takes longer than looking up a cached answer
 def schema_of(shape: type[BaseModel]) -> str:
     """The JSON Schema of `shape` as JSON text.
 
