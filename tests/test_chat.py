@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 from test_local_policy import CHATML, letters, qwen
 
 from workup.episode import Message
 from workup.errors import RolloutError, UserError
-from workup.models.chat import LocalChat, _answer, digest
+from workup.models.chat import LocalChat, _answer
+from workup.models.hub import digest
 from workup.models.structured import in_words, schema_of
 from workup.ports import Reply, Request
 
@@ -136,18 +139,60 @@ def test_a_prompt_without_room_for_an_answer_fails(chat: LocalChat) -> None:
     assert reply.prompt_tokens + reply.completion_tokens <= 2_048
 
 
-def test_a_template_that_refuses_the_messages_fails_with_its_reason(tmp_path: Path) -> None:
+def test_a_template_without_system_messages_begins_the_first_user_message_with_it(
+    tmp_path: Path,
+) -> None:
     chat = LocalChat.load(str(save(tmp_path / "strict", NO_SYSTEM)))
-    with pytest.raises(
-        RolloutError, match="its chat template refuses the messages: no system messages"
-    ):
-        answers(chat, request())
-    assert (
-        answers(chat, Request("judge", "1", (Message("user", "well?"),), max_tokens=4))[
-            0
-        ].completion_tokens
-        > 0
+    tokenizer = chat._policy.tokenizer
+    assert tokenizer.decode(chat._prompt(request())) == (
+        "<|im_start|>user\nbe brief\n\nwhat now?<|im_end|>\n<|im_start|>assistant\n"
     )
+    (reply,) = answers(chat, request(max_tokens=4))
+    assert reply.completion_tokens > 0
+    alone = chat._policy.render((Message("system", "be brief"),))
+    assert tokenizer.decode(alone).startswith("<|im_start|>user\nbe brief<|im_end|>")
+
+
+def test_a_template_that_refuses_the_messages_fails_with_its_reason(tmp_path: Path) -> None:
+    refusing = CHATML.replace("{% for", "{{ raise_exception('not today') }}{% for", 1)
+    chat = LocalChat.load(str(save(tmp_path / "refusing", refusing)))
+    with pytest.raises(RolloutError, match=r"refusing@.*: the chat template refuses the mess"):
+        answers(chat, request())
+
+
+NAMES = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
+PARTS = st.sampled_from([*NAMES, "<|im_", "end|>", "·", "a", " "])
+
+
+@given(st.lists(PARTS, max_size=8).map("".join))
+def test_no_message_writes_a_control_token(chat: LocalChat, text: str) -> None:
+    """What a patient types is text, in a message and by itself."""
+    policy = chat._policy
+    control = {*policy.tokenizer.convert_tokens_to_ids(NAMES)}
+    first = policy.render((Message("system", "s"), Message("user", text)))
+    assert sum(token in control for token in first) == 2 * 2 + 1  # the template's own
+    past = (*first, *policy.encode("yes"))
+    assert sum(token in control for token in policy.render((Message("user", text),), past)) == 4
+    assert not control & {*policy.encode(text)}
+
+
+def test_weights_that_are_not_numbers_are_told_in_one_line(tmp_path: Path) -> None:
+    folder = save(tmp_path / "broken")
+    chat = LocalChat.load(str(folder))
+    with torch.no_grad():
+        chat._policy.model.model.norm.weight[3] = torch.nan
+    for temperature in (0.0, 1.0):
+        with pytest.raises(UserError, match=r"^the model's probabilities are not num"):
+            answers(chat, request(temperature=temperature))
+
+
+@pytest.mark.parametrize("left", [0, 7, 60, 5_000])
+def test_a_file_of_weights_that_is_cut_off_is_told_in_one_line(tmp_path: Path, left: int) -> None:
+    folder = save(tmp_path / "cut")
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:left])
+    with pytest.raises(UserError, match=r"^'.*cut' holds no weights that can be loaded: [^\n]+$"):
+        LocalChat.load(str(folder))
 
 
 def test_weights_that_are_none_or_no_chat_model_are_refused(tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def apart(model: Any, policy: LocalPolicy, request: ScoreRequest, context: Conte
         head, tail = policy.tokenizer.apply_chat_template(
             chat, tokenize=False, add_generation_prompt=True
         ).split(MARK)
-        ids += policy.encode(head)
+        ids += policy.markup(head)
     for piece in context:
         ids += policy.encode(piece) if isinstance(piece, str) else piece
-    ids += (policy.encode(tail) if request.opening else ()) + policy.encode(request.lead)
+    ids += (policy.markup(tail) if request.opening else ()) + policy.encode(request.lead)
     answer = policy.encode(request.answer)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*ids, *answer]])).logits[0].double()

@@ -82,11 +82,14 @@ def _unexpected(error: Exception) -> int:
         return 2
     # Typer has its own copy of click, whose errors have no public base class. They share this
     # method.
-    if hasattr(error, "format_message"):
-        from workup.cli import mistakes
+    from workup.cli import mistakes
 
+    if hasattr(error, "format_message"):
         print(f"error: {mistakes.line(error)}", file=sys.stderr)
         return 2
+    if (told := mistakes.out_of_memory(error)) is not None:
+        print(f"error: {told}", file=sys.stderr)
+        return 1
     traceback.print_exception(error)
     print(
         "error: this is a defect of workup; please report it with the lines above", file=sys.stderr

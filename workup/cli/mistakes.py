@@ -25,6 +25,19 @@ def line(error: Any) -> str:
     return f"{said.removesuffix('.')} ({more})" if more else said
 
 
+def out_of_memory(error: Exception) -> str | None:
+    """One line for an error that means too little memory; None for others."""
+    said = str(error).strip().partition("\n")[0]
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not (known or "can't allocate memory" in said):
+        return None
+    return (
+        f"out of memory ({said[:200] or type(error).__name__}). Lower concurrency (transcripts at "
+        "once; `workup resume FOLDER concurrency=N` goes on with what is done) or max_tokens; in "
+        "training micro_batch, or say gradient_checkpointing=true"
+    )
+
+
 def _options(context: Any) -> list[str]:
     several = [parameter.opts for parameter in context.command.get_params(context)]
     return [name for names in several for name in names if name.startswith("-")]

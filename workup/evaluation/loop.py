@@ -102,10 +102,11 @@ def start(settings: PolicySettings, out: Path, live: Live) -> Run:
     asked = {**settings.model_dump(mode="json"), **own}
     noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
+    weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})
     Run.create(
         out,
         config,
-        versions({"run": settings.seed}),
+        versions({"run": settings.seed}, weights=weights),
         restricted=evaluation.source.restricted,
     ).close()
     return _go_on(out, evaluation, players, live)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import TemplateError
-
 from workup.errors import RolloutError, UserError
-from workup.models import hub, smollm2
+from workup.models import hub
 from workup.models.grammar import Grammar, Guide
 from workup.models.local import LocalPolicy
 from workup.models.remote import RemotePolicy
@@ -19,8 +15,6 @@ from workup.models.weights import load
 from workup.ports import Reply, Request, Sampling
 from workup.rl.rollout import seed_key
 
-WEIGHTS = (".safetensors", ".bin")
-TEXTS = (".json", ".jinja", ".model", ".txt")
 # Transcripts kept in the KV cache. Prompts are long here: 4,000 tokens take a large model half a
 # gigabyte.
 TRANSCRIPTS = 16
@@ -77,12 +71,7 @@ class LocalChat:
         Its name holds a digest of the folder's files, or the hub's commit. Raises UserError if
         there is no such model.
         """
-        model, tokenizer = load(spec)
-        folder = Path(hub.weights(spec) if spec == smollm2.NAME else spec)
-        if folder.is_dir():
-            return cls(model, tokenizer, f"{folder.resolve().name}@{digest(folder)}")
-        commit = Path(hub.cached(spec) or "unknown").name  # the cache has a folder for each commit
-        return cls(model, tokenizer, f"{spec}@{commit}")
+        return cls(*load(spec), hub.identity(spec))
 
     async def complete(self, request: Request) -> Reply:
         """The model's answer.
@@ -127,29 +116,13 @@ class LocalChat:
             last = replace(last, content=last.content + words)
         try:
             return self._policy.render((*before, last))
-        except TemplateError as error:
-            raise RolloutError(
-                f"{self.name}: its chat template refuses the messages: {error}"
-            ) from error
+        except RolloutError as error:
+            raise RolloutError(f"{self.name}: {error}") from error
 
 
 def _longest(request: Request) -> int:
     """How many characters one text of the answer may have."""
     return max(1, request.max_tokens // 2)
-
-
-def digest(folder: Path) -> str:
-    """A BLAKE2b digest (64 bits, hexadecimal) of a model folder's file names and contents.
-
-    The files are weights, settings and tokenizer.
-    """
-    whole = hashlib.blake2b(digest_size=8)
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (*WEIGHTS, *TEXTS):
-            with path.open("rb") as file:
-                part = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
-            whole.update(path.name.encode() + b"\0" + part.digest())
-    return whole.hexdigest()
 
 
 def _answer(text: str) -> str:

@@ -8,6 +8,7 @@ with a short timeout, before a library that would try again many times may ask i
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable
@@ -28,6 +29,8 @@ SUFFIXES = {
 }
 ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 FORMS = "smollm2, a model folder, a hub id or endpoint:NAME"
+WEIGHTS = (".safetensors", ".bin")
+TEXTS = (".json", ".jinja", ".model", ".txt")
 PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
 
 
@@ -76,6 +79,28 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
         raise UserError(
             f"'{name}' holds no weights that can be loaded: {reason} ({forms})"
         ) from error
+
+
+def identity(name: str) -> str:
+    """Which weights a name means now: NAME@DIGEST of a folder, NAME@COMMIT of a hub id."""
+    folder = Path(weights(name) if name == smollm2.NAME else name).expanduser()
+    if folder.is_dir():
+        return f"{folder.resolve().name}@{digest(folder)}"
+    return f"{name}@{Path(cached(name) or 'unknown').name}"  # the cache has a folder per commit
+
+
+def digest(folder: Path) -> str:
+    """A BLAKE2b digest (64 bits, hexadecimal) of a model folder's file names and contents.
+
+    The files are weights, settings and tokenizer.
+    """
+    whole = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (*WEIGHTS, *TEXTS):
+            with path.open("rb") as file:
+                part = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+            whole.update(path.name.encode() + b"\0" + part.digest())
+    return whole.hexdigest()
 
 
 def is_path(name: str) -> bool:

@@ -31,6 +31,10 @@ TAIL = (
     8  # idle slots are looked up by their last tokens before their whole transcripts are compared
 )
 MAYBE = -1
+NOT_NUMBERS = (
+    "the model's probabilities are not numbers: its weights are damaged, or training has made them "
+    "so (take a smaller lr), or they overflow in float16 (take dtype=float32)"
+)
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -431,7 +435,8 @@ def draw(
     """One token per row of `logits` (rows, vocabulary), and its log-probability.
 
     Both are of the tempered distribution. A row's random number depends only on its own key and
-    position, so a draw does not change with the batch around it.
+    position, so a draw does not change with the batch around it. Raises UserError for logits that
+    are not finite.
     """
     temperature = np.array([s.temperature for s in samplings], dtype=np.float32)
     greedy = temperature == 0
@@ -439,6 +444,8 @@ def draw(
     probabilities = (logits.float() / divisor[:, None]).softmax(-1)
     u = torch.from_numpy(uniforms([s.key for s in samplings], positions)).to(logits.device)
     cumulative = probabilities.cumsum(-1)
+    if cumulative[:, -1].isnan().any():
+        raise UserError(NOT_NUMBERS)
     # Scaled by the total, because rounding may leave it a little below one.
     choice = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:])
     if greedy.any():

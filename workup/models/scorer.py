@@ -15,14 +15,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
 import torch
-from jinja2 import TemplateError
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -163,10 +162,8 @@ class LocalScorer:
         """The runs of tokens before the answer."""
         try:
             head, tail = self._frame(request.opening)
-        except TemplateError as error:
-            raise RolloutError(
-                f"case '{request.case}': the chat template refuses the messages: {error}"
-            ) from error
+        except RolloutError as error:
+            raise RolloutError(f"case '{request.case}': {error}") from error
         runs = (head, *map(self._ids, context), tail, self._ids(request.lead))
         path = tuple(run for run in runs if run)
         length = sum(map(len, path))
@@ -188,13 +185,10 @@ class LocalScorer:
         """The chat template's tokens before the pieces, and between them and the model's turn."""
         if not opening:
             return (), ()
-        chat = [{"role": m.role, "content": m.content} for m in opening]
-        chat[-1]["content"] += MARK
-        whole = self.policy.tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True
-        )
+        *before, last = opening
+        whole = self.policy.template((*before, replace(last, content=last.content + MARK)))
         head, _, tail = whole.rpartition(MARK)
-        return self.policy.encode(head), self.policy.encode(tail)
+        return self.policy.markup(head), self.policy.markup(tail)
 
     # --- forward passes ---
 

@@ -79,6 +79,25 @@ def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
     path(name, forms)
 
 
+def identities(names: Mapping[str, str]) -> dict[str, str]:
+    """Which local weights these names mean now (`hub.identity`), by role.
+
+    `names` are policies and models by the role they play; several of one role have commas between
+    them. What has no weights here (endpoints, anchors, the tiny policy) is left out.
+    """
+    found = {
+        role: [_weights(name.strip()) for name in spec.split(",")] for role, spec in names.items()
+    }
+    return {role: ", ".join(filter(None, each)) for role, each in found.items() if any(each)}
+
+
+def _weights(name: str) -> str:
+    here = name == smollm2.NAME or (name != TINY and Path(name).expanduser().is_dir())
+    if here or (hub.ID.fullmatch(name) and name != TINY and hub.cached(name)):
+        return hub.identity(path(name))
+    return ""
+
+
 def own_judges(names: Sequence[str], settings: SupportSettings) -> list[str]:
     """A warning for each of these policies that is also its own judge.
 

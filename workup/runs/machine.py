@@ -21,10 +21,15 @@ def command() -> str:
     return shlex.join(["workup", *sys.argv[1:]])
 
 
-def versions(seeds: Mapping[str, int], made_by: str | None = None) -> dict[str, Any]:
+def versions(
+    seeds: Mapping[str, int],
+    made_by: str | None = None,
+    weights: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """What versions.json holds: versions, machine, seeds, and the command that makes the run again.
 
-    That is `made_by`, by default this process's own. Threads and accelerator are torch's, and null
+    That is `made_by`, by default this process's own. `weights` names the local weights of each
+    role, with a digest or a commit. Threads and accelerator are torch's, and null
     in a process that has not loaded torch.
     """
     torch = sys.modules.get("torch")
@@ -33,6 +38,7 @@ def versions(seeds: Mapping[str, int], made_by: str | None = None) -> dict[str, 
         "python": platform.python_version(),
         **{name: _version(name) for name in _LIBRARIES},
         "commit": _commit(),
+        "weights": dict(weights) if weights else None,
         "platform": platform.platform(),
         "processor": _processor(),
         "cpus": os.cpu_count(),

@@ -209,10 +209,11 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
             **({"notes": list(plan.notes)} if plan.notes else {}),
             **plan.config,
         }
+        weights = policies.identities({"policy": settings.policy, **plan.staff.roles})
         Run.create(
             out,
             config,
-            versions({"run": settings.seed}),
+            versions({"run": settings.seed}, weights=weights),
             restricted=plan.source.restricted,
         ).close()
         for note in notes:
