@@ -49,7 +49,7 @@ test: .venv/.dev ## all tests
 	@touch $@
 
 test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (installs it: 3 GB; 6 minutes)
-	@$(BIN)/python -m pytest tests/test_samplers_contract.py
+	@$(BIN)/python -m pytest tests/test_samplers_contract.py tests/test_sampler_server.py
 
 check: lint types contracts ## lint, types, import contracts
 

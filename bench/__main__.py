@@ -29,6 +29,7 @@ NAMES = (
     "gains",
     "graphs",
     "rages",
+    "sampling",
 )
 
 
@@ -41,7 +42,11 @@ def main() -> None:
         help=f"what to measure: {', '.join(NAMES)} (default: all)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help="sampling: a mediQ file, not synthetic texts"
+    )
     arguments = parser.parse_args()
+    given = {"sampling": [arguments.texts]}
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"nothing called {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
     warnings.simplefilter(
@@ -50,7 +55,7 @@ def main() -> None:
     figures = [
         figure
         for name in arguments.names or NAMES
-        for figure in import_module(f"bench.{name}").measure()
+        for figure in import_module(f"bench.{name}").measure(*given.get(name, ()))
     ]
     Console().print(table(figures))
     if arguments.json:

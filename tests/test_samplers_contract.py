@@ -34,6 +34,7 @@ torch.set_num_threads(1)
 WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 LIMIT = 256  # tokens of a transcript
 MISSING = {"vllm": "vllm"}  # what a sampler needs beyond this project's dependencies
+LIVE = [name for name in samplers.names() if name != "server"]  # it has tests of its own
 HOW = How(concurrency=64, memory=0.02)
 
 
@@ -60,7 +61,7 @@ def sampler(name: str) -> Any:
     return samplers.load(name)
 
 
-@pytest.fixture(scope="module", params=[(m, s) for m in MODELS for s in samplers.names()])
+@pytest.fixture(scope="module", params=[(m, s) for m in MODELS for s in LIVE])
 def policy(request: pytest.FixtureRequest) -> Iterator[Any]:
     model, name = request.param
     made = sampler(name).follow(MODELS[model](), letters(), HOW)
@@ -221,7 +222,7 @@ async def played(policy: Any, seed: tuple[int, int]) -> Sample:
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(r=2)], ids=["whole", "lora"])
-@pytest.mark.parametrize("name", samplers.names())
+@pytest.mark.parametrize("name", LIVE)
 def test_each_update_reaches_the_sampler(
     name: str, lora: LoraSettings | None, tmp_path: Path
 ) -> None:
@@ -257,7 +258,7 @@ def test_each_update_reaches_the_sampler(
         assert measured["gap_kl"] < 1e-8
 
 
-@pytest.mark.parametrize("name", samplers.names())
+@pytest.mark.parametrize("name", LIVE)
 def test_weights_of_a_folder_are_sampled_as_they_are(name: str, tmp_path: Path) -> None:
     model, tokenizer = llama(), letters()
     model.save_pretrained(tmp_path)
@@ -280,7 +281,7 @@ def test_weights_of_a_folder_are_sampled_as_they_are(name: str, tmp_path: Path) 
         close(opened.policy)
 
 
-@pytest.mark.parametrize("name", samplers.names())
+@pytest.mark.parametrize("name", LIVE)
 def test_weights_that_are_nowhere_are_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no weights") as caught:
         sampler(name).open(str(tmp_path / "nothing"), HOW)

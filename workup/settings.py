@@ -120,13 +120,17 @@ class SamplerSettings(BaseModel):
 
     sampler: str = Field(
         "local",
-        description="who draws completions from weights: local, vllm, or package.module:attribute",
+        description="who draws completions from weights: local, vllm, server, or "
+        "package.module:attribute",
     )
     sampler_memory: float = Field(
         0.3, gt=0, lt=1, description="share of the device's memory that vllm takes"
     )
     sampler_context: int | None = Field(
         None, ge=1, description="longest transcript of vllm in tokens; the model's own limit"
+    )
+    sampler_address: str | None = Field(
+        None, description="where sampler=server finds a running vLLM, http://HOST:PORT"
     )
     dtype: Precision = Field("float32", description="weights of a loaded policy")
     concurrency: int = Field(
@@ -138,9 +142,8 @@ class SamplerSettings(BaseModel):
 
     @property
     def how(self) -> How:
-        return How(
-            self.concurrency, self.dtype, self.threads, self.sampler_memory, self.sampler_context
-        )
+        own = (self.sampler_memory, self.sampler_context, self.sampler_address)
+        return How(self.concurrency, self.dtype, self.threads, *own)
 
 
 class PolicySettings(SamplerSettings, SupportSettings):
@@ -292,7 +295,7 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
 # Settings that may change after a run has begun: its results do not depend on them.
 CHANGEABLE = (
     *("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit"),
-    "sampler_memory",
+    *("sampler_memory", "sampler_address"),
 )
 CHANGEABLE_ENDPOINT = (
     *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),

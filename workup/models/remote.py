@@ -6,16 +6,28 @@ log-probabilities that it was drawn with.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workup.episode import Completion
 from workup.errors import UserError, WorkupError
-from workup.models.chat_tokens import ChatTokens
+from workup.models import hub
+from workup.models.chat_tokens import ChatTokens, endings
+from workup.models.samplers import How
 from workup.ports import Sampling
 from workup.rl.rollout import seed_key
 
+if TYPE_CHECKING:
+    pass
+
+T = TypeVar("T")
+P = TypeVar("P", bound="RemotePolicy")
 Drawn = tuple[Sequence[int], Sequence[float]]  # ids, and the log-probability of each
 COLDEST, HOTTEST = (
     0.01,
@@ -23,12 +35,70 @@ COLDEST, HOTTEST = (
 )  # other temperatures vLLM raises without a word, or refuses; it takes 0
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known of a model without its weights; `folder` may be a hub id."""
+
+    folder: str
+    config: Any
+    tokenizer: Any
+    eos: frozenset[int]
+
+    @classmethod
+    def of(cls, place: str) -> Known:
+        """Raises UserError where there is no such model, or only adapters of one."""
+        return hub.opened(place, cls._read)
+
+    @classmethod
+    def _read(cls, folder: str) -> Known:
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+        if (Path(folder) / "adapter_config.json").exists():
+            raise UserError(
+                f"{folder} holds adapters alone, and vLLM takes whole weights: merge them"
+            )
+        config = AutoConfig.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        try:
+            generation = GenerationConfig.from_pretrained(folder)
+        except OSError:  # the model has none
+            generation = GenerationConfig.from_model_config(config)
+        return cls(folder, config, tokenizer, endings(generation, tokenizer))
+
+
+class OwnLoop:
+    """An event loop in a thread of its own, so that callers may come from any loop."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs `work` on the loop; whoever cancels the future cancels the work."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self) -> None:
+        """Ends what is running, and the thread."""
+        self.submit(self.end()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    async def end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
 class RemotePolicy(ChatTokens):
     """A `Policy` that asks vLLM for each completion; `context` is its longest transcript."""
 
-    def __init__(self, tokenizer: Any, eos: frozenset[int], context: int) -> None:
-        super().__init__(tokenizer, eos)
-        self.context = context
+    def __init__(self, known: Known, how: How) -> None:
+        super().__init__(known.tokenizer, known.eos)
+        own = int(getattr(known.config.get_text_config(), "max_position_embeddings", 1 << 20))
+        self.context = min(own, how.context or own)
 
     @abstractmethod
     async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:

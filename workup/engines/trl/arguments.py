@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
-
 from workup.engines.settings import EngineSettings, RateSettings, Schedule
-
-# transformers renamed it after 5.20, and TRL would set the older name to True.
-_NAMES = ("activation_checkpointing", "gradient_checkpointing")
-CHECKPOINTING = next(name for name in _NAMES if name in TrainingArguments.__dataclass_fields__)
 
 
 def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> dict[str, Any]:
@@ -24,7 +18,7 @@ def _common(settings: EngineSettings, folder: Path, cpu: bool, period: int) -> d
         "use_cpu": cpu,
         "seed": settings.seed,
         "bf16": settings.bf16,
-        CHECKPOINTING: settings.gradient_checkpointing,
+        "activation_checkpointing": settings.gradient_checkpointing,
         "max_grad_norm": settings.max_grad_norm,
         "logging_steps": period,
         "save_strategy": "steps",

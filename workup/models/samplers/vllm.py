@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import weakref
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,15 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.extras import wanted
-from workup.models import hub
 from workup.models.chat_tokens import endings
-from workup.models.remote import Drawn, RemotePolicy
+from workup.models.remote import Drawn, Known, OwnLoop, RemotePolicy
+from workup.models.remote_model import RemoteModel
 from workup.models.samplers import How
 from workup.models.transfer import opened
 from workup.models.whole import write_whole
 
 if TYPE_CHECKING:
-    from workup.ports import Model, Scorer
+    pass
 
 T = TypeVar("T")
 # vLLM's own messages stay out of the run's view, and it reports to nobody.
@@ -39,18 +36,13 @@ BLOCK = 32  # tokens of a block of the prefix cache; on CPU a multiple of 32
 PASS = 8_192  # tokens of a forward pass on CPU, unless the context is longer
 
 
-class Engine:
-    """vLLM's engine on the event loop of a thread of its own."""
+class Engine(OwnLoop):
+    """vLLM's engine on an event loop of its own."""
 
     def __init__(self) -> None:
-        self.loop, self._ids = asyncio.new_event_loop(), count()
+        super().__init__("vllm")
+        self._ids = count()
         self.llm: Any = None
-        self._thread = threading.Thread(target=self.loop.run_forever, name="vllm", daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs `work` on the engine's loop; whoever cancels the future cancels the work."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     async def start(self, arguments: Mapping[str, Any], threads: int) -> None:
         """Loads the weights. Raises WorkupError where vLLM cannot."""
@@ -99,31 +91,19 @@ class Engine:
         rows = zip(said.logprobs or (), tokens, strict=True)
         return tokens, [row[token].logprob for row, token in rows]
 
-    def close(self) -> None:
-        """Ends vLLM's processes and the thread."""
-        self.submit(self._end()).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    async def _end(self) -> None:
+    async def end(self) -> None:
         if self.llm is not None:
             self.llm.shutdown()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await super().end()
 
 
 class VllmPolicy(RemotePolicy):
     """A policy on the weights of a model folder or a hub id, which stay as they are."""
 
-    def __init__(self, place: str, config: Any, generation: Any, tokenizer: Any, how: How) -> None:
-        text = config.get_text_config()
-        context = int(getattr(text, "max_position_embeddings", 1 << 20))
-        eos = endings(generation, tokenizer)
-        super().__init__(tokenizer, eos, min(context, how.context or context))
-        self.place, self.how, self.version = place, how, "default"
+    def __init__(self, known: Known, how: How) -> None:
+        super().__init__(known, how)
+        self.place, self.how, self.version = known.folder, how, "default"
+        text = known.config.get_text_config()
         self.space = _space(text, self.context, how) if _on_cpu() else 0
         self.engine = Engine()
         self._ready: asyncio.Task[None] | None = None
@@ -179,8 +159,9 @@ class LiveVllmPolicy(VllmPolicy):
     def __init__(self, model: Any, tokenizer: Any, how: How) -> None:
         folder = TemporaryDirectory(prefix="workup-vllm-")
         precise = str(model.dtype).removeprefix("torch.")
-        own = replace(how, dtype=precise)
-        super().__init__(folder.name, model.config, model.generation_config, tokenizer, own)
+        eos = endings(model.generation_config, tokenizer)
+        known = Known(folder.name, model.config, tokenizer, eos)
+        super().__init__(known, replace(how, dtype=precise))
         self.model, self._folder = model, folder
         self._syncs = 0
         self._transfer: Any = None
@@ -212,54 +193,11 @@ class LiveVllmPolicy(VllmPolicy):
         self._transfer.send_weights()
 
 
-@dataclass(frozen=True)
-class VllmModel:
-    """Implements `LanguageModel`: vLLM samples, transformers scores."""
-
-    place: str
-    how: How
-    policy: VllmPolicy
-    config: Any
-
-    @cached_property
-    def parameters(self) -> int:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(self.config)
-        return sum(tensor.numel() for tensor in model.parameters())
-
-    def chat(self, name: str) -> Model | None:
-        from workup.models.chat import LocalChat
-        from workup.models.tiny import converses
-
-        return LocalChat.over(self.policy, name) if converses(self.policy.tokenizer) else None
-
-    def scorer(self) -> Scorer:
-        from workup.models.samplers.local import open as open_local
-
-        return open_local(self.place, self.how).scorer()
-
-
-def open(place: str, how: How) -> VllmModel:
+def open(place: str, how: How) -> RemoteModel[VllmPolicy]:
     """The weights of a model folder or a hub id. Raises UserError where there are none."""
     _installed()
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-
-    def made(folder: str) -> VllmModel:
-        if (Path(folder) / "adapter_config.json").exists():
-            raise UserError(
-                f"{place} holds adapters alone, and vLLM takes whole weights: merge them"
-            )
-        config, tokenizer = (each.from_pretrained(folder) for each in (AutoConfig, AutoTokenizer))
-        try:
-            generation = GenerationConfig.from_pretrained(folder)
-        except OSError:  # the model has none
-            generation = GenerationConfig.from_model_config(config)
-        return VllmModel(place, how, VllmPolicy(folder, config, generation, tokenizer, how), config)
-
-    return hub.opened(place, made)
+    known = Known.of(place)
+    return RemoteModel(place, how, VllmPolicy(known, how), known.config)
 
 
 def follow(model: Any, tokenizer: Any, how: How) -> LiveVllmPolicy:
