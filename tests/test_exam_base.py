@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,3 +248,23 @@ def test_a_killed_build_leaves_nothing(tmp_path: Path) -> None:
     build([source], tmp_path / "base", limit=20)
     assert len(ExamBase.open(str(tmp_path / "base")).tests) == len(markers())
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
+
+
+def test_the_commands(call: Call, tmp_path: Path) -> None:
+    path = table(tmp_path, "GIST,CD117,95,100,,,,", "GIST,DOG1,,,7,,,")
+    status, shown, told = call("index", "build", path, "--kind", "exams", "--out", "base")
+    assert (status, shown) == (0, "base: 1 statistic of 1 examination in 1 disease\n")
+    assert "1 of 2 rows were left out" in told
+    assert "line 3, field 'share'" in told
+    assert call("index", "check", "base")[1] == "base: whole, 1 statistic\n"
+    status, _, told = call("index", "build", path, "--kind", "exams", "--out", "base")
+    assert (status, told) == (2, "error: base exists; choose another --out, or delete it\n")
+    kinds = ("--kind", "exams", "--kind", "bm25")
+    status, _, told = call("index", "build", path, *kinds, "--out", "other")
+    assert status == 2
+    assert "no other kind beside it" in told
+    (tmp_path / "base" / "exams.sqlite").write_bytes(b"")
+    status, shown, told = call("index", "check", "base")
+    assert status == 2
+    assert shown.startswith("exams.sqlite: 0 bytes instead of")
+    assert len(told.splitlines()) == 1

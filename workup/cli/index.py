@@ -127,9 +127,12 @@ def _build_exams(
     )
     made = built.manifest
     print(*built.notes, sep="\n", file=sys.stderr)
-    counts = ((made["tests"], "examination"), (made["diseases"], "disease"))
-    tests, diseases = (f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts)
-    print(f"{out}: {made['shares']:,} statistics of {tests} in {diseases}")
+    counts = ((made["shares"], "statistic"), (made["tests"], "examination"))
+    shares, tests, diseases = (
+        f"{count:,} {what}{'s' * (count != 1)}"
+        for count, what in (*counts, (made["diseases"], "disease"))
+    )
+    print(f"{out}: {shares} of {tests} in {diseases}")
 
 
 def _besides(made: Mapping[str, int]) -> str:
@@ -242,8 +245,8 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
             f"{folder}: {len(found)} damaged file{'s' if len(found) > 1 else ''}; restore, or "
             "build the index anew"
         )
-    what = "statistics" if (folder / exam_base.MANIFEST).exists() else "passages"
-    print(f"{folder}: whole, {whole:,} {what}")
+    what = "statistic" if (folder / exam_base.MANIFEST).exists() else "passage"
+    print(f"{folder}: whole, {whole:,} {what}{'s' * (whole != 1)}")
 
 
 @app.command()
