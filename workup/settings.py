@@ -62,7 +62,9 @@ class EvaluationSettings(BaseModel):
 
     cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
     samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
-    temperature: float = Field(1.0, ge=0, description="0 is greedy, which misreports tiny policies")
+    temperature: float = Field(
+        1.0, ge=0, description="0 is greedy decoding; a tiny policy does better when it is sampled"
+    )
     avoid_repeats: bool = Field(
         False, description="draw again when an action repeats an earlier one"
     )
@@ -137,7 +139,9 @@ class SamplerSettings(BaseModel):
         256, ge=1, description="episodes in flight; bounds the sampler's KV cache"
     )
     threads: int = Field(
-        1, ge=1, description="torch threads per process; more pays on free cores only"
+        1,
+        ge=1,
+        description="torch threads per process; more than one helps only where cores are free",
     )
 
     @property

@@ -31,11 +31,12 @@ class RateSettings(_Settings):
 
     lr: NonNegative = Field(default=2e-3, description="peak learning rate (TRL: learning_rate)")
     lr_schedule: Schedule = Field(
-        default="cosine", description="how it moves after the warm-up (TRL: lr_scheduler_type)"
+        default="cosine",
+        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
     )
     warmup: NonNegative = Field(
         default=0.05,
-        description="updates it rises over; below 1 a share of them (TRL: warmup_steps)",
+        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
     )
 
 
@@ -61,7 +62,8 @@ class TuningSettings(RateSettings):
     batch: Positive = Field(default=32, description="trajectories per update, over all processes")
     lr: NonNegative = Field(default=1e-3, description="peak learning rate (TRL: learning_rate)")
     warmup: NonNegative = Field(
-        default=0, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)"
+        default=0,
+        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
     )
 
 
@@ -72,7 +74,8 @@ class PreferenceSettings(RateSettings):
     """
 
     beta: Annotated[float, Field(gt=0)] = Field(
-        default=0.1, description="β: how dear it is to leave the policy that the stage started from"
+        default=0.1,
+        description="β: weight of the KL divergence to the policy that the stage started from",
     )
     epochs: Annotated[float, Field(gt=0)] = Field(
         default=1.0, description="how often each pair is learned"
@@ -80,7 +83,8 @@ class PreferenceSettings(RateSettings):
     batch: Positive = Field(default=32, description="pairs per update, over all processes")
     lr: NonNegative = Field(default=3e-4, description="peak learning rate (TRL: learning_rate)")
     warmup: NonNegative = Field(
-        default=0, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)"
+        default=0,
+        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
     )
 
 
@@ -92,10 +96,12 @@ class EngineSettings(_Settings):
         description="peak learning rate of the reinforcement stage (TRL: learning_rate)",
     )
     lr_schedule: Schedule = Field(
-        default="constant", description="how it moves after the warm-up (TRL: lr_scheduler_type)"
+        default="constant",
+        description="the learning rate after the warm-up (TRL: lr_scheduler_type)",
     )
     warmup: NonNegative = Field(
-        default=0, description="updates it rises over; below 1 a share of them (TRL: warmup_steps)"
+        default=0,
+        description="updates in which it rises; below 1: their share of all (TRL: warmup_steps)",
     )
     temperature: Annotated[float, Field(gt=0)] = Field(
         default=1.0,
