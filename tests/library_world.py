@@ -83,5 +83,7 @@ def scorer() -> LocalScorer:
 
 def opened_anywhere(method: Method) -> Environment:
     """The method's environment over `SOURCE`, with the index where it needs one."""
-    wants = method.environment["name"] == "library"
-    return opened(method, **({"index": str(index_folder())} if wants else {}))
+    # Evidence levels are known of a clinic's own documents alone.
+    indices = {"library": str(index_folder()), "reasoning": "clinic:xs"}
+    index = indices.get(method.environment["name"])
+    return opened(method, **({"index": index} if index else {}))

@@ -23,7 +23,7 @@ from workup.cases.clinic.graph import (
     Triple,
     canonical,
     read_triples,
-    sentences,
+    statements,
     triples,
     verbalise,
 )
@@ -186,13 +186,13 @@ def test_every_triple_comes_back_from_each_of_its_sentences():
 
 
 def test_sentences_are_all_wordings_of_all_triples():
-    said = sentences("s")
+    said = statements("s")
     assert (
         len(said)
         == sum(len(WORDINGS[triple.relation]) for triple in triples("s"))
         == len(set(said))
     )
-    assert set(read_triples(" ".join(said))) == set(triples("s"))
+    assert set(read_triples("; ".join(said))) == set(triples("s"))
 
 
 @settings(max_examples=60, deadline=None)

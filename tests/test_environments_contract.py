@@ -24,12 +24,18 @@ from workup.ports import Environment, Teaching
 from workup.settings import world
 
 NAMES = environments.names()
-ASKED = {"consultation": "ask", "questioning": "ask", "library": "search", "evidence": "order"}
+ASKED = {
+    "consultation": "ask",
+    "questioning": "ask",
+    "library": "search",
+    "evidence": "order",
+    "reasoning": "search",
+}
 
 
 @cache
 def opened(name: str) -> Environment:
-    own = {"index": str(index_folder())} if name == "library" else {}
+    own = {"index": str(index_folder())} if name in ("library", "reasoning") else {}
     return world({"name": name, "max_turns": 4, **own}, {}).open(SOURCE)
 
 

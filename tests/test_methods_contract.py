@@ -18,6 +18,7 @@ from workup.case import Source
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.library import Library
 from workup.environments.questioning import Questioning
+from workup.environments.reasoning import Reasoning
 from workup.episode import Episode, Score
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
@@ -39,6 +40,13 @@ QUESTIONERS = (
 )
 
 
+THINKERS = (
+    Script("<think>a shadow <search>chest film</search>", "</think><answer>Pneumonia</answer>"),
+    Script("<think></think><answer>Flu</answer>"),
+    Script("<answer>", "<search>", "nonsense"),
+)
+
+
 def pathologists(environment: EvidenceSeeking) -> tuple[Script, ...]:
     order = environment.write_lists(("Pneumonia", "Flu"), ("chest film",))
     orders = [order] * (environment.max_turns - 1)
@@ -55,6 +63,8 @@ def doctors(environment: object) -> tuple[Script, ...]:
         return library_world.doctors(environment)
     if isinstance(environment, EvidenceSeeking):
         return pathologists(environment)
+    if isinstance(environment, Reasoning):
+        return THINKERS
     return QUESTIONERS if isinstance(environment, Questioning) else DOCTORS
 
 
@@ -103,7 +113,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
                 stage.demonstrate(source, environment, 1, index) for index in shown
             ]
         elif isinstance(stage, GrpoStage):
-            check_reinforcement(stage, groups(environment))
+            check_reinforcement(stage, groups(environment), stage is stages[-1])
         elif isinstance(stage, SearchStage):
             check_exploration(stage, environment)
         else:
@@ -146,7 +156,9 @@ def check_exploration(stage: SearchStage, environment: Environment) -> None:
     )
 
 
-def check_reinforcement(stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...]) -> None:
+def check_reinforcement(
+    stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...], last: bool
+) -> None:
     scores = asyncio.run(stage.reward(batch, instruments(stage)))
     advantages = stage.credit(batch, scores, alone)
     assert len(scores) == len(advantages) == len(batch)
@@ -155,7 +167,8 @@ def check_reinforcement(stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...]
             assert len(score.turns) == len(credit) == len(episode.turns)
             assert all(map(math.isfinite, [*score.turns, *credit, *score.parts.values()]))
     right, wrong = scores[1][0].total, scores[1][1].total  # the second case is a pneumonia
-    assert right > wrong > scores[1][2].total
+    assert right >= wrong > scores[1][2].total
+    assert right > wrong or not last, "only an earlier stage may pay something else alone"
     assert any(a != 0 for group in advantages for credit in group for a in credit)
 
 

@@ -184,19 +184,47 @@ def triples(subset: str) -> tuple[Triple, ...]:
     return (*own, *_investigations(subset))
 
 
+def reference(subset: str, disease: str, findings: Iterable[str]) -> tuple[Triple, ...]:
+    """The reasoning that leads from a patient's `findings` to `disease`, as statements.
+
+    These are the statements of the graph about the disease and one of the findings, what each of
+    these findings is investigated by, and the disease's family: chains disease → finding → test.
+    """
+    shown = set(findings)
+    about = [t for t in triples(subset) if t.head == disease and t.tail in shown]
+    tested = {t.tail for t in about}
+    further = [t for t in triples(subset) if t.relation == "investigated by" and t.head in tested]
+    family = [t for t in triples(subset) if t.head == disease and t.relation == "belongs to"]
+    return (*about, *further, *family)
+
+
 def verbalise(triple: Triple, wording: int = 0) -> str:
     """The triple as a sentence, in the given one of its relation's WORDINGS."""
     sentence = WORDINGS[triple.relation][wording].format(head=triple.head, tail=triple.tail)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def sentences(subset: str) -> tuple[str, ...]:
-    """Every sentence for every triple of a clinic: phrases for the tiny policy's vocabulary."""
+def statement(triple: Triple, wording: int = 0) -> str:
+    """The triple's sentence without its full stop, as it stands in a list with semicolons."""
+    return verbalise(triple, wording).removesuffix(".")
+
+
+def stated(text: str) -> tuple[str, ...]:
+    """The statements that a text makes, each once, in its own words and without full stops."""
     return tuple(
-        verbalise(triple, wording)
-        for triple in triples(subset)
-        for wording in range(len(WORDINGS[triple.relation]))
+        next(said for said in _wordings(triple) if said in text)
+        for triple in read_triples(text)
+        if any(said in text for said in _wordings(triple))
     )
+
+
+def _wordings(triple: Triple) -> list[str]:
+    return [statement(triple, wording) for wording in range(len(WORDINGS[triple.relation]))]
+
+
+def statements(subset: str) -> tuple[str, ...]:
+    """Every statement for every triple of a clinic: phrases for the tiny policy's vocabulary."""
+    return tuple(said for triple in triples(subset) for said in _wordings(triple))
 
 
 @cache

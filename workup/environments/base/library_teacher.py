@@ -8,15 +8,12 @@ read. Only the last word, the diagnosis, is the truth.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from workup.case import Case, Source
+from workup.environments.base.queries import known_findings, mentioned, random_query
 from workup.environments.base.searching import (
     DIAGNOSIS,
     NOTHING,
@@ -29,9 +26,8 @@ from workup.environments.base.searching import (
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
-from workup.text import normalise, tagged
+from workup.text import tagged
 
-MOST_FINDINGS = 3  # in one query
 MOST_NAMED = 2  # diagnoses in one refinement
 
 
@@ -121,33 +117,13 @@ class _Scene:
 
     def _queries(self) -> list[str]:
         most = self.grammar.subqueries or 1
-        return [self._query() for _ in range(int(self.rng.integers(most)) + 1)]
-
-    def _query(self) -> str:
-        """Some of the patient's findings, or a diagnosis that passages have named."""
+        findings = known_findings(self.source, self.case, self.grammar)
         named = [name for turn in self.past for name in self._named(turn)]
-        findings = self._findings()
-        if named and (not findings or self.rng.random() < 0.5):
-            return named[int(self.rng.integers(len(named)))]
-        if not findings:
-            return self.source.diagnoses[int(self.rng.integers(len(self.source.diagnoses)))]
-        count = int(self.rng.integers(min(MOST_FINDINGS, len(findings)))) + 1
-        return ", ".join(findings[place] for place in self.rng.permutation(len(findings))[:count])
-
-    def _findings(self) -> list[str]:
-        """The names of the findings that the patient is known to have."""
-        facts = (*self.case.given, *self.grammar.facts(self.case))
-        items = {item.name for item in self.source.items}
-        return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
+        return [
+            random_query(self.source, findings, named, self.rng)
+            for _ in range(int(self.rng.integers(most)) + 1)
+        ]
 
     def _named(self, turn: Turn) -> list[str]:
         """The diagnoses that the turn's evidence names, the most frequent first."""
-        return _mentions(evidence(turn), tuple(self.source.diagnoses))
-
-
-@lru_cache(maxsize=1 << 12)
-def _mentions(text: str, diagnoses: Sequence[str]) -> list[str]:
-    by_form = {normalise(name): name for name in diagnoses}
-    forms = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
-    found = re.findall(rf"(?<!\w)(?:{forms})(?!\w)", normalise(text))
-    return [by_form[form] for form, _ in Counter(found).most_common()]
+        return mentioned(evidence(turn), tuple(self.source.diagnoses))

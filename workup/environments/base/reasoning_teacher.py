@@ -1,0 +1,79 @@
+"""Demonstrations of reasoning with searches, for a policy that has never seen either (MR-1).
+
+What to search for is left to reinforcement: queries are drawn from the patient's findings and from
+diagnoses that documents named. The thought repeats statements of the documents that bear on the
+patient's findings. Only the answer is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from workup.case import Source
+from workup.cases.clinic.graph import read_triples, stated
+from workup.environments.base.queries import known_findings, mentioned, random_query
+from workup.environments.base.searching import SEARCH, SearchGrammar
+from workup.episode import DIAGNOSE, Completion, Turn
+from workup.errors import UserError
+from workup.ports import Demonstration, Environment
+from workup.text import THINK
+
+MOST_STATEMENTS = 2  # after one search
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningTeaching:
+    """Demonstrations: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis.
+
+    After each answer the thought repeats at most two statements of the documents: those about a
+    finding that the patient has. Where the documents make none that can be read exactly, it says
+    nothing.
+    """
+
+    grammar: SearchGrammar
+
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int
+    ) -> Demonstration:
+        """The index-th demonstration.
+
+        The same (source, environment, seed, index) gives the same one. Raises UserError for a
+        source whose diagnoses are not listed.
+        """
+        if not source.diagnoses:
+            raise UserError(
+                f"no demonstrations can be made from '{source.name}': it needs a source that lists "
+                "its diagnoses; leave out the warm start and begin with a policy that can converse"
+            )
+        rng = np.random.default_rng([seed, index])
+        case = source.train[int(rng.integers(len(source.train)))]
+        findings = known_findings(source, case, self.grammar)
+        past: list[Turn] = []
+        lead = f"<{THINK}>"
+        for _ in range(int(rng.integers(environment.max_turns))):
+            read = [text for turn in past for text in environment.documents(turn)]
+            named = mentioned("\n".join(read), tuple(source.diagnoses))
+            query = random_query(source, findings, named, rng)
+            text = lead + environment.write(SEARCH, query)
+            action = environment.read(text)
+            observation = asyncio.run(environment.answer(case, past, action))
+            past.append(Turn((), Completion(text), action, observation))
+            lead = "".join(
+                islice(_statements(environment.documents(past[-1]), findings), MOST_STATEMENTS)
+            )
+        last = lead + environment.write(DIAGNOSE, case.truth.diagnosis)
+        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in past)
+        return Demonstration(environment.open(case), (*exchanges, (last, ())))
+
+
+def _statements(documents: Sequence[str], findings: Sequence[str]) -> Iterator[str]:
+    """The statements about one of the findings, in the words of the documents."""
+    for said in stated("\n".join(documents)):
+        (triple,) = read_triples(said)
+        if triple.tail in findings or triple.head in findings:
+            yield f"{said}; "

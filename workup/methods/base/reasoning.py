@@ -1,0 +1,77 @@
+"""What the methods of reasoning with searches share (Med-R³ and its baselines)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.environments.reasoning import reasoning_of
+from workup.ports import Environment, Teaching
+from workup.retrieval.dense import Encoder
+from workup.rewards.graphs import LongestOf
+from workup.rewards.progressive import Component, Reads, progressive, referenced
+from workup.rewards.searching import AUTO, TRIGRAMS, EncoderName, trigrams
+from workup.rl.credit import Normalise, zscore
+from workup.stages import GrpoStage, SftStage, Stage
+
+
+class ReasoningSettings(BaseModel):
+    """The settings of all these methods; the methods' READMEs give the reasons for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
+    normalise: Normalise = Field(
+        "group_std", description="how returns become advantages; group_std is GRPO as printed"
+    )
+
+
+class GraphSettings(ReasoningSettings):
+    """Settings of a method that compares reasoning with references."""
+
+    longest: LongestOf = Field(
+        "shorter",
+        description="K: the shorter of the two longest paths (as printed), or the reference's",
+    )
+    encoder: EncoderName = Field(
+        AUTO,
+        validate_default=True,
+        description="semantic likeness: a sentence-transformers model, trigrams or auto",
+    )
+
+
+class ReasoningMethod:
+    """A `Method` of reinforcement stages, each with the components of its reward."""
+
+    paper: str
+    summary: str
+    settings: type[Any] = ReasoningSettings
+    environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
+
+    def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
+        world, reads = reasoning_of(environment), self.reads(settings)
+        return (
+            SftStage("warm start", Teaching().demonstrate),
+            *(
+                GrpoStage(
+                    name,
+                    progressive(world, components, reads),
+                    zscore(settings.normalise),
+                    fits=referenced(world, components),
+                )
+                for name, components in self.rewards(settings).items()
+            ),
+        )
+
+    def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
+        """Stage → the components of its reward, in the order of training."""
+        raise NotImplementedError
+
+    def reads(self, settings: Any) -> Reads:
+        if not isinstance(settings, GraphSettings):
+            return Reads(trigrams, least=settings.least)
+        name = settings.encoder
+        embed = trigrams if name == TRIGRAMS else Encoder(name).documents
+        return Reads(embed, settings.longest, settings.least)

@@ -1,0 +1,21 @@
+"""ReSearch: reasoning with searches, paid for format and answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workup.methods.base.reasoning import ReasoningMethod, ReasoningSettings
+from workup.rewards.progressive import STAGES, Component
+
+
+class ReSearch(ReasoningMethod):
+    """R = format + answer: Med-R³'s third stage without the first two."""
+
+    paper = "ReSearch (Chen et al. 2025), as a baseline of Med-R3 (2025)"
+    summary = "one thought with searches, paid for format and answer alone"
+
+    def rewards(self, settings: ReasoningSettings) -> Mapping[str, Sequence[Component]]:
+        return {"grpo": STAGES[3]}
+
+
+method = ReSearch()
