@@ -157,7 +157,7 @@ def check_exploration(stage: SearchStage, environment: Environment) -> None:
 
 
 def check_reinforcement(
-    stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...], last: bool
+    stage: GrpoStage, batch: tuple[tuple[Episode, ...], ...], last: bool = True
 ) -> None:
     scores = asyncio.run(stage.reward(batch, instruments(stage)))
     advantages = stage.credit(batch, scores, alone)

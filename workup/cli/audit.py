@@ -148,9 +148,10 @@ def rages(
     config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
-    """Measure how often simulated results of examinations are right, by source.
+    """Measure how often simulated examination results are right.
 
-    Right is the patient's own result, which the pathology wing knows.
+    The figures are by source of a result. Right is the patient's own result, which the pathology
+    wing knows.
     """
     from rich.console import Console
 

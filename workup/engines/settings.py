@@ -137,11 +137,11 @@ class EngineSettings(_Settings):
     )
     importance_cap: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
+        # With it the trainer computes its own log-probabilities before the update, which takes one
+        # more forward pass; clipping is about these.
         description=(
-            "corrects what the sampler's log-probabilities differ from the trainer's: the trainer "
-            "computes its own before the update (one more forward pass), clipping is about these, "
-            "and each token's advantage counts p_trainer / p_sampler times, at most so often; none "
-            "takes the sampler's as they are (TRL: vllm_importance_sampling_clip_max)"
+            "weighs each token by p_trainer / p_sampler, at most this; none: no such weight "
+            "(TRL: vllm_importance_sampling_clip_max)"
         ),
     )
     max_grad_norm: NonNegative = Field(
