@@ -7,6 +7,7 @@ log-probabilities that it was drawn with.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
@@ -115,6 +116,11 @@ class RemotePolicy(ChatTokens):
         if not tokens or len(tokens) != len(logprobs):
             raise WorkupError(
                 f"vLLM returned {len(tokens)} tokens with {len(logprobs)} log-probabilities"
+            )
+        if not all(map(math.isfinite, logprobs)):
+            raise WorkupError(
+                "vLLM returned log-probabilities that are not numbers: the weights are damaged, or "
+                "training has made them so (take a smaller lr)"
             )
         return self.completion(tokens, logprobs, room, sampling.stop)
 
