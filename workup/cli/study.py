@@ -196,6 +196,36 @@ def noise(
 
 
 @app.command()
+def reference(
+    words: Policies,
+    cases: Cases,
+    passages: Annotated[
+        str, typer.Option(help="where passages come from: clinic:SUBSET or a file of documents")
+    ],
+    longest: Annotated[int, typer.Option(min=10, help="words of a passage at most")] = 80,
+    n: Number = 100,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """What raises a frozen model's belief in the right diagnosis (CM-5).
+
+    The passages: the right one with its name and without, another disease's, a denial, and so on.
+    """
+    from workup.studies import reference
+    from workup.studies.arms import labels, settings_of
+
+    folder, (policies, values) = out or _folder("reference", cases), _read(words, cases, n, seed)
+    if len(policies) > 1:
+        raise UserError("one policy at a time: the belief is its own")
+    (label,) = labels(policies).values()
+    with _progress("cases") as (began, tick):
+        found = reference.study(
+            settings_of(values, policies[0]), label, passages, longest, began, tick
+        )
+    _publish(found, folder)
+
+
+@app.command()
 def cost(
     words: Annotated[
         list[str],

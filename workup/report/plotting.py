@@ -215,8 +215,8 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
         count=1,
     )
     title = ax.get_title(loc="left")
-    text = escape(f"{label}: {title}" if title else label)
-    head = f'<svg role="img" aria-label="{text}" style="max-width:{width * GROWTH:.0f}px"'
+    aloud = escape(f"{label}: {title}" if title else label)
+    head = f'<svg role="img" aria-label="{aloud}" style="max-width:{width * GROWTH:.0f}px"'
     return Markup(_own_ids(text, name).replace("<svg", head, 1))
 
 

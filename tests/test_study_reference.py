@@ -1,0 +1,100 @@
+"""What raises a reference's belief: the passages' states, and the gains against plain scoring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_local_policy import letters, qwen
+
+from workup.cases import open_source
+from workup.cases.leaks import Mask
+from workup.environments.base.searching import EVIDENCE
+from workup.errors import UserError
+from workup.models.samplers import How
+from workup.models.samplers import load as sampler
+from workup.settings import PolicySettings
+from workup.studies import reference
+from workup.studies.arms import settings_of
+from workup.studies.likelihood import opened
+from workup.studies.reference import DENIED, NAMED, OTHER, SHUFFLED, STATES, TRIVIA, WITHHELD
+from workup.text import neutralise, tagged
+
+torch.set_num_threads(1)
+CLINIC = open_source("clinic:s")
+TEXTS = reference.texts_of("clinic:s")
+
+
+@given(st.integers(0, 500), st.integers(0, 9), st.integers(30, 200))
+def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int) -> None:
+    case = CLINIC.test[index]
+    shown = reference.states(case, TEXTS, longest, seed)
+    assert shown is not None
+    assert shown == reference.states(case, TEXTS, longest, seed)
+    assert {*shown} == {*STATES}
+    names = (case.truth.diagnosis, *case.truth.aliases)
+
+    def named(text: str) -> bool:
+        mask = Mask(names)
+        mask(text)
+        return mask.found > 0
+
+    assert {state for state in STATES if named(shown[state])} - {SHUFFLED} == {NAMED, DENIED}
+    assert sorted(shown[SHUFFLED].split()) == sorted(shown[NAMED].split())
+    assert shown[DENIED].startswith(shown[NAMED])
+    for state in (NAMED, OTHER, TRIVIA, SHUFFLED):
+        assert len(shown[state].split()) <= longest
+    assert any(shown[OTHER] == " ".join(text.split()[:longest]) for text in TEXTS)
+    assert len(shown[WITHHELD]) != len(shown[NAMED])
+
+
+def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
+    """The oracle runs the model on each whole prompt."""
+    tokenizer = letters()
+    folder = tmp_path / "tiny"
+    qwen(len(tokenizer), context=4_096).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    values = {"cases": "clinic:s", "evaluation": {"cases": 2}, "environment": "library"}
+    settings: PolicySettings = settings_of(values, str(folder))
+    found = reference.study(settings, "tiny", "clinic:s", 30, lambda n: None, lambda: None)
+    model = sampler("local").open(str(folder), How())
+    policy = model.policy
+    _, environment, cases = opened(settings)
+    for case, gains in zip(cases, found.gains, strict=True):
+        shown = reference.states(case, TEXTS, 30, settings.seed)
+        assert shown is not None
+        lead, answer = environment.conclusion(case)
+        *before, last = environment.open(case)
+
+        def score(text: str, before=before, last=last, lead=lead, answer=answer) -> float:  # type: ignore[no-untyped-def]
+            from dataclasses import replace
+
+            prompt = policy.render((*before, replace(last, content=last.content + text)))
+            ids = [*prompt, *policy.encode(lead), *policy.encode(answer)]
+            with torch.no_grad():
+                logits = policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)  # type: ignore[attr-defined]
+            start = len(ids) - len(policy.encode(answer))
+            return sum(float(logits[at - 1, ids[at]]) for at in range(start, len(ids)))
+
+        base = score("")
+        for state in STATES:
+            text = tagged(EVIDENCE, neutralise(shown[state]))
+            assert gains.totals[state] == pytest.approx(score(text) - base, abs=2e-3)
+        assert gains.tokens == len(policy.encode(answer))
+    page = found.write(tmp_path / "study")
+    told = json.loads((tmp_path / "study" / "reference.json").read_text())
+    assert told["total"][NAMED]["n"] == 2
+    assert "<svg" in page.read_text()
+    assert not any(shown in page.read_text() for shown in TEXTS)
+
+
+def test_passages_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file; or clinic:SUBSET"):
+        reference.texts_of("nowhere.jsonl")
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"id": "1", "label": "Flu", "definition": "A fever."}\n')
+    assert reference.texts_of(str(file)) == ["Flu. A fever."]

@@ -1,0 +1,265 @@
+"""What raises a reference model's belief in the truth: the premise of C-MIG's gains (CM-5).
+
+Each case is shown one passage at a time, in several states, from the right one to shuffled words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from workup.case import Case
+from workup.cases.clinic.library import library
+from workup.cases.leaks import Mask
+from workup.environments.base.searching import EVIDENCE
+from workup.errors import RolloutError, UserError
+from workup.ports import Environment, Scorer, ScoreRequest
+from workup.retrieval.corpus import Fields, documents, files
+from workup.rl.rollout import seed_key
+from workup.settings import PolicySettings
+from workup.statistics import SHARE, Estimate, interval, paired
+from workup.studies import plots, trivia
+from workup.studies.likelihood import opened, weights
+from workup.studies.study import Section, Sheet, Study, plain, signed
+from workup.text import neutralise, tagged
+
+NAMED, WITHHELD, OTHER = "right, named", "right, name withheld", "another disease's"
+DENIED, TRIVIA, SHUFFLED = "right, then denied", "trivia", "right, words shuffled"
+STATES = (NAMED, WITHHELD, OTHER, DENIED, TRIVIA, SHUFFLED)
+AGAINST = (WITHHELD, OTHER, DENIED, TRIVIA, SHUFFLED)  # what `NAMED` is compared with
+FIELDS = Fields(
+    title=("title", "label", "focus"), text=("text", "contents", "content", "definition")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """One case: what each passage added to log P(diagnosis), in nats, by state.
+
+    `tokens` is the number of the diagnosis's tokens.
+    """
+
+    case: str
+    tokens: int
+    totals: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Reference(Study):
+    """The gains of all cases."""
+
+    name: ClassVar[str] = "reference"
+    question: ClassVar[str] = "What raises a frozen model's belief in the right diagnosis?"
+
+    policy: str
+    source: str
+    seed: int
+    gains: tuple[Gains, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def title(self) -> str:
+        return f"Gains in log-probability on {self.source}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return {
+            "Reference": self.policy,
+            "Cases": f"{len(self.gains):,} of {self.source}",
+            "Seed": str(self.seed),
+        }
+
+    def total(self, state: str) -> Estimate:
+        """Mean gain of the whole diagnosis, in nats."""
+        return self._mean([each.totals[state] for each in self.gains])
+
+    def token(self, state: str) -> Estimate:
+        """Mean gain per token of the diagnosis, in nats."""
+        return self._mean([each.totals[state] / each.tokens for each in self.gains])
+
+    def positive(self, state: str) -> Estimate:
+        """Share of cases in which the passage raised the probability."""
+        raised = [float(each.totals[state] > 0) for each in self.gains]
+        return interval(raised, self._ids, bounds=SHARE, seed=self.seed)
+
+    def lead(self, state: str) -> Estimate:
+        """How much more the right, named passage gained than this one, in nats, paired by case."""
+        ours, theirs = (
+            ([each.totals[name] for each in self.gains], self._ids) for name in (NAMED, state)
+        )
+        return paired(ours, theirs, seed=self.seed)
+
+    def _mean(self, values: Sequence[float]) -> Estimate:
+        return interval(values, self._ids, seed=self.seed)
+
+    @property
+    def _ids(self) -> list[str]:
+        return [each.case for each in self.gains]
+
+    def sections(self) -> Sequence[Section]:
+        levels = tuple(
+            (
+                state,
+                plain(self.total(state)),
+                plain(self.token(state)),
+                plain(self.positive(state)),
+                "" if state == NAMED else signed(self.lead(state)),
+            )
+            for state in STATES
+        )
+        headings = ("passage", "gain, nats", "per token", "share positive", "named − this")
+        note = "Against no passage; the last column is paired by case. *: leaves out 0."
+        figure = plots.rows(
+            "Gain in log-probability by passage",
+            STATES,
+            {"Nats per token": {"gain": [self.token(state) for state in STATES]}},
+        )
+        caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
+        return [Section("Gains", (Sheet("Gains", headings, levels, note),), figure, caption)]
+
+    def notes(self) -> Sequence[str]:
+        return [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        measures = {"total": self.total, "per_token": self.token, "positive": self.positive}
+        return {
+            "policy": self.policy,
+            "cases": self.source,
+            "seed": self.seed,
+            **{
+                name: {state: of(state).as_json() for state in STATES}
+                for name, of in measures.items()
+            },
+            "lead": {state: self.lead(state).as_json() for state in AGAINST},
+            "left_out": dict(self.left_out),
+            "gains": [
+                {"case": each.case, "tokens": each.tokens, "totals": dict(each.totals)}
+                for each in self.gains
+            ],
+        }
+
+
+def study(
+    settings: PolicySettings,
+    label: str,
+    corpus: str,
+    longest: int,
+    began: Callable[[int], None],
+    tick: Callable[[], None],
+) -> Reference:
+    """Scores the diagnosis of each test case behind each passage, under the policy `settings` name.
+
+    `corpus` is `clinic:SUBSET` or a file of documents; a passage has at most `longest` words.
+    Raises UserError.
+    """
+    source, environment, cases = opened(settings)
+    scorer = weights(settings, source, environment).scorer()
+    texts = texts_of(corpus)
+    began(len(cases))
+    scoring = Scoring(scorer, environment, texts, longest, settings.seed)
+    return asyncio.run(_study(scoring, label, source.name, cases, tick))
+
+
+def texts_of(corpus: str) -> list[str]:
+    """Title and text of every document. Raises UserError where there are none."""
+    kind, _, subset = corpus.partition(":")
+    if kind == "clinic" and subset:
+        found = [f"{each.title}. {each.text}" for each in library(subset)]
+    else:
+        path = Path(corpus).expanduser()
+        if not path.exists():
+            raise UserError(f"--passages {corpus}: no such file; or clinic:SUBSET")
+        read = (document for file in files([path]) for document, _ in documents(file, FIELDS))
+        found = [f"{each.title}. {each.text}" for each in read]
+    if not found:
+        raise UserError(f"--passages {corpus}: no document in it")
+    return found
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What the gains of a case are made with."""
+
+    scorer: Scorer
+    environment: Environment
+    texts: Sequence[str]
+    longest: int
+    seed: int
+
+    async def gains(self, case: Case) -> Gains | str:
+        """The case's gains, or a reason without any text of the case."""
+        shown = states(case, self.texts, self.longest, self.seed)
+        if shown is None:
+            return "no passage names the diagnosis, or none names another"
+        lead, answer = self.environment.conclusion(case)
+        contexts = ((), *((tagged(EVIDENCE, neutralise(shown[state])),) for state in STATES))
+        opening = self.environment.open(case)
+        request = ScoreRequest(case.id, answer, opening, contexts, lead)
+        try:
+            found = await self.scorer.score(request)
+        except RolloutError:
+            return "the prompt does not fit the policy"
+        without, *others = found.totals
+        gains = (value - without for value in others)
+        return Gains(case.id, found.tokens, dict(zip(STATES, gains, strict=True)))
+
+
+def states(case: Case, texts: Sequence[str], longest: int, seed: int) -> dict[str, str] | None:
+    """A passage of the case's disease in its states, by name; None where there is none.
+
+    The right passage names the diagnosis within its first `longest` words, another disease's does
+    not name it at all. Both are drawn by the case's id. "Denied" adds that the diagnosis was ruled
+    out, so that its name stands there and speaks against it.
+    """
+    rng = np.random.default_rng(seed_key("reference", seed, case.id))
+    names = (case.truth.diagnosis, *case.truth.aliases)
+    right = other = ""
+    for place in rng.permutation(len(texts)).tolist():
+        text = _cut(texts[place], longest)
+        mask = Mask(names)
+        mask(text)
+        if mask.found:
+            right = right or text
+        elif not other:
+            whole = Mask(names)
+            whole(texts[place])
+            other = "" if whole.found else text
+        if right and other:
+            break
+    if not right or not other:
+        return None
+    words = right.split()
+    shuffled = " ".join(words[place] for place in rng.permutation(len(words)).tolist())
+    denied = f"{right} Later tests ruled this out: the patient has no {case.truth.diagnosis}."
+    return {
+        NAMED: right,
+        WITHHELD: Mask(names)(right),
+        OTHER: other,
+        DENIED: denied,
+        TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
+        SHUFFLED: shuffled,
+    }
+
+
+def _cut(text: str, longest: int) -> str:
+    return " ".join(text.split()[:longest])
+
+
+async def _study(
+    scoring: Scoring, label: str, source: str, cases: Sequence[Case], tick: Callable[[], None]
+) -> Reference:
+    found: list[Gains | str] = []
+    for case in cases:
+        found.append(await scoring.gains(case))
+        tick()
+    gains = tuple(each for each in found if isinstance(each, Gains))
+    if not gains:
+        raise UserError(f"no case could be scored; the first: {found[0]}")
+    reasons = [each for each in found if isinstance(each, str)]
+    counted = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+    return Reference(label, source, scoring.seed, gains, counted)
