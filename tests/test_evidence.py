@@ -19,7 +19,10 @@ from workup.environments.base.ranked_teacher import LEAST
 from workup.environments.evidence import CHINESE, ENGLISH, EvidenceSeeking, Settings, open, seeking
 from workup.episode import DIAGNOSE, Action, Ending
 from workup.errors import UserError
+from workup.evaluation.loop import anchors
 from workup.ports import Teaching
+from workup.report.outcomes import LANDMARKS
+from workup.runs.words import ANCHORS, LISTS
 from workup.settings import world
 
 WING = open_source("clinic:pathology")
@@ -268,3 +271,35 @@ def test_it_is_trained_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_other_environments_are_refused() -> None:
     with pytest.raises(UserError, match="type environment=evidence"):
         seeking(world({}, {"name": "consultation"}).open(WING))
+
+
+# --- anchors ---
+
+
+@pytest.mark.parametrize("length", LISTS.values())
+def test_the_best_list_of_every_length_is_an_anchor(length: int) -> None:
+    place = open(WING, Settings(max_turns=3))
+    doctor = anchors(WING, place, 0)[f"list of {length}"]
+    for case in (WING.test[place_] for place_ in range(4)):
+        episode = play(doctor, place, case)
+        assert len(episode.turns) == 3
+        examined: dict[str, bool] = {}
+        for turn in episode.turns:
+            chances = posterior(case, examined)
+            best = sorted(chances, key=lambda name: -chances[name])[:length]
+            possible = [name for name in best if chances[name] >= LEAST]
+            said = take_apart(turn.completion.text)
+            if said.action.kind == DIAGNOSE:
+                assert episode.answer == (best[0],)
+            else:
+                assert list(said.candidates) == possible
+            found = {fact.item for fact in case.truth.facts if fact.id in turn.observation.evidence}
+            examined |= {name: name in found for name in said.examinations}
+        assert len(examined) == 12
+
+
+def test_anchors_of_lists_play_where_lists_are_written() -> None:
+    assert list(anchors(WING, WORLD, 0)) == ["told information", *LISTS, "full information"]
+    direct = open(WING, Settings(max_turns=1, told="record"))
+    assert list(anchors(WING, direct, 0)) == ["told information", "full information"]
+    assert len(LANDMARKS) == len(ANCHORS)

@@ -265,6 +265,30 @@ def cost(
     _publish(found, folder)
 
 
+@app.command()
+def ranks(
+    cases: Cases = "clinic:pathology",
+    taus: Annotated[str, typer.Option(help="τ of the reward, each larger than 0")] = (
+        "0.4,0.8,1.5,3"
+    ),
+    n: Number = 400,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """What the reward of ranked lists pays for (ES-6).
+
+    R_d by place, length and τ, and what honest lists of every length earn.
+    """
+    from workup.cases import open_source
+    from workup.studies import ranks
+
+    temperatures = _numbers("--taus", taus)
+    with _progress("cases") as (began, tick):
+        began(n)
+        found = ranks.study(open_source(cases), n, temperatures, seed, tick)
+    _publish(found, out or _folder("ranks", cases))
+
+
 def _read(words: Sequence[str], cases: str, n: int, seed: int) -> tuple[list[str], dict[str, Any]]:
     """The policies, and the other words as settings."""
     from workup import settings

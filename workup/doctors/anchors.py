@@ -13,6 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from workup.case import Case, Evidence, Item, Knowledge, evidence_of
+from workup.environments.base.ranked_teacher import (
+    MOST_EXAMINATIONS,
+    informative,
+    learned,
+    ranked,
+)
+from workup.environments.evidence import EvidenceSeeking
 from workup.episode import DIAGNOSE, Completion, Episode, Message, Turn
 from workup.ports import Act, Sampling
 from workup.rl.rollout import seed_key
@@ -151,3 +158,40 @@ class GreedyDoctor(BayesDiagnoser):
         known = dict(evidence)
         unasked = [name for name in self.items if name not in known]
         return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None
+
+
+class RankedDoctor(BayesDiagnoser):
+    """Ranks at most `length` candidates and orders the most informative examinations, then ends.
+
+    It ranks by the exact posterior, and leaves out candidates that are hardly possible: the best
+    list of its length. It orders `orders` examinations in every turn but the last.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        world: EvidenceSeeking,
+        length: int,
+        orders: int = MOST_EXAMINATIONS,
+    ) -> None:
+        super().__init__(knowledge, items, world.write, world.known)
+        self.world, self.length, self.orders = world, length, orders
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        evidence = self.evidence(case, past)
+        candidates = ranked(self.knowledge, evidence, self.length)
+        if len(past) >= self.world.max_turns - 1:
+            return Act((), Completion(self.world.write_lists(candidates)))
+        offered = self.world.offered(len(past))
+        orders = informative(self.knowledge, evidence, offered, self.orders)
+        return Act((), Completion(self.world.write_lists(candidates, orders)))
+
+    def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
+        """What the presentation and all results say; an item without a finding is normal."""
+        evidence = self.known(case)
+        for turn in past:
+            evidence = learned(evidence, case, turn, self.world.examined(turn))
+        return evidence

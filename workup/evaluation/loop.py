@@ -13,11 +13,18 @@ from typing import Any
 from workup import environments, policies
 from workup.case import Source
 from workup.doctors import strategies
-from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
+from workup.doctors.anchors import (
+    BayesDiagnoser,
+    FullInformationDoctor,
+    GreedyDoctor,
+    RandomDoctor,
+    RankedDoctor,
+)
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Searcher, Seat, Strategy
 from workup.environments.consultation import Consultation
+from workup.environments.evidence import EvidenceSeeking
 from workup.errors import UserError
 from workup.evaluation.examination import (
     Examination,
@@ -39,7 +46,7 @@ from workup.roles import Staff
 from workup.runs import Run, versions
 from workup.runs.folder import free
 from workup.runs.summary import repeats, summarise
-from workup.runs.words import ANCHORS
+from workup.runs.words import ANCHORS, LISTS
 from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
 
 BAYES = "bayes"  # concludes by the source's own model
@@ -57,6 +64,10 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
         exact: dict[str, Doctor] = {
             "told information": BayesDiagnoser(*world, write, environment.known)
         }
+        if isinstance(environment, EvidenceSeeking) and turns > 1:
+            exact |= {
+                label: RankedDoctor(*world, environment, length) for label, length in LISTS.items()
+            }
         return {**exact, "full information": FullInformationDoctor(*world, write)}
     return {
         "random doctor": RandomDoctor(*world, turns, seed, write),

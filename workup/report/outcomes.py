@@ -36,6 +36,11 @@ LANDMARKS = (
     ("X", "✖"),
     ("*", "★"),
     ("P", "✚"),
+    ("v", "▼"),
+    ("<", "◀"),
+    (">", "▶"),
+    ("^", "▲"),
+    ("d", "⬧"),
     ("p", "⬟"),
 )  # of the anchors: matplotlib's name, and how a key writes it
 SHARES = {

@@ -1,0 +1,80 @@
+"""The study of ranked lists: what honest lists earn, against sums written out (ES-6)."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from command_line import finished
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workup.case import FixedSource, evidence_of
+from workup.cases import open_source
+from workup.errors import UserError
+from workup.rewards.ranked import R_d
+from workup.studies.ranks import LENGTHS, PRESENTATION, RESULTS, study
+
+WING = open_source("clinic:pathology")
+TAUS = (0.8, 1.5)
+FOUND = study(WING, 6, TAUS, 0, lambda: None)
+
+
+def test_what_honest_lists_earn_is_what_the_posterior_says() -> None:
+    assert WING.knowledge is not None
+    cases = [WING.test[place * len(WING.test) // 6] for place in range(6)]
+    for τ in TAUS:
+        for D in LENGTHS:
+            (one,) = (
+                each
+                for each in FOUND.honest
+                if (each.known, each.τ, each.length) == (PRESENTATION, τ, D)
+            )
+            expected = paid = hit = 0.0
+            for case in cases:
+                posterior = WING.knowledge.posterior(evidence_of(case.given))
+                ranked = sorted(zip(posterior, WING.knowledge.diagnoses, strict=True), reverse=True)
+                weights = [math.exp(-place / τ) for place in range(1, D + 1)]
+                for weight, (chance, name) in zip(weights, ranked, strict=False):
+                    expected += chance * weight / sum(weights) / len(cases)
+                    if name == case.truth.diagnosis:
+                        paid += weight / sum(weights) / len(cases)
+                        hit += 1 / len(cases)
+            assert one.expected.mean == pytest.approx(expected)
+            assert one.paid.mean == pytest.approx(paid)
+            assert one.hit.mean == pytest.approx(hit)
+
+
+def test_a_list_of_one_is_the_best_at_every_tau_without_the_bonus() -> None:
+    assert {each.known for each in FOUND.honest} == {PRESENTATION, RESULTS}
+    assert all(each.best.mean == float(each.length == 1) for each in FOUND.honest)
+    for known in (PRESENTATION, RESULTS):
+        for τ in TAUS:
+            shares = [e.rewarded.mean for e in FOUND.honest if (e.known, e.τ) == (known, τ)]
+            assert math.fsum(shares) == pytest.approx(1)
+
+
+@given(st.floats(0.01, 0.99), st.floats(0, 1), st.floats(0.2, 10), st.floats(0, 0.5))
+def test_the_bonus_makes_two_better_by_the_gap_of_the_first_two(
+    first: float, share: float, τ: float, bonus: float
+) -> None:
+    second = share * min(first, 1 - first)
+    two = first * R_d(1, 2, τ) + second * R_d(2, 2, τ) + bonus
+    gap = bonus * (1 + math.exp(1 / τ)) - (first - second)
+    assert abs(gap) < 1e-9 or (two > first) == (gap > 0)
+
+
+def test_what_it_cannot_study_is_told() -> None:
+    with pytest.raises(UserError, match="every τ is larger than 0"):
+        study(WING, 2, (0.0, 1.0), 0, lambda: None)
+    with pytest.raises(UserError, match="clinic:pathology has one"):
+        study(FixedSource("jsonl:x", (), ()), 2, TAUS, 0, lambda: None)
+
+
+def test_the_command_writes_numbers_and_a_page(tmp_path: Path) -> None:
+    finished("study", "ranks", "-n", 3, "--taus", "0.8", "--out", "s", cwd=tmp_path)
+    numbers = json.loads((tmp_path / "s" / "ranks.json").read_text())
+    assert numbers["reward"][1]["R_d"] == pytest.approx([R_d(1, 2, 0.8), R_d(2, 2, 0.8)])
+    assert "Fig. 3" in (tmp_path / "s" / "ranks.html").read_text()
