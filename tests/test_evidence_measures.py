@@ -68,6 +68,11 @@ def test_orders_are_worth_their_mean_over_the_turns_that_order() -> None:
     assert taken(good, order(TRUTH, OTHERS[0], exams=("CD1355",)), END)["worth"] == 0
     assert taken(good, order(TRUTH, OTHERS[0], exams=("CD3",)), END)["worth"] == 0.5
     assert taken(END)["worth"] is None
+    # a list at the end is no order
+    ranked = open(WING, Settings(max_turns=2, final="list"))
+    (measure,) = open_measures(["differential"], [CASE])
+    episode = play(Script(good, written(lists((TRUTH,), None))), ranked, CASE)
+    assert asyncio.run(measure(episode, True))["worth"] == 1  # type: ignore[arg-type]
 
 
 def test_what_the_exact_judges_do_not_know_is_undefined() -> None:

@@ -11,8 +11,8 @@ from statistics import fmean
 
 from workup.case import Case
 from workup.cases.clinic.catalogue import clinic_catalogue
-from workup.environments.base.lists import Said, take_apart
-from workup.episode import DIAGNOSE, Episode
+from workup.environments.base.lists import ORDER, Said, take_apart
+from workup.episode import Episode
 from workup.judges.assessor import Assessor
 from workup.judges.exact import ExactExaminations, ExactRanking
 from workup.judges.examinations import ExaminationJudge
@@ -74,7 +74,7 @@ class _Differential:
             "initial": float(first is not None and first.standings[:1] == (Standing.SAME,)),
             "ddx": float(len(said[0].candidates)) if first else None,
             "hacks": fmean(hacks) if hacks and (known or self._hacks) else None,
-            "worth": await self._appraised(said) if known or self._worth else None,
+            "worth": await self._appraised(episode, said) if known or self._worth else None,
         }
 
     async def _placed(self, said: Said, case: Case) -> Placed | None:
@@ -83,11 +83,12 @@ class _Differential:
             return None
         return await self._ranking.judge(Ranked(said.candidates, case))
 
-    async def _appraised(self, said: Sequence[Said]) -> float | None:
+    async def _appraised(self, episode: Episode, said: Sequence[Said]) -> float | None:
+        """By the environment's own reading: a list alone may be an order or the end."""
         orders = [
             Ordered(each.examinations, each.candidates)
-            for each in said
-            if each.candidates and each.action.kind != DIAGNOSE
+            for turn, each in zip(episode.turns, said, strict=True)
+            if each.candidates and turn.action.kind == ORDER
         ]
         verdicts = await asyncio.gather(*map(self._examining.judge, orders))
         return fmean(verdict.value for verdict in verdicts) if verdicts else None
