@@ -36,12 +36,13 @@ from workup.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Tur
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
 from workup.judges.statements import Statement
+from workup.judges.verdicts import Verdicts
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3 import stages_of
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.ports import Instruments, Passage, Teaching
 from workup.rewards.graphs import Graph, logical, statistic
-from workup.rewards.progressive import STAGES, Reads, progressive, referenced
+from workup.rewards.progressive import STAGES, Reads, check, progressive
 from workup.rewards.searching import trigrams
 from workup.stages import GrpoStage
 
@@ -186,17 +187,24 @@ def test_a_cases_own_references_come_first() -> None:
 
 
 def test_levels_are_those_of_the_clinics_documents() -> None:
-    for document in library("xs"):
-        assert WORLD.level(f"{document.id}#3") == document.level
-    assert WORLD.level("elsewhere#0") is None
+    turn = played(*GOOD).turns[0]
+    by_id = {document.id: document.level for document in library("xs")}
+    found = [by_id[id.partition("#")[0]] for id in turn.observation.evidence]
+    assert list(asyncio.run(WORLD.levels(turn))) == found
 
 
 # --- rewards --------------------------------------------------------------------------------------
 
 
 def scored(episode: Episode, *components: str, world: Reasoning = WORLD, **offered: Any) -> Any:
-    reward = progressive(world, components, Reads(trigrams))  # type: ignore[arg-type]
-    return asyncio.run(reward(((episode,),), Instruments(ExactJudge(), models=offered)))[0][0]
+    world = world.staffed(offered)  # type: ignore[assignment]
+    reward, settle = progressive(world, components, Reads(trigrams))  # type: ignore[arg-type]
+
+    async def settled() -> Any:
+        await settle(episode)
+        return await reward(((episode,),), Instruments(ExactJudge()))
+
+    return asyncio.run(settled())[0][0]
 
 
 def test_a_stages_reward_is_the_sum_of_its_parts() -> None:
@@ -237,10 +245,9 @@ def test_breadth_and_quality_are_those_of_what_was_retrieved() -> None:
     said = f"{verbalise(stated[0])} {verbalise(unsaid)}"
     score = scored(played(search, f"{said}</think><answer>x</answer>"), "breadth", "quality")
     assert score.parts["breadth"] == 0.5
-    levels = [WORLD.level(id) for id in first.turns[0].observation.evidence]
-    assert score.parts["quality"] == pytest.approx(
-        sum(7 - e for e in levels if e) / 6 / len(levels)
-    )
+    levels = asyncio.run(WORLD.levels(first.turns[0]))
+    expected = sum(7 - e for e in levels) / 6 / len(levels)
+    assert score.parts["quality"] == pytest.approx(expected)
     assert scored(played(GOOD[1]), "breadth", "quality").total == 0
 
 
@@ -253,10 +260,10 @@ def test_three_searches_pay() -> None:
 
 def test_without_references_nothing_is_trained() -> None:
     bare = MODULE.open(SOURCE, Settings(index="clinic:xs"))
-    fits = referenced(bare, ["format", "logical"])  # type: ignore[arg-type]
+    fits = check(bare, ["format", "logical"])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="has no reference reasoning"):
         fits(SOURCE.train[0])
-    referenced(bare, ["format", "breadth"])(SOURCE.train[0])  # type: ignore[arg-type]
+    check(bare, ["format", "breadth"])(SOURCE.train[0])  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -279,13 +286,27 @@ def test_models_read_and_grade_where_nothing_is_known(server: Server) -> None:
     world = Reasoning(WORLD.retriever, WORLD.record, WORLD.grammar)
     case = replace(CASE, truth=replace(CASE.truth, references=("Flu causes fever.",)))
     episode = played(*GOOD, case=case, world=world)
-    with pytest.raises(UserError, match="'grader', and this run has none"):
+    with pytest.raises(UserError, match=r"roles\.grader=endpoint:NAME"):
         scored(episode, "quality", world=world)
     parts = scored(
         episode, "statistic", "quality", world=world, **{EXTRACTOR: model, GRADER: model}
     ).parts
     assert parts["quality"] == pytest.approx(5 / 6)
     assert parts["statistic"] == 1
+    with pytest.raises(UserError, match="is not known"):
+        check(world, ["quality"])(case)
+
+
+def test_a_reader_that_gives_up_fails_the_episode_and_not_the_run(server: Server) -> None:
+    server.answer = lambda body: "no JSON"
+    model = Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
+    world = WORLD.staffed({EXTRACTOR: model})
+    _, settle = progressive(world, ["logical"], Reads(trigrams))  # type: ignore[arg-type]
+    verdicts = Verdicts(ExactJudge(), settle)
+    episode, verdict = asyncio.run(verdicts.settle(played(*GOOD)))
+    assert episode.ending is Ending.FAILED
+    assert "no usable answer" in episode.reason
+    assert verdict is None
 
 
 # --- recipes --------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pydantic import Field
 
 from workup.case import Case, Source
-from workup.cases.clinic.graph import reference, stated, statements, verbalise
+from workup.cases.clinic.graph import canonical, reference, stated, statements, verbalise
 from workup.cases.clinic.library import library
 from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.reasoning_teacher import ReasoningTeaching
@@ -27,8 +27,10 @@ from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, Searc
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Message, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration, Environment, Passage, Retriever, Teaching
-from workup.text import THINK, tagged
+from workup.judges.levels import LevelJudge, ModelLevels
+from workup.judges.statements import ExactStatements, ModelStatements, StatementReader
+from workup.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
+from workup.text import THINK, normalise, tagged
 
 DOCUMENT, ANSWER = "document", "answer"
 EXTRACTOR, GRADER = "extractor", "grader"
@@ -74,6 +76,18 @@ class Part:
     closes: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of cases and documents without asking anyone.
+
+    `levels` are the evidence levels of documents by id. `clinic` is the subset of the built-in
+    clinic that the cases come from; "" if they come from elsewhere.
+    """
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    clinic: str = ""
+
+
 class Reasoning(Searched):
     """An `Environment`: the doctor thinks, searches while it thinks, and answers once."""
 
@@ -85,31 +99,76 @@ class Reasoning(Searched):
         record: Consultation,
         grammar: SearchGrammar,
         said: Sequence[str] = (),
-        levels: Mapping[str, int] | None = None,
-        clinic: str = "",
+        *,
+        known: Known | None = None,
+        reader: StatementReader | None = None,
+        grader: LevelJudge | None = None,
     ) -> None:
-        """`levels` are the evidence levels of documents by id, where they are known.
-
-        `clinic` is the subset of the built-in clinic that the cases come from, if they do.
-        """
+        """`reader` and `grader` serve rewards; the built-in reader knows the clinic's sentences."""
         super().__init__(retriever, record, grammar, said)
-        self._levels, self._clinic = levels or {}, clinic
+        self._known, self._grader = known or Known(), grader
+        self.reader: StatementReader = reader or ExactStatements()
 
-    def level(self, passage: str) -> int | None:
-        """The evidence level, 1 to 6, of the document that holds the passage of this id."""
-        return self._levels.get(passage.partition("#")[0])
+    def canonical(self, name: str) -> str:
+        """The one name of an entity's synonyms: the clinic's, or else the name's normal form."""
+        return canonical(name) if isinstance(self.reader, ExactStatements) else normalise(name)
+
+    @property
+    def graded(self) -> bool:
+        """Whether the evidence level of every document can be had."""
+        return self._grader is not None or bool(self._known.levels)
+
+    async def levels(self, turn: Turn) -> tuple[int, ...]:
+        """The evidence levels, 1 to 6, of the documents that the turn's search returned.
+
+        They are known of a clinic's own documents; a model grades others. Raises RolloutError when
+        it cannot, UserError where a level is not known and the role `grader` is not given.
+        """
+        known = [self._known.levels.get(id.partition("#")[0]) for id in turn.observation.evidence]
+        if None not in known:
+            return tuple(each for each in known if each is not None)
+        if self._grader is None:
+            raise UserError(
+                "the evidence level of these documents is not known: name a model with "
+                f"roles.{GRADER}=endpoint:NAME, or type reward.without=[quality]"
+            )
+        return await self._grader.levels([Passage("", text) for text in documents(turn)])
 
     def references(self, case: Case) -> tuple[str, ...]:
         """Reference reasoning for the case: its own, or what the built-in clinic's graph says."""
-        if case.truth.references or not self._clinic:
+        if case.truth.references or not self._known.clinic:
             return case.truth.references
         found = [fact.item for fact in (*case.given, *case.truth.facts)]
-        return (" ".join(map(verbalise, reference(self._clinic, case.truth.diagnosis, found))),)
+        return (
+            " ".join(map(verbalise, reference(self._known.clinic, case.truth.diagnosis, found))),
+        )
 
     @property
     def roles(self) -> Sequence[str]:
         """Rewards ask them: for the statements of a thought, and for the level of a document."""
         return EXTRACTOR, GRADER
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
+        return self._with(
+            ModelStatements(extractor) if extractor else self.reader,
+            ModelLevels(grader) if grader else self._grader,
+        )
+
+    @property
+    def built_in(self) -> Environment:
+        return self._with(None, None)
+
+    def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
+        return Reasoning(
+            self.retriever,
+            self.record,
+            self.grammar,
+            self._said,
+            known=self._known,
+            reader=reader,
+            grader=grader,
+        )
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -186,8 +245,8 @@ def open(source: Source, settings: Settings) -> Reasoning:
     clinic, shelf = _subset(source.name), _subset(settings.index or source.name)
     levels, told = _shelf(shelf) if shelf else ({}, ())
     # Whole statements are tokens of a tiny policy, which could not spell them out.
-    known = (*(statements(clinic) if clinic else ()), *told, *said)
-    return Reasoning(retriever, record, grammar, known, levels, clinic)
+    phrases = (*(statements(clinic) if clinic else ()), *told, *said)
+    return Reasoning(retriever, record, grammar, phrases, known=Known(levels, clinic))
 
 
 @lru_cache(maxsize=4)

@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.case import Case
-from workup.cases.clinic.graph import canonical
 from workup.environments.base.searching import SEARCH
 from workup.environments.reasoning import (
-    EXTRACTOR,
     GRADER,
     Reasoning,
     documents,
@@ -30,9 +28,7 @@ from workup.environments.reasoning import (
 )
 from workup.episode import Batch, Episode, Score, Scores
 from workup.errors import UserError
-from workup.judges.levels import ModelLevels
-from workup.judges.statements import ExactStatements, ModelStatements, Statement, StatementReader
-from workup.ports import Instruments, Passage, Reward
+from workup.ports import Instruments, Reward
 from workup.rewards.graphs import (
     Graph,
     LongestOf,
@@ -44,7 +40,7 @@ from workup.rewards.graphs import (
     statistic,
 )
 from workup.rewards.outcome import accuracy
-from workup.text import normalise
+from workup.stages import Settle
 
 Component = Literal[
     "format", "answer", "semantic", "statistic", "logical", "searches", "quality", "breadth"
@@ -75,35 +71,48 @@ class Reads:
     least: int = 3
 
 
-def referenced(environment: Reasoning, components: Sequence[Component]) -> Callable[[Case], None]:
-    """A check that raises UserError for a case without reference reasoning that is needed."""
+def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[Case], None]:
+    """A check of cases that raises UserError for one that the components cannot score.
+
+    It has no reference reasoning though they compare with it, or its documents have no level.
+    """
 
     def fits(case: Case) -> None:
         if _WITH_REFERENCES & set(components) and not environment.references(case):
             raise UserError(
-                f"case '{case.id}' has no reference reasoning (truth.references); `workup prepare "
-                "references` writes it, or leave out reward.without=[semantic,statistic,logical]"
+                f"case '{case.id}' has no reference reasoning (truth.references): let `workup "
+                "prepare references` write it, or type "
+                "reward.without=[semantic,statistic,logical]"
+            )
+        if "quality" in components and not environment.graded:
+            raise UserError(
+                "the evidence level of these documents is not known: name a model with "
+                f"roles.{GRADER}=endpoint:NAME, or type reward.without=[quality]"
             )
 
     return fits
 
 
-def progressive(environment: Reasoning, components: Sequence[Component], reads: Reads) -> Reward:
-    """The sum of `components`, on the last turn; every component is a part of the score.
+def progressive(
+    environment: Reasoning, components: Sequence[Component], reads: Reads
+) -> tuple[Reward, Settle]:
+    """The sum of `components`, on the last turn, and what settles an episode for it.
 
-    A malformed episode is paid for what holds of it: 0 for format and answer. Raises RolloutError
-    when a judge, a reader of statements or a grader of documents gives up, UserError where one is
-    needed and the run has none.
+    Every component is a part of the score. A malformed episode is paid for what holds of it: 0 for
+    format and answer. An episode whose reader or grader gives up is failed where the stage settles
+    it; a reward of an episode that was not settled raises RolloutError.
     """
     scoring = _Scoring(environment, tuple(components), reads)
 
     async def reward(batch: Batch, instruments: Instruments) -> Scores:
-        return [
+        scores = [
             list(await asyncio.gather(*(scoring.score(episode, instruments) for episode in group)))
             for group in batch
         ]
+        scoring.forget()
+        return scores
 
-    return reward
+    return reward, scoring.settle
 
 
 class _Scoring:
@@ -113,12 +122,23 @@ class _Scoring:
         self, environment: Reasoning, components: tuple[Component, ...], reads: Reads
     ) -> None:
         self.environment, self.components, self.reads = environment, components, reads
-        self._graphs: dict[str, Graph] = {}
+        self._references: dict[str, Graph] = {}
         self._vectors: dict[str, NDArray[np.floating]] = {}
-        self._levels: ModelLevels | None = None
+        self._graphs: dict[tuple[str, tuple[str, ...]], Graph] = {}  # of episodes until `forget`
+
+    def forget(self) -> None:
+        self._graphs.clear()
+
+    async def settle(self, episode: Episode) -> None:
+        """Asks all models that the score of the episode needs; their answers are remembered."""
+        if _WITH_GRAPHS & set(self.components):
+            await self._graph(episode)
+            await self._compared(episode.case)
+        if "quality" in self.components:
+            await self._graded(episode)
 
     async def score(self, episode: Episode, instruments: Instruments) -> Score:
-        wanted, said = set(self.components), thought(episode)
+        wanted = set(self.components)
         parts: dict[str, float] = {}
         if "format" in wanted:
             parts["format"] = float(well_formed(episode))
@@ -127,38 +147,42 @@ class _Scoring:
         if "searches" in wanted:
             count = sum(turn.action.kind == SEARCH for turn in episode.turns)
             parts["searches"] = searched_enough(count, self.reads.least)
-        texts = self.environment.references(episode.case) if _WITH_REFERENCES & wanted else ()
         if "semantic" in wanted:
-            vector, *references = self._embedded((said, *texts))
+            texts = (thought(episode), *self.environment.references(episode.case))
+            vector, *references = self._embedded(texts)
             parts["semantic"] = semantic(vector, np.array(references).reshape(-1, vector.size))
         if _WITH_GRAPHS & wanted:
-            parts |= await self._of_graphs(episode, said, texts, instruments)
+            graph, others = await self._graph(episode), await self._compared(episode.case)
+            parts["statistic"] = statistic(graph, others)
+            parts["logical"] = logical(graph, others, longest=self.reads.longest)
+            parts["breadth"] = breadth(graph)
         if "quality" in wanted:
-            parts["quality"] = quality(await self._graded(episode, instruments))
+            parts["quality"] = quality(await self._graded(episode))
         ordered = {name: parts[name] for name in self.components}
         return Score.at_end(episode, sum(ordered.values()), **ordered)
 
-    async def _of_graphs(
-        self, episode: Episode, said: str, texts: Sequence[str], instruments: Instruments
-    ) -> dict[str, float]:
-        reader, name = _reader(instruments)
-        shown = [text for turn in episode.turns for text in documents(turn)]
-        graph = _graph(await reader.read(said, shown), name)
-        references = [await self._reference(text, reader, name) for text in texts]
-        return {
-            "statistic": statistic(graph, references),
-            "logical": logical(graph, references, longest=self.reads.longest),
-            "breadth": breadth(graph),
-        }
+    async def _graph(self, episode: Episode) -> Graph:
+        said = thought(episode)
+        shown = tuple(text for turn in episode.turns for text in documents(turn))
+        if (said, shown) not in self._graphs:
+            self._graphs[said, shown] = await self._read(said, shown)
+        return self._graphs[said, shown]
 
-    async def _reference(
-        self, text: str, reader: StatementReader, name: Callable[[str], str]
-    ) -> Graph:
-        if text not in self._graphs:
-            if len(self._graphs) >= _REMEMBERED:
-                self._graphs.clear()
-            self._graphs[text] = _graph(await reader.read(text, ()), name)
-        return self._graphs[text]
+    async def _compared(self, case: Case) -> list[Graph]:
+        """The graphs of the case's references; none if no component compares with them."""
+        if not _WITH_REFERENCES & _WITH_GRAPHS & set(self.components):
+            return []
+        if len(self._references) >= _REMEMBERED:
+            self._references.clear()
+        texts = self.environment.references(case)
+        for text in texts:
+            if text not in self._references:
+                self._references[text] = await self._read(text, ())
+        return [self._references[text] for text in texts]
+
+    async def _read(self, reasoning: str, shown: Sequence[str]) -> Graph:
+        statements = await self.environment.reader.read(reasoning, shown)
+        return Graph.of(statements, self.environment.canonical)
 
     def _embedded(self, texts: Sequence[str]) -> list[NDArray[np.floating]]:
         if len(self._vectors) >= _REMEMBERED:
@@ -168,27 +192,7 @@ class _Scoring:
             self._vectors.update(zip(new, self.reads.embed(new), strict=True))
         return [self._vectors[text] for text in texts]
 
-    async def _graded(self, episode: Episode, instruments: Instruments) -> list[int]:
+    async def _graded(self, episode: Episode) -> list[int]:
         """The evidence levels of all documents that the searches returned."""
-        levels: list[int] = []
-        for turn in episode.turns:
-            shown = documents(turn)
-            known = [self.environment.level(id) for id in turn.observation.evidence]
-            if all(each is not None for each in known):
-                levels += [each for each in known if each is not None]
-            else:
-                if self._levels is None:
-                    self._levels = ModelLevels(instruments.model(GRADER))
-                levels += await self._levels.levels([Passage("", text) for text in shown])
-        return levels
-
-
-def _reader(instruments: Instruments) -> tuple[StatementReader, Callable[[str], str]]:
-    """Who reads statements, and what gives an entity the one name of its synonyms."""
-    if EXTRACTOR in instruments.models:
-        return ModelStatements(instruments.models[EXTRACTOR]), normalise
-    return ExactStatements(), canonical
-
-
-def _graph(statements: Sequence[Statement], name: Callable[[str], str]) -> Graph:
-    return Graph.of(statements, name)
+        found = await asyncio.gather(*map(self.environment.levels, episode.turns))
+        return [level for levels in found for level in levels]

@@ -11,7 +11,7 @@ from workup.environments.reasoning import reasoning_of
 from workup.ports import Environment, Teaching
 from workup.retrieval.dense import Encoder
 from workup.rewards.graphs import LongestOf
-from workup.rewards.progressive import Component, Reads, progressive, referenced
+from workup.rewards.progressive import Component, Reads, check, progressive
 from workup.rewards.searching import AUTO, TRIGRAMS, EncoderName, trigrams
 from workup.rl.credit import Normalise, zscore
 from workup.stages import GrpoStage, SftStage, Stage
@@ -52,18 +52,12 @@ class ReasoningMethod:
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         world, reads = reasoning_of(environment), self.reads(settings)
-        return (
-            SftStage("warm start", Teaching().demonstrate),
-            *(
-                GrpoStage(
-                    name,
-                    progressive(world, components, reads),
-                    zscore(settings.normalise),
-                    fits=referenced(world, components),
-                )
-                for name, components in self.rewards(settings).items()
-            ),
-        )
+        made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
+        for name, components in self.rewards(settings).items():
+            reward, settle = progressive(world, components, reads)
+            credit, fits = zscore(settings.normalise), check(world, components)
+            made.append(GrpoStage(name, reward, credit, fits=fits, settle=settle))
+        return made
 
     def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
         """Stage → the components of its reward, in the order of training."""
