@@ -344,12 +344,12 @@ def test_a_loaded_policy_gets_no_warm_start_unless_told(craft: Run, tmp_path: Pa
         "sft": {"steps": 2},
         "evaluation": {"cases": 2, "anchors": False},
     }
-    assert list(api.train("craft", out=tmp_path / "a", **small).summary["doctors"]) == [
-        "untrained",
-        "trained",
-    ]
+    cold = api.train("craft", out=tmp_path / "a", **small)
+    assert list(cold.summary["doctors"]) == ["untrained", "trained"]
+    assert "sft.… changes nothing" in cold.config["notes"][0]
     told = api.train("craft", out=tmp_path / "b", warm_start=True, **small)
     assert len(figures(told, "warm start")) == 2
+    assert "notes" not in told.config
 
 
 def test_several_updates_per_batch_and_a_tracker(craft: Run, tmp_path: Path) -> None:

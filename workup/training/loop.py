@@ -116,10 +116,22 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The method's notes on its settings, and a warning if the policy is its own judge."""
+        """The method's notes on its settings, and warnings.
+
+        One warns of a policy that is its own judge, one of settings for a warm start that does not
+        take place.
+        """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
-        return (*(notes(self.options) if notes else ()), *own)
+        idle = not self.warms and self.settings.sft != type(self.settings.sft)()
+        unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
+        return (*(notes(self.options) if notes else ()), *own, *(unused if idle else ()))
+
+    @property
+    def warms(self) -> bool:
+        """Whether the run begins with a warm start: by default the tiny policy's alone."""
+        s = self.settings
+        return s.policy == policies.TINY if s.warm_start is None else s.warm_start
 
     def introduced(self) -> list[str]:
         """The lines shown at the start.
@@ -365,9 +377,7 @@ class Training:
 
     @property
     def _warm_steps(self) -> int:
-        s = self.settings
-        warms = s.policy == policies.TINY if s.warm_start is None else s.warm_start
-        return s.sft.steps if warms else 0
+        return self.settings.sft.steps if self.plan.warms else 0
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
