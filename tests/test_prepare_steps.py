@@ -85,7 +85,7 @@ def kept(outcome: Outcome) -> Case:
 def test_every_step_is_found_and_described() -> None:
     expected = (
         "complexity criticality extract-case facts open-ended partial references rewrite "
-        "suitability"
+        "suitability verified-answers"
     )
     assert names() == expected.split()
     for name in names():

@@ -178,7 +178,7 @@ def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
     """By enumeration of all sets for three facts, whose six orders the sampler takes all."""
     weighing = Weighing(WORLD, ShapleySettings(permutations=6))
     game = answer_game(
-        scorer(), weighing.branch(PNEUMONIA), pieces(PNEUMONIA.truth.facts), "canonical"
+        scorer(), weighing.request(PNEUMONIA), pieces(PNEUMONIA.truth.facts), "canonical"
     )
     φ = softmax(asyncio.run(exact(game, 3)).values)
     episode = said("question: crackles", "question: hobby", "question: sputum", ANSWER)
@@ -194,10 +194,10 @@ def test_questions_are_paid_softmax_of_exact_shapley_values() -> None:
 
 
 def test_the_scorer_is_shown_what_the_policy_would_see() -> None:
-    branch = Weighing(WORLD).branch(PNEUMONIA)
-    assert branch.opening == WORLD.open(PNEUMONIA)
-    assert WORLD.read(branch.lead + branch.answer).content == ("Pneumonia",)
-    bare = Weighing(WORLD, facts="all").branch(PNEUMONIA)
+    asked = Weighing(WORLD).request(PNEUMONIA)
+    assert asked.opening == WORLD.open(PNEUMONIA)
+    assert WORLD.read(asked.lead + asked.answer).content == ("Pneumonia",)
+    bare = Weighing(WORLD, facts="all").request(PNEUMONIA)
     assert bare.opening[-1].content == "What is the diagnosis?"
     with_options = replace(PNEUMONIA, options=("Flu", "Pneumonia"), question="Which?")
     assert "".join(WORLD.conclusion(with_options)) == "answer: [answer: B]"
@@ -552,9 +552,9 @@ def test_summaries_show_facts_as_the_scorer_will_be_asked() -> None:
         (patient,) = (
             one for one in SOURCE.train if made.opening[-1].content.startswith(one.presentation)
         )
-        branch = Weighing(WORLD).branch(patient)
-        assert answer.startswith(branch.lead + branch.answer)
-        beyond = made.opening[-1].content.removeprefix(branch.opening[-1].content)
+        asked = Weighing(WORLD).request(patient)
+        assert answer.startswith(asked.lead + asked.answer)
+        beyond = made.opening[-1].content.removeprefix(asked.opening[-1].content)
         assert set(beyond.splitlines()) <= {"", *(f.text for f in patient.truth.facts)}
         seen.update(beyond.splitlines())
     assert len(seen) > 5

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from test_local_policy import encounter, letters, plain
 from test_samplers_contract import llama, one, together
-from waiting import until
+from waiting import HANG, until
 
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models import samplers
@@ -218,7 +218,7 @@ def test_a_server_that_ends_amid_a_request_is_one_line(folder: Path) -> None:
 
 def reachable(url: str) -> bool:
     try:
-        urllib.request.urlopen(f"{url}/v1/models", timeout=5).read()
+        urllib.request.urlopen(f"{url}/v1/models", timeout=HANG).read()
     except OSError:
         return False
     return True

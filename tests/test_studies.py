@@ -36,7 +36,7 @@ from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.tiny import TinySettings, build
-from workup.ports import Logprobs, Probe
+from workup.ports import Logprobs, ScoreRequest
 from workup.rewards.shapley import ShapleySettings
 from workup.runs import Outcome, Record, Run
 from workup.statistics import Estimate
@@ -557,8 +557,8 @@ class Additive:
 
     seconds = 0.0
 
-    async def score(self, probe: Probe) -> Logprobs:
-        return Logprobs(tuple(map(self.of, probe.contexts)), 1)
+    async def score(self, request: ScoreRequest) -> Logprobs:
+        return Logprobs(tuple(map(self.of, request.contexts)), 1)
 
     def of(self, context: Sequence[Any]) -> float:
         shown = {str(piece).strip() for piece in context}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workup.cli.fields import Setting
 
 Offer = tuple[str, str]  # what is typed, and what it means
 
@@ -42,15 +46,20 @@ def settings(incomplete: str) -> Iterator[Offer]:
     seen: set[str] = set()
     for group in (trained() | evaluated()).values():
         for each in group:
-            if each.name.startswith(incomplete) and each.default and each.default[0] not in "[{":
+            if each.name.startswith(incomplete) and _single(each):
                 yield each.typed, each.sense
     for name in environments.names():
         if (typed := f"environment={name}").startswith(incomplete):
             yield typed, environments.load(name).summary
         for each in settings_of(environments.load(name).Settings, "environment."):
-            if each.name.startswith(incomplete) and each.default and each.name not in seen:
+            if each.name.startswith(incomplete) and each.name not in seen and _single(each):
                 seen.add(each.name)
                 yield each.typed, each.sense
+
+
+def _single(setting: Setting) -> bool:
+    """Whether the setting has a default, of one value."""
+    return bool(setting.default) and str(setting.default)[0] not in "[{"
 
 
 def sources(incomplete: str) -> Iterator[Offer]:

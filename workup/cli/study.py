@@ -207,7 +207,7 @@ def reference(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """What raises a frozen model's belief in the right diagnosis (CM-5).
+    """What raises a frozen model's belief in the truth (CM-5).
 
     The passages: the right one with its name and without, another disease's, a denial, and so on.
     """

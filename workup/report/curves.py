@@ -26,7 +26,7 @@ from workup.report.plotting import (
     thin,
     tidy,
 )
-from workup.runs.words import ANCHORS
+from workup.runs.words import ANCHORS, LISTS
 from workup.statistics import Estimate
 
 PANELS = {
@@ -49,12 +49,14 @@ SHORT = {
     "told information": "told",
     "greedy information": "greedy",
     "full information": "full",
+    **{name: f"list {length}" for name, length in LISTS.items()},
 }
 DASHES = {
     "random doctor": (0, (1, 2)),
     "told information": (0, (4, 2)),
     "greedy information": (0, (4, 2)),
     "full information": (0, ()),
+    **dict.fromkeys(LISTS, (0, (1, 4))),
 }
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from workup.statistics import Estimate
 
-# The order in which doctors are listed: from the lower to the upper anchors.
 # Exact doctors that rank at most so many candidates, where lists are ranked.
 LISTS = {f"list of {length}": length for length in (1, 2, 3, 5, 10)}
+# The order in which doctors are listed: from the lower to the upper anchors.
 ANCHORS = ("random doctor", "told information", "greedy information", *LISTS, "full information")
 DOCTORS = (ANCHORS[0], "untrained", "warm start", "sft", "dpo", "trained", *ANCHORS[1:])
 COLUMNS = {
