@@ -67,7 +67,7 @@ class Part:
     """One completion taken apart: its action, and what it says of the one thought.
 
     `opens` and `closes` say whether it holds `<think>` at its beginning and `</think>`. `thought`
-    is the text of the thought without any tags, the query included.
+    is the text up to `</think>`, or up to the end of the action, without tags.
     """
 
     action: Action
@@ -121,8 +121,9 @@ class Reasoning(Searched):
     async def levels(self, turn: Turn) -> tuple[int, ...]:
         """The evidence levels, 1 to 6, of the documents that the turn's search returned.
 
-        They are known of a clinic's own documents; a model grades others. Raises RolloutError when
-        it cannot, UserError where a level is not known and the role `grader` is not given.
+        They are known of a clinic's own documents. If one of them is not known, the role `grader`
+        grades all documents of the turn. Raises RolloutError if it cannot, UserError if nobody has
+        the role.
         """
         known = [self._known.levels.get(id.partition("#")[0]) for id in turn.observation.evidence]
         if None not in known:
@@ -139,9 +140,8 @@ class Reasoning(Searched):
         if case.truth.references or not self._known.clinic:
             return case.truth.references
         found = [fact.item for fact in (*case.given, *case.truth.facts)]
-        return (
-            " ".join(map(verbalise, reference(self._known.clinic, case.truth.diagnosis, found))),
-        )
+        steps = reference(self._known.clinic, case.truth.diagnosis, found)
+        return (" ".join(map(verbalise, steps)),) if steps else ()
 
     @property
     def roles(self) -> Sequence[str]:
@@ -200,10 +200,10 @@ class Reasoning(Searched):
         """The first search or answer that says something; "malformed" if there is none.
 
         Linear in `len(text)`, never raises. One error each: a document (which the doctor cannot
-        write), a control token, a tag within a search or an answer, a thought that opens anywhere
-        but at the beginning or closes twice, a search after the thought, an answer before its end
-        or not directly behind it, an action that says nothing or is longer than 500 characters, and
-        anything at all after the action.
+        write), a control token, a tag within a search or an answer, a block that does not end or
+        begin, a thought that opens anywhere but at the beginning or closes twice, a search after
+        the thought, an answer before its end or not directly behind it, an action that says nothing
+        or is longer than 500 characters, and anything at all after the action.
         """
         return take_apart(text).action
 
@@ -244,7 +244,7 @@ def open(source: Source, settings: Settings) -> Reasoning:
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
     clinic, shelf = _subset(source.name), _subset(settings.index or source.name)
     levels, told = _shelf(shelf) if shelf else ({}, ())
-    # Whole statements are tokens of a tiny policy, which could not spell them out.
+    # A tiny policy cannot spell out a sentence, so each statement is one of its tokens.
     phrases = (*(statements(clinic) if clinic else ()), *told, *said)
     return Reasoning(retriever, record, grammar, phrases, known=Known(levels, clinic))
 
@@ -259,7 +259,7 @@ def _shelf(subset: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
 
 def _subset(name: str) -> str:
     """The subset that "clinic:SUBSET" names; "" for any other name."""
-    return name.removeprefix(CLINIC) if name.startswith(CLINIC) else ""
+    return name.removeprefix(CLINIC).partition("#")[0] if name.startswith(CLINIC) else ""
 
 
 def reasoning_of(environment: Environment) -> Reasoning:
@@ -279,15 +279,15 @@ def take_apart(text: str) -> Part:
     opens = closes = False
     thought_ends, after = len(text), 0
     begun: re.Match[str] | None = None
-    for tag in _TAG.finditer(text):
+    for place, tag in enumerate(_TAG.finditer(text)):
         closing, name = tag[1], tag[2]
         if name == DOCUMENT:
             errors += 1
         elif name == THINK:
             errors += begun is not None
             if not closing:
-                opens = not text[: tag.start()].strip() and not opens and not closes
-                errors += not opens
+                first = place == 0 and not text[: tag.start()].strip()
+                opens, errors = opens or first, errors + (not first)
             else:
                 errors += closes
                 closes, thought_ends, after = True, min(thought_ends, tag.start()), tag.end()
@@ -299,14 +299,14 @@ def take_apart(text: str) -> Part:
             begun = None
         else:
             content = " ".join(text[begun.end() : tag.start()].split())
-            if name == SEARCH:
-                errors += closes
-            else:
-                errors += not closes or bool(text[after : begun.start()].strip())
-            begun, action = None, _action(name, content)
+            start, begun, action = begun.start(), None, _action(name, content)
             if action is None:
                 errors += 1
                 continue
+            if name == SEARCH:
+                errors += closes
+            else:
+                errors += not closes or bool(text[after:start].strip())
             errors += action.errors + bool(text[tag.end() :].strip())
             thought = _plain(text[: min(thought_ends, tag.end())])
             return Part(Action(action.kind, action.content, errors), thought, opens, closes)

@@ -61,8 +61,8 @@ class Graph:
     ) -> Graph:
         """The graph of `statements`.
 
-        `canonical` gives an entity the one name of all its synonyms. A statement that occurs with
-        s = 0 and with s = 1 counts once, with s = 1 (docs/errata.md).
+        `canonical` gives an entity the one name of all its synonyms. A statement that occurs both
+        as retrieved and as not retrieved counts once, as retrieved (docs/errata.md).
         """
         merged: dict[tuple[str, str, str], bool] = defaultdict(bool)
         for head, relation, tail, retrieved in statements:
@@ -157,8 +157,9 @@ def logical(
     max over i of 2 / (K (K + 1)) · Σ_{j=1..K} j · Jaccard(P_i^j, P^j), where P^j are the simple
     paths of j edges. K is `longest`: "shorter" takes the length of the longest path of the graph or
     of the reference, whichever is less (as printed); "reference" takes the reference's, so that who
-    reasons does not choose K. K = 0 gives 0. Where the enumeration of either was truncated, K is
-    the longest length that was enumerated.
+    reasons does not choose K. K = 0 gives 0. Where the paths of a graph were truncated, K is at
+    most the longest length that was enumerated of it. `identity` says whether a path is known by
+    its entities alone, or by its relations too.
     """
     return max((_logical(graph, each, longest, identity) for each in references), default=0.0)
 

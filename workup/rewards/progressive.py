@@ -4,7 +4,7 @@
     stage 2, the retriever: format + answer + retrieval (quality, breadth)
     stage 3, both:          format + answer
 
-The mathematics of each component stands in `workup.rewards.graphs`.
+The formulas stand in `workup.rewards.graphs`, but for those of `format` and `answer`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STAGES: Mapping[int, tuple[Component, ...]] = {
 
 _WITH_REFERENCES = {"semantic", "statistic", "logical"}
 _WITH_GRAPHS = {"statistic", "logical", "breadth"}
-_REMEMBERED = 1 << 12  # references whose graphs and embeddings are kept
+_REMEMBERED = 1 << 12  # graphs of references, and embeddings, until the store is emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,10 @@ def progressive(
 ) -> tuple[Reward, Settle]:
     """The sum of `components`, on the last turn, and what settles an episode for it.
 
-    Every component is a part of the score. A malformed episode is paid for what holds of it: 0 for
-    format and answer. An episode whose reader or grader gives up is failed where the stage settles
-    it; a reward of an episode that was not settled raises RolloutError.
+    Every component is a part of the score. An episode that breaks the grammar has format 0, one
+    without an answer has answer 0; the other components are paid as usual. An episode whose reader
+    or grader gives up is failed where the stage settles it; a reward of an episode that was not
+    settled raises RolloutError.
     """
     scoring = _Scoring(environment, tuple(components), reads)
 
@@ -116,7 +117,7 @@ def progressive(
 
 
 class _Scoring:
-    """Scores episodes; references are read and embedded once for each distinct text."""
+    """Scores episodes, and remembers what was read and embedded."""
 
     def __init__(
         self, environment: Reasoning, components: tuple[Component, ...], reads: Reads
@@ -130,7 +131,10 @@ class _Scoring:
         self._graphs.clear()
 
     async def settle(self, episode: Episode) -> None:
-        """Asks all models that the score of the episode needs; their answers are remembered."""
+        """Asks the extractor and the grader what the episode's score needs.
+
+        Graphs are kept until `forget`; the grader remembers its levels.
+        """
         if _WITH_GRAPHS & set(self.components):
             await self._graph(episode)
             await self._compared(episode.case)
@@ -174,11 +178,12 @@ class _Scoring:
             return []
         if len(self._references) >= _REMEMBERED:
             self._references.clear()
-        texts = self.environment.references(case)
-        for text in texts:
-            if text not in self._references:
-                self._references[text] = await self._read(text, ())
-        return [self._references[text] for text in texts]
+        graphs = []
+        for text in self.environment.references(case):
+            graph = self._references.get(text) or await self._read(text, ())
+            self._references[text] = graph
+            graphs.append(graph)
+        return graphs
 
     async def _read(self, reasoning: str, shown: Sequence[str]) -> Graph:
         statements = await self.environment.reader.read(reasoning, shown)

@@ -57,7 +57,7 @@ def R_d(i: int, D: int, τ: float) -> float:
     beyond the list and for τ < 0.
     """
     if i > D or not τ >= 0:
-        raise ValueError(f"i = {i}, |D| = {D}, τ = {τ}: 1 ≤ i ≤ |D| and τ ≥ 0 are needed")
+        raise ValueError(f"i = {i}, |D| = {D}, τ = {τ}: i ≤ |D| and τ ≥ 0 are needed")
     if i <= 0:
         return 0.0
     if τ == 0:
@@ -141,8 +141,8 @@ class Judges:
 def n_f(episode: Episode, place: int, environment: EvidenceSeeking) -> int:
     """The errors of format of a turn, 0 to 2 (ES-4).
 
-    Beside those of its text it is one that a last turn holds no diagnosis, and that the token limit
-    cut the text off.
+    The errors of its text are counted. Orders in the last turn are one more. A text that the token
+    limit cut off has at least one.
     """
     turn = episode.turns[place]
     late = place == environment.max_turns - 1 and turn.action.kind == ORDER
@@ -170,7 +170,10 @@ def score(
 
 
 def _terms(judged: Judged, τ: float, w: Weights) -> dict[str, float]:
-    """The terms of Eq. 1 for a turn without an error of format; a hack has R_d = 0."""
+    """The terms of Eq. 1 for a turn without an error of format.
+
+    The judge gives a list with a hack the position −1, so its R_d is 0.
+    """
     placed = judged.placed
     hit = float(placed.position > 0)
     return {

@@ -200,8 +200,10 @@ class ExamSimulator:
         self, named: Sequence[Named], results: Mapping[str, ExamResult]
     ) -> Sequence[ExamResult]:
         """One result per examination, though the order may have several names for it."""
-        names = {self.canonical(each.name): each.name for each in reversed(named)}
-        return [results[name] for name in reversed(names.values())]
+        names: dict[str, str] = {}
+        for each in named:
+            names.setdefault(self.canonical(each.name), each.name)
+        return [results[name] for name in names.values()]
 
     def _recorded_names(self, case: Case) -> dict[str, list[str]]:
         """What the record may hold: an examination → the names that the record has for it."""
@@ -234,7 +236,7 @@ class ExamSimulator:
         return found or self._drawn(case, name)
 
     def _recorded(self, case: Case, name: str, items: Sequence[str]) -> ExamResult | None:
-        """What the record holds, verbatim.
+        """What the record holds, in its words; names of diagnoses are withheld.
 
         An item without a finding is recorded as normal where the record's text says so, or where
         the source's records are complete.
@@ -246,7 +248,7 @@ class ExamSimulator:
                 (
                     item.normal
                     for item in map(self._record.items.get, items)
-                    if item and (self._closed or item.normal in case.truth.record)
+                    if item and item.normal and (self._closed or item.normal in case.truth.record)
                 ),
                 "",
             )
@@ -319,12 +321,12 @@ class ExamSimulator:
         if not report.exists:
             return _none(name)
         if report.test and (known := self._on_file(case, report.test, mine)):
-            return replace(known, request=name)
+            return replace(known, request=name, text=self._withheld(case, name, known.text))
         text = _headed(name, " ".join(report.result.split()))
         return _of("generated", name, self._withheld(case, name, text))
 
     def _messages(self, case: Case, name: str) -> tuple[Message, ...]:
-        """The order in normal form, so that its spelling does not make it another request."""
+        """The prompt. It holds the order in normal form: two spellings of it are one request."""
         sections = [("the presentation", clean(case.presentation, _LONGEST_RECORD))]
         if "record" in self.settings.sources:
             facts = (*case.given, *case.truth.facts)
@@ -353,7 +355,7 @@ class ExamSimulator:
 
 def _uniform(*parts: str) -> float:
     """A number in [0, 1) that depends on `parts` alone."""
-    return seed_key("rages", *parts) / 2**64
+    return (seed_key("rages", *parts) >> 11) / 2**53  # exact, so never 1
 
 
 def _headed(name: str, text: str) -> str:
@@ -373,7 +375,7 @@ def _none(name: str) -> ExamResult:
 def _joined(order: str, found: Sequence[ExamResult]) -> ExamResult:
     """The results of all examinations that an order names; that of none is not available."""
     if not found:
-        return replace(_none(order), request=order)
+        return _none(order)
     least = min(found, key=lambda each: each.confidence)
     text = " ".join(each.text for each in found)
     evidence = tuple(dict.fromkeys(id for each in found for id in each.evidence))

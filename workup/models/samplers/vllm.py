@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.extras import wanted
@@ -26,10 +26,6 @@ from workup.models.samplers import How
 from workup.models.transfer import opened
 from workup.models.whole import write_whole
 
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
 # vLLM's own messages stay out of the run's view, and it reports to nobody.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 BLOCK = 32  # tokens of a block of the prefix cache; on CPU a multiple of 32
@@ -46,7 +42,8 @@ class Engine(OwnLoop):
 
     async def start(self, arguments: Mapping[str, Any], threads: int) -> None:
         """Loads the weights. Raises WorkupError where vLLM cannot."""
-        # One thread more than the computing ones spins; bound to cores they would share one.
+        # vLLM has one busy-waiting thread besides those that compute. Bound to cores, two of them
+        # would share one.
         places = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         with _environment({**QUIET, **places}):
             from vllm import AsyncEngineArgs
@@ -151,9 +148,10 @@ class VllmPolicy(RemotePolicy):
 
 
 class LiveVllmPolicy(VllmPolicy):
-    """A policy with the weights of a model in training, which its engine is sent anew.
+    """A policy with the weights of a model in training.
 
-    On CPU they pass through a folder, on a GPU through its memory.
+    The engine loads the first weights from a folder. Later ones pass through a folder on CPU, and
+    through the device's memory on a GPU.
     """
 
     def __init__(self, model: Any, tokenizer: Any, how: How) -> None:
@@ -201,7 +199,10 @@ def open(place: str, how: How) -> RemoteModel[VllmPolicy]:
 
 
 def follow(model: Any, tokenizer: Any, how: How) -> LiveVllmPolicy:
-    """A policy with the weights of `model` as they were at the last `refresh`."""
+    """A policy with the weights of `model`.
+
+    The first draw after a `refresh` copies them: the model must not change between the two.
+    """
     _installed()
     if not _on_cpu() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("sampler=vllm trains on one GPU: start one process, or use sampler=local")
