@@ -30,6 +30,7 @@ NAMES = (
     "graphs",
     "rages",
     "sampling",
+    "viewer",
 )
 
 
@@ -57,7 +58,10 @@ def main() -> None:
         for name in arguments.names or NAMES
         for figure in import_module(f"bench.{name}").measure(*given.get(name, ()))
     ]
-    Console().print(table(figures))
+    console = Console()
+    # A pipe has no width of its own, and 80 columns would fold every line.
+    console.width = console.width if console.is_terminal else 120
+    console.print(table(figures))
     if arguments.json:
         arguments.json.write_text(
             json.dumps([asdict(f) | {"met": f.met} for f in figures], indent=1, ensure_ascii=False)

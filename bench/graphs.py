@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 
 from bench.figures import Figure, race
-from workup.judges.statements import Statement
+from workup.case import Statement
 from workup.rewards.graphs import Graph, logical, statistic
 
 CASES, EPISODES, REFERENCES = 128, 8, 3

@@ -81,8 +81,11 @@ class Counting:
         self.calls: list[int] = []
 
     async def same(self, answer: str, case: Case) -> bool:
+        return await self.grade(answer, case) == 1
+
+    async def grade(self, answer: str, case: Case) -> float:
         self.times += 1
-        return await self.judge.same(answer, case)
+        return await self.judge.grade(answer, case)
 
     def mark(self) -> None:
         self.asked.append(self.times)

@@ -47,7 +47,7 @@ WORDS = (
     "two",
     "days",
 )
-Texts = list[list[str]]  # for each episode: the opening, and what is told after each turn
+Texts = list[list[str]]  # of each episode: [opening, reply to turn 1, reply to turn 2, …]
 
 
 def texts(file: Path | None) -> Texts:

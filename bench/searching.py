@@ -5,12 +5,16 @@ Both play the same episodes with the same model (`ward.Interviewer`, which searc
 after another), and read the same evidence: three passages of sixteen words. Ours asks an index
 folder of 50,000 passages, opened by memory map; the baseline is told what that one would find, at
 once. What differs is retrieval alone, in processor time and in waiting.
+
+The second figure is what names cost that are drawn for every case: the same patients search the
+same papers in `clinic:s#renamed,papers` and, as the baseline, in `clinic:s`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +25,7 @@ from bench.figures import Figure, race
 from bench.retrieval import texts, write
 from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
 from workup.case import Case, Source
+from workup.cases import open_source
 from workup.cases.clinic import open_clinic
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.library import Library, open_library
@@ -48,6 +53,26 @@ class Remembered:
 
 def measure() -> list[Figure]:
     torch.set_num_threads(1)
+    return [at_no_cost(), renamed()]
+
+
+def renamed() -> Figure:
+    """Its passages are longer in tokens: a made-up name is two, a plain clinic's is one."""
+    contestants = {}
+    for place in ("clinic:s#renamed,papers", "clinic:s"):
+        source = open_source(place)
+        shelf = open_library(source, GRAMMAR)
+        policy = LocalPolicy(
+            *interviewer(source, shelf.phrases, SEARCH, SIZE.model_copy(update={"context": 2048}))
+        )
+        cases = [source.train[index] for index in range(EPISODES)]
+        contestants[place] = partial(play, policy, shelf, cases)
+    ours, plain = race(contestants, ROUNDS).values()
+    name = f"rollout of {EPISODES} episodes that search a renamed clinic's papers, beside the plain"
+    return Figure(name, ours, plain, "s", ours / plain, 1.1, False)
+
+
+def at_no_cost() -> Figure:
     source = open_clinic("s")
     cases = [source.train[index] for index in range(EPISODES)]
     with TemporaryDirectory() as folder:
@@ -65,7 +90,7 @@ def measure() -> list[Figure]:
         seconds = race(contestants, ROUNDS)
     ours, remembered = seconds["ours"], seconds["remembered"]
     name = f"rollout of {EPISODES} episodes that search, beside evidence at no cost"
-    return [Figure(name, ours, remembered, "s", ours / remembered, 1.1, False)]
+    return Figure(name, ours, remembered, "s", ours / remembered, 1.1, False)
 
 
 def index(folder: Path, source: Source) -> Path:

@@ -213,3 +213,9 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("no free port")
+
+
+def saying(server: Server, *answers: Any) -> None:
+    """Answers with these, as JSON, in order; with the last one again and again."""
+    left = list(answers)
+    server.answer = lambda body: json.dumps(left.pop(0) if len(left) > 1 else left[0])

@@ -135,7 +135,7 @@ def test_a_graph_knows_its_clinic_and_nothing_more(subset: str):
     for disease in tables.diseases:
         own = Counter(triple.relation for triple in found if triple.head == disease.name)
         assert own["belongs to"] == 1
-        assert own["treated with"] == len(graph.treatments()[disease.name])
+        assert own["treated with"] == len(graph.treatments()[disease.code])
         assert sum(own.values()) - own["belongs to"] - own["treated with"] >= 2
 
 

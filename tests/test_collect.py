@@ -219,11 +219,14 @@ class Judging:
         self.silent = silent
 
     async def same(self, answer: str, case: Case) -> bool:
+        return await self.grade(answer, case) == 1
+
+    async def grade(self, answer: str, case: Case) -> float:
         self.asked.append((case.id, answer))
         await asyncio.sleep(0)
         if answer == self.silent:
             raise RolloutError("no verdict")
-        return await ExactJudge().same(answer, case)
+        return await ExactJudge().grade(answer, case)
 
 
 def test_a_judge_that_gives_up_fails_the_episode_and_is_never_a_zero() -> None:

@@ -20,6 +20,7 @@ import workup.cases
 import workup.methods
 from workup import environments, settings
 from workup.cli import app as cli
+from workup.doctors import strategies
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.errors import UserError
@@ -110,6 +111,8 @@ def test_every_command_line_parses(
         settings.build(method.settings, built.reward, prefix="reward")
         settings.world(built.environment, method.environment)
     elif words[0] == "evaluate":
+        if context.params["suite"]:  # several policies may stand between the settings
+            given = [word for word in given if "=" in word]
         built = settings.build(
             settings.PolicySettings, {**settings.read(given), "policy": "p", "cases": "c"}
         )
@@ -157,6 +160,11 @@ def test_settings_named_in_a_sentence_exist() -> None:
         *rewards,
         *(f"reward.{name}" for name in rewards),
         *(f"environment.{name}" for name in environments.settings()),
+    }
+    known |= {
+        f"plan.{key}"
+        for name in strategies.names()
+        for key in strategies.load(name).Settings.model_fields
     }
     known |= {
         f"roles.{role}"

@@ -41,6 +41,29 @@ END = written(boxed(TRUTH))
 
 
 @pytest.mark.parametrize(
+    ("texts", "place"),
+    [
+        ((written(lists((TRUTH, *OTHERS), None)),), 1),
+        ((order(TRUTH), written(lists((*OTHERS[:2], TRUTH, TRUTH), None))), 3),
+        ((written(lists((*OTHERS[:4], TRUTH), None)),), 5),
+        ((order(TRUTH), written(lists(OTHERS, None))), 0),
+        ((order(TRUTH), END), 1),
+        (("nonsense",), 0),
+    ],
+)
+def test_the_last_list_is_ranked(texts: tuple[str, ...], place: int) -> None:
+    (measure,) = open_measures(["ranked"], [CASE])
+    world = open(WING, Settings(max_turns=len(texts), final="list"))
+    found = asyncio.run(measure(play(Script(*texts), world, CASE), False))  # type: ignore[arg-type]
+    assert found == {
+        "top_1": float(place == 1),
+        "top_3": float(place in (1, 2, 3)),
+        "top_10": float(place > 0),
+        "reciprocal_rank": 1 / place if place else 0,
+    }
+
+
+@pytest.mark.parametrize(
     ("first", "found"),
     [
         (order(OTHERS[0], TRUTH), (1, 0, 2, 0)),

@@ -218,7 +218,7 @@ def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
 
 
 def test_names_and_what_is_wrong_with_them() -> None:
-    assert names() == ["actions", "bleu", "differential", "emb", "kg", "rouge"]
+    assert names() == ["actions", "bleu", "differential", "emb", "kg", "ranked", "rouge"]
     with pytest.raises(UserError, match="Did you mean 'rouge'"):
         open_measures(["rogue"], [])
     with pytest.raises(UserError, match="emb:FOLDER"):

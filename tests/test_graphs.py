@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workup.case import Statement
 from workup.cases.clinic import graph as clinic_graph
-from workup.judges.statements import Statement
 from workup.rewards.graphs import (
     MOST_PATHS,
     Graph,

@@ -30,7 +30,8 @@ from workup.case import Case, Truth
 from workup.environments.consultation import Consultation
 from workup.episode import Completion, Ending, Message
 from workup.errors import UserError
-from workup.models.local import BLOCK, JOIN, LocalPolicy, draw, uniforms
+from workup.models.local import JOIN, LocalPolicy, draw, uniforms
+from workup.models.slots import BLOCK
 from workup.models.weights import load
 from workup.ports import Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all
@@ -380,6 +381,59 @@ def test_padding_never_lands_on_a_token(length: int) -> None:
 
     together(*(grown(key, 1 + 3 * key) for key in range(3)))
     assert min(room) >= 1
+
+
+def test_an_opening_that_a_group_shares_is_computed_once() -> None:
+    made = policy()
+    computed: list[int] = []
+    forward = made.model.forward
+    made.model.forward = lambda **inputs: (
+        computed.append(inputs["input_ids"].numel()) or forward(**inputs)
+    )
+    opening = [5 + k % 30 for k in range(3 * BLOCK + 9)]
+    prompts = [[*opening, 4 + k] for k in range(6)]
+    said = together(
+        *(made.sample(prompt, Sampling(max_tokens=1, key=k)) for k, prompt in enumerate(prompts))
+    )
+    assert computed == [3 * BLOCK + 10, 5 * 10]
+    for prompt, completion in zip(prompts, said, strict=True):
+        told = [[prompt, list(completion.tokens), []]]
+        np.testing.assert_allclose(completion.logprobs, plain(made.model, told, 1.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("max_batch", [3, 256])
+def test_copied_openings_are_as_good_as_computed_ones(max_batch: int) -> None:
+    made = policy(max_batch=max_batch)
+    rng = np.random.default_rng(0)
+    trunk = rng.integers(3, 40, 5 * BLOCK).tolist()
+
+    async def branch(key: int) -> list[list[Any]]:
+        """An encounter that begins with a part of the trunk, in its own time."""
+        opening = trunk[: BLOCK // 2 + key * 23]
+        first = await made.sample(opening, Sampling(max_tokens=1 + key % 3, key=key))
+        further = rng.integers(3, 40, 20 + 7 * key).tolist()
+        prompt = [*opening, *first.tokens, *further]
+        said = await made.sample(prompt, Sampling(max_tokens=3, key=key))
+        return [
+            [opening, list(first.tokens), list(first.logprobs)],
+            [further, list(said.tokens), list(said.logprobs)],
+        ]
+
+    for told in together(*(branch(key) for key in range(12))):
+        ours = [x for _, _, logprobs in told for x in logprobs]
+        np.testing.assert_allclose(ours, plain(made.model, told, 1.0), atol=1e-5)
+
+
+def test_a_short_prompt_is_not_padded_to_a_long_one() -> None:
+    made = policy()
+    shapes: list[tuple[int, ...]] = []
+    forward = made.model.forward
+    made.model.forward = lambda **inputs: (
+        shapes.append(tuple(inputs["input_ids"].shape)) or forward(**inputs)
+    )
+    lengths = [20, 400, 22, 420, 24]
+    together(*(made.sample([4 + n % 30] * n, Sampling(max_tokens=1)) for n in lengths))
+    assert shapes == [(3, 24), (2, 420)]
 
 
 def test_long_prompts_do_not_pad_those_that_decode() -> None:

@@ -69,7 +69,14 @@ def doctors(environment: object) -> tuple[Script, ...]:
 
 
 def answered_source(environment: object) -> Source:
-    """SOURCE; its cases have verified answers where these can be learned."""
+    """SOURCE; its cases have what can be learned there: verified answers, or references."""
+    if isinstance(environment, Reasoning):
+        told = "<think>A shadow.</think><answer>Pneumonia</answer>"
+        cases = [
+            replace(case, truth=replace(case.truth, references=(told, "A shadow.")))
+            for case in SOURCE.train
+        ]
+        return replace(SOURCE, train=cases)
     if not isinstance(environment, EvidenceSeeking):
         return SOURCE
     turn = {"answer": environment.write_lists(("Flu",)), "reply": []}
@@ -106,7 +113,7 @@ def test_a_method_is_complete_and_runs(name: str) -> None:
     source = answered_source(environment)
     for number, stage in enumerate(stages):
         if isinstance(stage, SftStage):
-            shown = range(8 if stage.size is None else len(source.train))
+            shown = range(8 if stage.size is None else len(source.train) * stage.each)
             demonstrations = [stage.demonstrate(source, environment, 1, index) for index in shown]
             assert all(d.branches or d.imitate for d in demonstrations)
             assert demonstrations == [

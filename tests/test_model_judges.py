@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import Server, fault, serving
+from serving import Server, fault, saying, serving
 
 from workup.case import Case, Fact, Truth
 from workup.cases import open_source
@@ -104,12 +104,6 @@ def server() -> Iterator[Server]:
 def model(server: Server) -> Endpoint:
     server.asked.clear()
     return Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-
-
-def saying(server: Server, *answers: dict[str, Any]) -> None:
-    """The answers come in order, the last one again and again."""
-    left = list(answers)
-    server.answer = lambda body: json.dumps(left.pop(0) if len(left) > 1 else left[0])
 
 
 @dataclass(frozen=True)

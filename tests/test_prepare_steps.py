@@ -84,8 +84,8 @@ def kept(outcome: Outcome) -> Case:
 
 def test_every_step_is_found_and_described() -> None:
     expected = (
-        "complexity criticality extract-case facts open-ended partial references rewrite "
-        "suitability verified-answers"
+        "complexity criticality extract-case facts graphs open-ended partial references "
+        "rewrite suitability verified-answers"
     )
     assert names() == expected.split()
     for name in names():
@@ -620,7 +620,7 @@ def test_references_are_the_sound_draws_in_order() -> None:
     assert len(made.truth.references) == 3
     assert all(draws.answer_of(reference) for reference in made.truth.references)
     assert isinstance(outcome, Kept)
-    assert outcome.detail == f"3 of {examinee.drawn} draws are sound and fully right"
+    assert outcome.detail == f"3 of {examinee.drawn} draws are sound and right"
     used = {
         int(reference.split("thought ")[1].split("<")[0]) for reference in made.truth.references
     }
@@ -635,7 +635,7 @@ def test_a_question_without_sound_reasoning_is_dropped() -> None:
         Examinee([5, 4, 5, 5], sound=[4] * 4),
         references.ReferenceSettings(n=4),
     )
-    assert outcome == Drop("too few sound references", "0 of 4 draws are sound and fully right")
+    assert outcome == Drop("too few sound references", "0 of 4 draws are sound and right")
     assert len(server.asked) == 4 + 4 + 3, "what is not right is not asked for soundness"
 
 

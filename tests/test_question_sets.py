@@ -506,6 +506,14 @@ def test_a_view_that_is_none(tmp_path: Path, tail: str, problem: str) -> None:
         open_source(f"medqa:{LAYOUTS['medqa'](tmp_path)}{tail}")
 
 
+def test_several_parts_are_tested_on_together(tmp_path: Path) -> None:
+    spec = f"medqa:{LAYOUTS['medqa'](tmp_path)}"
+    parts = [ids(open_source(f"{spec}#{part}").test) for part in ("dev", "test")]
+    source = open_source(f"{spec}#dev,test")
+    assert ids(source.test) == parts[0] | parts[1] != parts[1]
+    assert not source.train
+
+
 @pytest.mark.parametrize("scheme", sorted(LAYOUTS))
 def test_every_view_of_every_set(scheme: str, tmp_path: Path) -> None:
     spec = f"{scheme}:{LAYOUTS[scheme](tmp_path)}"

@@ -18,24 +18,20 @@ from pydantic import ValidationError
 from serving import Server, serving
 
 from workup import environments, methods
-from workup.case import Case
+from workup.case import Case, Statement
 from workup.cases import open_source
 from workup.cases.clinic.graph import canonical, read_triples, reference, triples, verbalise
 from workup.cases.clinic.library import library
-from workup.environments.reasoning import (
-    EXTRACTOR,
-    GRADER,
-    Reasoning,
-    Settings,
+from workup.environments.base.thoughts import (
     documents,
     take_apart,
     thought,
     well_formed,
 )
+from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning, Settings
 from workup.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Turn
 from workup.errors import UserError
 from workup.judges.exact import ExactJudge
-from workup.judges.statements import Statement
 from workup.judges.verdicts import Verdicts
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3 import stages_of
@@ -44,6 +40,7 @@ from workup.ports import Instruments, Passage, Teaching
 from workup.rewards.graphs import Graph, logical, statistic
 from workup.rewards.progressive import STAGES, Reads, check, progressive
 from workup.rewards.searching import trigrams
+from workup.settings import build, read
 from workup.stages import GrpoStage
 
 CLINIC = open_source("clinic:xs")
@@ -334,6 +331,13 @@ def test_a_recipe_names_stages(recipe: str, stages: tuple[tuple[int, ...], ...])
     assert [stage.name for stage in made if isinstance(stage, GrpoStage)] == [
         "stage " + "&".join(map(str, merged)) for merged in stages
     ]
+
+
+def test_a_single_stage_may_be_typed_as_a_number() -> None:
+    typed = build(MedR3Settings, read(["recipe=3"]))
+    assert stages_of(typed.recipe) == ((3,),)
+    with pytest.raises(UserError, match="is no recipe: write the stages"):
+        build(MedR3Settings, read(["recipe=4"]))
 
 
 @pytest.mark.parametrize("recipe", ["", "4", "1>1", "1>", "1&&2", "one", "1,2"])

@@ -26,7 +26,7 @@ from workup.episode import Action, Completion, Ending, Episode, Observation, Sam
 from workup.errors import UserError
 from workup.models import samplers
 from workup.models.local import LocalPolicy
-from workup.models.samplers import How
+from workup.models.samplers import How, vllm
 from workup.ports import LanguageModel, LivePolicy, Sampling
 from workup.rl.samples import sample
 
@@ -296,6 +296,49 @@ def test_a_library_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     ):
         with pytest.raises(UserError, match=r"^vllm is not installed; type: make \.venv/\.vllm"):
             act()
+
+
+def test_new_weights_wait_for_a_preparation_whose_caller_gave_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("vllm")
+    made = samplers.load("vllm").follow(qwen2(), letters(), HOW)
+    running, most = 0, 0
+
+    async def prepare() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+
+    async def draw(*_: Any) -> tuple[list[int], list[float]]:
+        return [5], [0.0]
+
+    monkeypatch.setattr(made, "_prepare", prepare)
+    monkeypatch.setattr(made.engine, "draw", draw)
+
+    async def give_up() -> None:
+        caller = asyncio.create_task(made.sample((4,), Sampling(max_tokens=1)))
+        await asyncio.sleep(0.01)
+        caller.cancel()
+        made.refresh()
+        await made.sample((4,), Sampling(max_tokens=1))
+
+    try:
+        asyncio.run(give_up())
+    finally:
+        close(made)
+    assert (running, most) == (0, 1)
+
+
+def test_memory_is_the_container_s_where_it_has_less(tmp_path: Path) -> None:
+    group = tmp_path / "memory.max"
+    machine = vllm.memory(group)
+    group.write_text("max\n")
+    assert vllm.memory(group) == machine
+    group.write_text(f"{2**20}\n")
+    assert vllm.memory(group) == 2**20
 
 
 def test_the_transfer_within_a_gpu_has_the_parts_that_vllm_asks_for() -> None:

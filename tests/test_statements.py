@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Server, serving
+from serving import Server, saying, serving
 
+from workup.case import Statement
 from workup.cases.clinic.graph import Triple, triples, verbalise
 from workup.cases.clinic.library import library
+from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
 from workup.errors import RolloutError
 from workup.judges.levels import ModelLevels, level_of
-from workup.judges.statements import (
-    LONGEST_NAME,
-    MOST_STATEMENTS,
-    ExactStatements,
-    ModelStatements,
-    Statement,
-)
+from workup.judges.statements import ExactStatements, ModelStatements
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.ports import Passage
 
@@ -37,12 +32,6 @@ def server() -> Iterator[Server]:
 def model(server: Server) -> Endpoint:
     server.asked.clear()
     return Endpoint(EndpointSettings(base_url=server.url, model="m", retries=0))
-
-
-def saying(server: Server, *answers: Any) -> None:
-    """The answers come in order, the last one again and again."""
-    left = list(answers)
-    server.answer = lambda body: json.dumps(left.pop(0) if len(left) > 1 else left[0])
 
 
 def read(reader: Any, reasoning: str, *documents: str) -> tuple[Statement, ...]:
@@ -74,7 +63,7 @@ def test_a_model_reads_statements_and_their_documents(server: Server, model: End
         ({"statements": [{**GOUT, "document": 3}]}, "there is no document 3"),
         ({"statements": [{**GOUT, "document": -1}]}, "greater than or equal to 0"),
         ({"statements": [GOUT] * (MOST_STATEMENTS + 400)}, f"at most {MOST_STATEMENTS} items"),
-        ({"statements": [{**GOUT, "relation": "x" * 10_000}]}, f"at most {LONGEST_NAME}"),
+        ({"statements": [{**GOUT, "relation": "x" * 10_000}]}, f"at most {LONGEST_ENTITY}"),
         ({"statements": [{**GOUT, "tail": ""}]}, "at least 1 character"),
         ({"statements": [{**GOUT, "tail": ["a", "b"]}]}, "valid string"),
         ({"statements": [{"head": "gout", "tail": "x"}]}, "required"),

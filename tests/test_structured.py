@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from serving import completion, serving
 from werkzeug import Response
 
@@ -132,3 +132,21 @@ def test_long_nonsense_is_refused_soon(text: str) -> None:
 def test_every_verdict_reads_back(same: bool, why: str) -> None:
     verdict = Verdict(same=same, why=why)
     assert parse(f"So: {verdict.model_dump_json()} That is all.", Verdict) == (verdict, "")
+
+
+class _Inner(BaseModel):
+    """Words about the class."""
+
+    number: int = Field(description="a whole number")
+
+
+class _Outer(BaseModel):
+    """Words about the class."""
+
+    inner: list[_Inner]
+
+
+def test_a_schema_says_nothing_of_its_classes() -> None:
+    """A small model copies such words into its answer; a field's own description stays."""
+    assert "Words" not in schema_of(_Outer)
+    assert "a whole number" in schema_of(_Outer)

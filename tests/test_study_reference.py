@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hpo_world import patient, patients, release
 from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
@@ -17,6 +18,9 @@ from workup.environments.base.searching import EVIDENCE
 from workup.errors import UserError
 from workup.models.samplers import How
 from workup.models.samplers import load as sampler
+from workup.retrieval.corpus import Document
+from workup.retrieval.hpo.library import build
+from workup.retrieval.index import IndexSettings
 from workup.settings import PolicySettings
 from workup.studies import reference
 from workup.studies.arms import settings_of
@@ -27,6 +31,10 @@ from workup.text import neutralise, tagged
 torch.set_num_threads(1)
 CLINIC = open_source("clinic:s")
 TEXTS = reference.texts_of("clinic:s")
+
+
+def said(text: Document) -> str:
+    return f"{text.title}. {text.text}"
 
 
 @given(st.integers(0, 500), st.integers(0, 9), st.integers(30, 200))
@@ -48,7 +56,7 @@ def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int)
     assert shown[DENIED].startswith(shown[NAMED])
     for state in (NAMED, OTHER, TRIVIA, SHUFFLED):
         assert len(shown[state].split()) <= longest
-    assert any(shown[OTHER] == " ".join(text.split()[:longest]) for text in TEXTS)
+    assert any(shown[OTHER] == " ".join(said(text).split()[:longest]) for text in TEXTS)
     assert len(shown[WITHHELD]) != len(shown[NAMED])
 
 
@@ -89,7 +97,7 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
     told = json.loads((tmp_path / "study" / "reference.json").read_text())
     assert told["total"][NAMED]["n"] == 2
     assert "<svg" in page.read_text()
-    assert not any(shown in page.read_text() for shown in TEXTS)
+    assert not any(text.text in page.read_text() for text in TEXTS)
 
 
 def test_passages_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -97,4 +105,21 @@ def test_passages_that_are_none_are_refused(tmp_path: Path) -> None:
         reference.texts_of("nowhere.jsonl")
     file = tmp_path / "one.jsonl"
     file.write_text('{"id": "1", "label": "Flu", "definition": "A fever."}\n')
-    assert reference.texts_of(str(file)) == ["Flu. A fever."]
+    assert [said(text) for text in reference.texts_of(str(file))] == ["Flu. A fever."]
+
+
+def test_passages_of_an_index_are_right_by_id_and_nobodys_own(tmp_path: Path) -> None:
+    build([str(release(tmp_path / "hpo"))], tmp_path / "index", IndexSettings())
+    texts = reference.texts_of(str(tmp_path / "index"))
+    assert len(texts) == 7
+    sick = ("OMIM:4", "Twin syndrome")
+    rows = [patient(f"p{n}", sick, "HP:0000011", "HP:0000012", pmid="PMID:40") for n in range(9)]
+    rows.append(patient("x", ("OMIM:2", "Blue disease"), "HP:1", "HP:2", pmid="PMID:20"))
+    *twins, alone = open_source(patients(tmp_path / "p.jsonl", *rows)).test
+    for case in twins:
+        shown = reference.states(case, texts, 100, 0)
+        assert shown is not None
+        assert shown[NAMED].startswith(
+            "Twin syndrome. Disease OMIM:4, Twin syndrome. Source: PMID:41"
+        )
+    assert reference.states(alone, texts, 100, 0) is None

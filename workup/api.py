@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,30 @@ def evaluate(
         return evaluation.start(read, Path(out), view)
 
 
+def evaluate_suite(
+    doctors: str | Path | Sequence[str | Path],
+    suite: str | Path,
+    *,
+    out: str | Path,
+    data: str | Path | None = None,
+    partial: bool = False,
+    quiet: bool = False,
+    **values: Any,
+) -> Run:
+    """Evaluates one or several policies on a suite of benchmarks and returns its run.
+
+    `suite` is a built-in name or a YAML file, `data` the folder of its files; with `partial`
+    benchmarks without files are left out. `values` are the settings of `workup evaluate`.
+    """
+    from workup.evaluation.suites.play import Asked, start
+
+    several = [doctors] if isinstance(doctors, str | Path) else doctors
+    place = None if data is None else str(data)
+    asked = Asked(str(suite), [str(each) for each in several], values, place, partial)
+    with live.show(stream=_nowhere() if quiet else None) as view:
+        return start(asked, Path(out), view)
+
+
 def resume(run: str | Path, **changes: Any) -> Run:
     """Goes on with an interrupted run, training or evaluation.
 
@@ -62,9 +86,13 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
     Raises UserError if there is no run, or an incomplete config.yaml.
     """
     from workup.evaluation import loop as evaluation
+    from workup.evaluation.suites import play
+    from workup.report import suite
 
     with Run.open(run) as opened:
         config = opened.config
+        if suite.is_suite(opened):
+            return play.resume(run, view, changes)
     trains = "method" in config
     last = (
         "reward" if trains else "conclude"

@@ -66,10 +66,22 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """One triple of a reasoning process; `retrieved` (s in Med-R³) if it came from a search."""
+
+    head: str
+    relation: str
+    tail: str
+    retrieved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """The part of a case that prompts must never hold; environments, rewards and judges read it.
 
-    What only one method needs goes into a typed object in `extra`, not into a new field.
+    `graphs` are the statements of `references`, one graph for each in their order; empty where
+    nobody has extracted them. What only one method needs and no file has to check goes into a typed
+    object in `extra`, not into a new field.
     """
 
     diagnosis: str
@@ -79,6 +91,7 @@ class Truth:
     facts: tuple[Fact, ...] = ()
     record: str = ""
     references: tuple[str, ...] = ()
+    graphs: tuple[tuple[Statement, ...], ...] = ()
     extra: Any = None
 
 

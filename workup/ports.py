@@ -344,6 +344,10 @@ class Judge(Protocol):
 
     async def same(self, answer: str, case: Case) -> bool: ...
 
+    async def grade(self, answer: str, case: Case) -> float:
+        """1 where `same` holds, 0.5 for an answer that is partly right, else 0 (R_answer / 2)."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:

@@ -21,15 +21,16 @@ class SftStage:
 
     `demonstrate(source, environment, seed, index)` makes the index-th demonstration.
 
-    With a `size` the data are that many demonstrations, at most one per training case (0: one for
-    each); every policy goes through the stage (settings `tuning`). Without a `size` it is a warm
-    start: settings `sft` say how long it takes, and by default only the tiny policy goes through
-    it.
+    With a `size` the data are demonstrations of that many training cases (0: of all), `each` of
+    every case; every policy goes through the stage (settings `tuning`). Without a `size` it is a
+    warm start: settings `sft` say how long it takes, and by default only the tiny policy goes
+    through it.
     """
 
     name: str
     demonstrate: Callable[[Source, Environment, int, int], Demonstration]
     size: int | None = None
+    each: int = 1
 
 
 # Asks further judges about an episode; raises RolloutError when one of them gives up.

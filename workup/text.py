@@ -84,6 +84,11 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"<(/?)({'|'.join(map(re.escape, (*names, THINK)))})>")
 
 
+def control_tokens(text: str) -> int:
+    """How many control tokens, such as `<|im_end|>`, stand in `text`."""
+    return sum(1 for _ in _CONTROL.finditer(text))
+
+
 def blocks(text: str, tags: Sequence[str]) -> Blocks:
     """The blocks of `tags` (matched exactly, lower case as given) that follow an optional thought.
 
@@ -95,7 +100,7 @@ def blocks(text: str, tags: Sequence[str]) -> Blocks:
     """
     pattern = _tags(tuple(tags))
     thought, closed, rest = text.partition(f"</{THINK}>")
-    errors = sum(1 for _ in _CONTROL.finditer(text))
+    errors = control_tokens(text)
     if closed:
         errors += sum(1 for _ in pattern.finditer(thought)) - thought.lstrip().startswith(
             f"<{THINK}>"

@@ -335,6 +335,12 @@ class Lazy(Sequence[T]):
         return self._make(index % self._size)
 
 
+def evenly_spaced(cases: Sequence[T], most: int) -> Sequence[T]:
+    """At most `most` of `cases`, evenly spaced, because a file may be sorted by diagnosis."""
+    count = min(len(cases), most)
+    return Lazy(count, lambda place: cases[place * len(cases) // count])
+
+
 def with_ids(cases: Sequence[Case], ids: Container[str]) -> Iterator[Case]:
     """The cases of `cases` with one of `ids`, in order."""
     id_of: Callable[[int], str] = getattr(cases, "id_of", None) or (lambda index: cases[index].id)

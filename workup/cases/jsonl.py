@@ -15,9 +15,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.case import Case, Fact, FixedSource, Item, Kind, Statement, Truth
 from workup.cases.files import (
     ALL,
     LINE_LIMIT,
@@ -41,6 +49,11 @@ EXAMPLE = "jsonl:cases.jsonl"
 # error message would not be readable.
 _PATTERN: dict[str, JsonValue] = {"pattern": r"\S"}
 Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
+MOST_STATEMENTS = 100
+"""Statements of one reasoning process at most."""
+LONGEST_ENTITY = 200
+"""Characters of an entity or a relation at most."""
+Entity = Annotated[Name, Field(max_length=LONGEST_ENTITY)]
 _PHRASES = 5_000  # a file with more distinct findings than this is free text to a tiny policy
 
 
@@ -58,8 +71,17 @@ class FactLine(_Strict):
     weight: Annotated[int, Field(ge=0, le=3)] | None = None
 
 
+class StatementLine(_Strict):
+    """One triple of a reference; `retrieved` if it came from a search."""
+
+    head: Entity
+    relation: Entity
+    tail: Entity
+    retrieved: bool = False
+
+
 class TruthLine(_Strict):
-    """What the policy may not see."""
+    """What the policy may not see. `graphs` are those of `references`, one for each, or none."""
 
     diagnosis: Name
     codes: list[str] = []
@@ -68,7 +90,21 @@ class TruthLine(_Strict):
     facts: list[FactLine] = []
     record: str = ""
     references: list[str] = []
+    graphs: list[Annotated[list[StatementLine], Field(max_length=MOST_STATEMENTS)]] = []
     extra: JsonValue = None
+
+    @field_validator("graphs")
+    @classmethod
+    def _of_each_reference(
+        cls, graphs: list[list[StatementLine]], info: ValidationInfo
+    ) -> list[list[StatementLine]]:
+        references = info.data.get("references")
+        if graphs and references is not None and len(graphs) != len(references):
+            raise ValueError(
+                f"there must be one graph for each reference: {len(references)} references, "
+                f"{len(graphs)} graphs"
+            )
+        return graphs
 
 
 class ProvenanceLine(_Strict):
@@ -260,6 +296,10 @@ def _fact(fact: FactLine) -> Fact:
     return Fact(fact.id, fact.item, fact.text, fact.kind, fact.weight)
 
 
+def _statement(line: StatementLine) -> Statement:
+    return Statement(line.head, line.relation, line.tail, line.retrieved)
+
+
 def _case(line: CaseLine) -> Case:
     truth = line.truth
     hidden = Truth(
@@ -270,6 +310,7 @@ def _case(line: CaseLine) -> Case:
         facts=tuple(map(_fact, truth.facts)),
         record=truth.record,
         references=tuple(truth.references),
+        graphs=tuple(tuple(map(_statement, graph)) for graph in truth.graphs),
         extra=truth.extra,
     )
     given = tuple(map(_fact, line.given))

@@ -27,6 +27,16 @@ def other_names(diagnosis: str) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys((bare, *short)) if name and name != diagnosis)
 
 
+def without_subtype(diagnosis: str) -> str:
+    """The name without its parenthesis and without a number at its end: what subtypes share.
+
+    >>> without_subtype("Cardiomyopathy, dilated, 1A")
+    'Cardiomyopathy, dilated'
+    """
+    bare = _PARENTHESIS.sub("", diagnosis).strip()
+    return _SUBTYPE.sub("", bare).rstrip(", ") or bare
+
+
 class Mask:
     """Withholds names wherever they stand as whole words, and counts in `found` how often they did.
 

@@ -29,6 +29,7 @@ from workup.errors import CaseError, UserError, unknown
 SPLIT = "split"
 PARTS = ("train", "dev", "test")
 VIEWS = (ALL, SPLIT, *PARTS)
+SHOWN = 4  # patterns of file names that an error lists
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROLES = {"training": "train", "val": "dev", "valid": "dev", "validation": "dev"} | {
     part: part for part in PARTS
@@ -100,7 +101,8 @@ class Spec:
 def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Spec:
     """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart.
 
-    Raises UserError for what is not known.
+    Several parts may be tested on together, as in `PLACE#dev,test`. Raises UserError for what is
+    not known.
     """
     place, _, tail = rest.partition("#")
     words = [word for word in tail.split(",") if word]
@@ -108,13 +110,14 @@ def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> S
     if wrong := next((word for word in words if word not in known), None):
         raise unknown(f"view of {scheme}", wrong, known, more=f"as in '{scheme}:{place}#{ALL}'")
     views = [word for word in words if word in VIEWS]
-    if len(views) > 1 or len(set(words)) < len(words):
+    several = len(views) > 1 and not set(views) <= set(PARTS)
+    if several or len(set(words)) < len(words):
         raise UserError(
             f"'{scheme}:{rest}' asks for several views; one is possible, as in "
-            f"'{scheme}:{place}#{views[0]}'."
+            f"'{scheme}:{place}#{views[0]}', or several parts, as in '{scheme}:{place}#dev,test'."
         )
     chosen = frozenset(word for word in words if word in settings)
-    return Spec(f"{scheme}:{rest}", place, views[0] if views else "", chosen, split)
+    return Spec(f"{scheme}:{rest}", place, ",".join(views), chosen, split)
 
 
 def files_of(
@@ -132,7 +135,8 @@ def files_of(
         return [File(path, _part(path, roles))]
     found = sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
     if not found:
-        raise UserError(f"{path} holds no file {' or '.join(patterns)}.{_folders(path)}")
+        some = f"{' or '.join(patterns[:SHOWN])}{' …' if len(patterns) > SHOWN else ''}"
+        raise UserError(f"{path} holds no file {some}.{_folders(path)}")
     files = [File(file, _part(file, roles)) for file in found]
     named = [file for file in files if file.part] or files
     return sorted(named, key=lambda file: (-PARTS.index(file.part) if file.part else 0, file.path))
@@ -202,12 +206,17 @@ def _sides(view: str, part: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, n
     none = np.zeros(len(part), bool)
     if view == ALL:
         return none, ~none
-    if view in PARTS:
-        return none, part == PARTS.index(view)
+    if parts := _parts(view):
+        return none, np.isin(part, parts)
     official = _official(part)
     if view == SPLIT or official is None:
         return ~held, held
     return part == PARTS.index("train"), part == official
+
+
+def _parts(view: str) -> list[int]:
+    """The parts that a view names, as places in `PARTS`; none if it is no view of parts."""
+    return [PARTS.index(word) for word in view.split(",") if word in PARTS]
 
 
 def _official(part: np.ndarray) -> int | None:
@@ -241,7 +250,7 @@ def question_source(
         why = "; ".join(f"{reason} ({count:,})" for reason, count in index.dropped.most_common(2))
         what = (
             f"no {request.view} part"
-            if request.view in PARTS and index.digest
+            if _parts(request.view) and index.digest
             else "no usable question"
         )
         raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.cli import audit, cache, complete, index, lists, prepare, serve, study
+from workup.cli import audit, cache, complete, index, lists, prepare, serve, study, view
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
@@ -184,6 +184,20 @@ def evaluate(
         str | None,
         typer.Option(help=f"{CASES} [default: those of the run]", autocompletion=complete.sources),
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="benchmarks instead of --cases: medr3, clinic, or a YAML file; then several "
+            "policies may be named, and several strategies, as in strategy=naive,rag",
+            autocompletion=complete.suites,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="the folder that holds the suite's files")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="leave out benchmarks whose files are missing")
+    ] = False,
     repeats: Annotated[
         int | None, typer.Option(min=1, help="episodes per case; the SD over them is told")
     ] = None,
@@ -191,14 +205,23 @@ def evaluate(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a policy on cases it has not seen."""
+    """Evaluate a policy on cases it has not seen, or on a suite."""
     from workup import settings
     from workup.evaluation import loop as evaluation
     from workup.report import live
 
-    values = {**settings.read(words or (), config), "policy": policy, **_given(cases=cases)}
+    more = [word for word in words or () if "=" not in word] if suite is not None else []
+    settled = [word for word in words or () if word not in more]
+    values = {**settings.read(settled, config), **_given(cases=cases)}
     if repeats is not None:
         values["evaluation"] = {**values.get("evaluation", {}), "samples": repeats}
+    if suite is not None:
+        asked = _asked(suite, [policy, *more], values, data, partial=partial)
+        _play_suite(asked, out or _free(f"{Path(suite).stem}-{Path(policy).name}"), as_json)
+        return
+    if data is not None or partial:
+        raise UserError("--data and --partial belong to a suite: name one, as in --suite medr3")
+    values["policy"] = policy
     read, notes = evaluation.completed(values)
     out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
     with live.show(as_json=as_json) as view:
@@ -341,6 +364,7 @@ def play(
     play(opened, index=index, seed=seed, against=rival, environment=world)
 
 
+app.command()(view.view)
 app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)
@@ -351,6 +375,24 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(index.app, name="index")
 app.add_typer(serve.app, name="serve")
 app.add_typer(study.app, name="study")
+
+
+def _asked(
+    suite: str, doctors: list[str], values: dict[str, Any], data: str | None, *, partial: bool
+) -> Any:
+    from workup.evaluation.suites.play import Asked
+
+    if "cases" in values:
+        raise UserError("--suite and --cases exclude each other: a suite names its cases itself")
+    return Asked(suite, doctors, values, data, partial)
+
+
+def _play_suite(asked: Any, out: Path, as_json: bool) -> None:
+    from workup.evaluation.suites import play
+    from workup.report import live
+
+    with live.show(as_json=as_json) as view:
+        _resumable(lambda: play.start(asked, out, view), out)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -85,6 +85,16 @@ def policies(incomplete: str) -> Iterator[Offer]:
     yield from paths(incomplete or "runs/")
 
 
+def suites(incomplete: str) -> Iterator[Offer]:
+    """Built-in suites, and files."""
+    from workup.evaluation import suites
+
+    for name in suites.names():
+        if name.startswith(incomplete):
+            yield name, suites.read(name).about
+    yield from paths(incomplete)
+
+
 def paths(incomplete: str) -> Iterator[Offer]:
     """What lies in the folder that is being typed."""
     folder, slash, _ = incomplete.rpartition("/")

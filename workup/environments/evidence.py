@@ -262,7 +262,7 @@ class EvidenceSeeking(Encounter):
         return ("differential",)
 
     def known(self, case: Case) -> Evidence:
-        """The presentation's findings; of a record that is told also what it does not mention."""
+        """The findings that the opening states; of a whole record, what it leaves out is normal."""
         if self.settings.told == "presentation":
             return evidence_of(case.given)
         normal: Evidence = {item.name: () for item in self.source.items}
@@ -325,7 +325,7 @@ class EvidenceSeeking(Encounter):
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
         return RankedTeaching(self, teaching.focus).demonstrate(source, seed, index)
 
-    # --- how it is told ---
+    # --- wording ---
 
     def _rules(self, wording: Wording) -> str:
         final = wording.boxed if self.settings.final == "boxed" else wording.ranked

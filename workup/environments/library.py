@@ -10,35 +10,29 @@ evidence. Actions are of the kinds "search" and "diagnose".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from workup.case import Case, Source
+from workup.case import Source
 from workup.environments.base.encounter import EncounterSettings
-from workup.environments.base.library_teacher import LibraryTeaching
-from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
+from workup.environments.base.queries import MOST_FINDINGS
 from workup.environments.base.searched import Searched, opened
 from workup.environments.base.searching import (
     DIAGNOSIS,
     EVIDENCE,
-    NOTHING,
     REFINE,
     SEARCH,
-    SEPARATOR,
     TAGS,
     SearchGrammar,
     Told,
     passages,
 )
 from workup.environments.consultation import Consultation
-from workup.episode import DIAGNOSE, Action, Message, Turn
+from workup.episode import DIAGNOSE, Action, Turn
 from workup.errors import UserError
-from workup.ports import Demonstration, Environment, Passage, Teaching
+from workup.ports import Demonstration, Environment, Passage, Retriever, Teaching
 from workup.text import THINK, tagged
-
-if TYPE_CHECKING:
-    pass
 
 UNREADABLE = "Please write one search or one diagnosis."
 
@@ -67,6 +61,23 @@ class Settings(EncounterSettings):
         256, ge=1, description="words and signs of a passage that are shown"
     )
     refine: bool = Field(True, description="the grammar has refinements of what was found")
+    own_paper: bool = Field(
+        False, description="passages that rest on the case's own publication alone are found too"
+    )
+    refined: Refined = Field(
+        "names",
+        description="what demonstrated refinements say: names of diagnoses, or for each passage "
+        "its number, its diagnosis and those of its findings that the patient has",
+    )
+    queried: int = Field(
+        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
+    )
+    open_books: float = Field(
+        OPEN_BOOKS,
+        ge=0,
+        le=1,
+        description="share of demonstrations that begin with evidence or a refinement",
+    )
 
     @property
     def grammar(self) -> SearchGrammar:
@@ -77,6 +88,7 @@ class Settings(EncounterSettings):
             self.refine,
             self.told,
             self.max_turns,
+            self.own_paper,
         )
 
 
@@ -85,15 +97,25 @@ class Library(Searched):
 
     unreadable = UNREADABLE
 
+    def __init__(
+        self,
+        retriever: Retriever,
+        record: Consultation,
+        grammar: SearchGrammar | None = None,
+        said: Sequence[str] = (),
+        teaching: LibraryTeaching | None = None,
+    ) -> None:
+        """`teaching` makes the demonstrations; by default one of the same grammar."""
+        super().__init__(retriever, record, grammar, said)
+        self._teaching = teaching or LibraryTeaching(self.grammar)
+
     @property
     def stop(self) -> tuple[str, ...]:
         return f"</{SEARCH}>", f"</{DIAGNOSIS}>"
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        tags = (f"<{slash}{tag}>" for tag in (*TAGS, THINK) for slash in ("", "/"))
-        numbers = (f"[{number}]" for number in range(1, self._most + 1))
-        return (self._rules, UNREADABLE, NOTHING, CONCLUDE, SEPARATOR, *tags, *numbers, *self._said)
+        return self._phrases((*TAGS, THINK))
 
     def documents(self, turn: Turn) -> Sequence[str]:
         return passages(turn)
@@ -102,11 +124,7 @@ class Library(Searched):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes and open books (`LibraryTeaching`), whatever `teaching` says."""
-        return LibraryTeaching(self.grammar).demonstrate(source, self, seed, index)
-
-    def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then the patient, the case's question and its options, one per line."""
-        return Message("system", self._rules), Message("user", self.described(case))
+        return self._teaching.demonstrate(source, self, seed, index)
 
     def read(self, text: str) -> Action:
         """The first search or diagnosis that says something; "malformed" if there is none.
@@ -126,10 +144,6 @@ class Library(Searched):
 
     def show(self, found: Sequence[Passage]) -> str:
         return tagged(EVIDENCE, self.numbered(found))
-
-    @property
-    def _most(self) -> int:
-        return self.grammar.subqueries or self.grammar.passages
 
     @property
     def _rules(self) -> str:
@@ -161,19 +175,26 @@ class Library(Searched):
         )
 
 
-def open_library(source: Source, grammar: SearchGrammar, index: str = "") -> Library:
+def open_library(
+    source: Source,
+    grammar: SearchGrammar,
+    index: str = "",
+    teaching: LibraryTeaching | None = None,
+) -> Library:
     """The environment with the library named by `index`, by default the clinic's own.
 
     Raises UserError if there is none (see `opened`).
     """
     retriever, said = opened(source, index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
-    return Library(retriever, record, grammar, said)
+    return Library(retriever, record, grammar, said, teaching)
 
 
 def open(source: Source, settings: Settings) -> Library:
     """The library named by `index`, or that of the clinic whose cases `source` holds."""
-    return open_library(source, settings.grammar, settings.index)
+    s = settings
+    teaching = LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books)
+    return open_library(source, s.grammar, s.index, teaching)
 
 
 def grammar_of(environment: Environment) -> SearchGrammar:

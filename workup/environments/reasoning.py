@@ -9,8 +9,8 @@ are of the kinds "search" and "diagnose".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -19,27 +19,25 @@ from pydantic import Field
 from workup.case import Case, Source
 from workup.cases.clinic.graph import canonical, reference, stated, statements, verbalise
 from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import heard, said, unmarked
+from workup.cases.jsonl import MOST_STATEMENTS
 from workup.environments.base.encounter import EncounterSettings
-from workup.environments.base.reasoning_teacher import ReasoningTeaching
-from workup.environments.base.recorded import CONCLUDE
-from workup.environments.base.searched import CLINIC, Searched, opened
-from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
+from workup.environments.base.queries import MOST_FINDINGS
+from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
+from workup.environments.base.searched import CLINIC, Searched, clinic_of, opened
+from workup.environments.base.searching import SEARCH, SearchGrammar, Told
+from workup.environments.base.thoughts import ANSWER, DOCUMENT, documents, take_apart
 from workup.environments.consultation import Consultation
-from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Message, Turn
+from workup.episode import DIAGNOSE, Action, Turn
 from workup.errors import UserError
 from workup.judges.levels import LevelJudge, ModelLevels
-from workup.judges.statements import ExactStatements, ModelStatements, StatementReader
+from workup.judges.statements import TOKENS, ExactStatements, ModelStatements, StatementReader
+from workup.judges.synonyms import Normaliser, normaliser
 from workup.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
 from workup.text import THINK, normalise, tagged
 
-DOCUMENT, ANSWER = "document", "answer"
 EXTRACTOR, GRADER = "extractor", "grader"
 UNREADABLE = "Please go on thinking, and write one search or one answer."
-
-_TAG = re.compile(rf"<(/?)({THINK}|{SEARCH}|{DOCUMENT}|{ANSWER})>")
-_CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
-_NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
-_LONGEST = 500  # characters of a query or an answer; the rest is cut off and counts as an error
 
 summary = "a described patient, searches inside one thought, then an answer (Med-R³)"
 
@@ -60,20 +58,24 @@ class Settings(EncounterSettings):
     passage_tokens: int = Field(
         256, ge=1, description="words and signs of a passage that are shown"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One completion taken apart: its action, and what it says of the one thought.
-
-    `opens` and `closes` say whether it holds `<think>` at its beginning and `</think>`. `thought`
-    is the text up to `</think>`, or up to the end of the action, without tags.
-    """
-
-    action: Action
-    thought: str
-    opens: bool
-    closes: bool
+    statements: int = Field(
+        MOST_STATEMENTS,
+        ge=1,
+        le=MOST_STATEMENTS,
+        description="statements that a model reads from one thought at most",
+    )
+    queried: int = Field(
+        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
+    )
+    repeated: int = Field(
+        MOST_REPEATED,
+        ge=0,
+        description="statements of documents that a demonstrated thought repeats after a search",
+    )
+    synonyms: str = Field(
+        "",
+        description="a file of entities (JSON lines with name and synonyms) whose names are merged",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,14 @@ class Known:
     """What is known of cases and documents without asking anyone.
 
     `levels` are the evidence levels of documents by id. `clinic` is the subset of the built-in
-    clinic that the cases come from; "" if they come from elsewhere.
+    clinic that the cases come from; "" if they come from elsewhere. `name` gives the one name of
+    an entity's synonyms, and `most` is how many statements a model reads from one thought.
     """
 
     levels: Mapping[str, int] = field(default_factory=dict)
     clinic: str = ""
+    name: Normaliser = normalise
+    most: int = MOST_STATEMENTS
 
 
 class Reasoning(Searched):
@@ -108,10 +113,18 @@ class Reasoning(Searched):
         super().__init__(retriever, record, grammar, said)
         self._known, self._grader = known or Known(), grader
         self.reader: StatementReader = reader or ExactStatements()
+        self.teaching = ReasoningTeaching(grammar)
 
     def canonical(self, name: str) -> str:
-        """The one name of an entity's synonyms: the clinic's, or else the name's normal form."""
-        return canonical(name) if isinstance(self.reader, ExactStatements) else normalise(name)
+        """The one name of an entity's synonyms: the clinic's where its sentences are read."""
+        exact = isinstance(self.reader, ExactStatements)
+        return canonical(name) if exact else self._known.name(name)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the statements of a thought can be read: by a model, or exactly in a clinic."""
+        exact = isinstance(self.reader, ExactStatements)
+        return not exact or bool(self._known.clinic or self._known.levels)
 
     @property
     def graded(self) -> bool:
@@ -140,8 +153,8 @@ class Reasoning(Searched):
         if case.truth.references or not self._known.clinic:
             return case.truth.references
         found = [fact.item for fact in (*case.given, *case.truth.facts)]
-        steps = reference(self._known.clinic, case.truth.diagnosis, found)
-        return (" ".join(map(verbalise, steps)),) if steps else ()
+        steps = reference(self._known.clinic, heard(case, case.truth.diagnosis), found)
+        return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
 
     @property
     def roles(self) -> Sequence[str]:
@@ -151,24 +164,22 @@ class Reasoning(Searched):
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
         return self._with(
-            ModelStatements(extractor) if extractor else self.reader,
+            self._reads(extractor) if extractor else self.reader,
             ModelLevels(grader) if grader else self._grader,
         )
+
+    def _reads(self, model: Model) -> ModelStatements:
+        most = self._known.most
+        return ModelStatements(model, most, TOKENS * most // MOST_STATEMENTS)
 
     @property
     def built_in(self) -> Environment:
         return self._with(None, None)
 
     def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
-        return Reasoning(
-            self.retriever,
-            self.record,
-            self.grammar,
-            self._said,
-            known=self._known,
-            reader=reader,
-            grader=grader,
-        )
+        other = copy(self)
+        other.reader, other._grader = reader or ExactStatements(), grader
+        return other
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -176,12 +187,7 @@ class Reasoning(Searched):
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        tags = (
-            f"<{slash}{tag}>" for tag in (THINK, SEARCH, DOCUMENT, ANSWER) for slash in ("", "/")
-        )
-        numbers = (f"[{number}]" for number in range(1, self.grammar.passages + 1))
-        own = (self._rules, UNREADABLE, NOTHING, CONCLUDE, SEPARATOR)
-        return (*own, *tags, *numbers, *self._said)
+        return self._phrases((THINK, SEARCH, DOCUMENT, ANSWER))
 
     def documents(self, turn: Turn) -> Sequence[str]:
         return documents(turn)
@@ -190,11 +196,7 @@ class Reasoning(Searched):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Episodes (`ReasoningTeaching`), whatever `teaching` says."""
-        return ReasoningTeaching(self.grammar).demonstrate(source, self, seed, index)
-
-    def open(self, case: Case) -> tuple[Message, ...]:
-        """The rules; then the patient, the case's question and its options, one per line."""
-        return Message("system", self._rules), Message("user", self.described(case))
+        return self.teaching.demonstrate(source, self, seed, index)
 
     def read(self, text: str) -> Action:
         """The first search or answer that says something; "malformed" if there is none.
@@ -242,24 +244,22 @@ def open(source: Source, settings: Settings) -> Reasoning:
     )
     retriever, said = opened(source, settings.index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)
-    clinic, shelf = _subset(source.name), _subset(settings.index or source.name)
-    levels, told = _shelf(shelf) if shelf else ({}, ())
+    clinic, shelf = clinic_of(source.name), settings.index or source.name
+    levels, told = _shelf(shelf.removeprefix(CLINIC)) if clinic_of(shelf) else ({}, ())
     # A tiny policy cannot spell out a sentence, so each statement is one of its tokens.
-    phrases = (*(statements(clinic) if clinic else ()), *told, *said)
-    return Reasoning(retriever, record, grammar, phrases, known=Known(levels, clinic))
+    phrases = (*unmarked((*(statements(clinic) if clinic else ()), *told)), *said)
+    known = Known(levels, clinic, normaliser(settings.synonyms), settings.statements)
+    world = Reasoning(retriever, record, grammar, phrases, known=known)
+    world.teaching = ReasoningTeaching(grammar, settings.queried, settings.repeated)
+    return world
 
 
 @lru_cache(maxsize=4)
-def _shelf(subset: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
+def _shelf(place: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
     """A clinic's library: the evidence level of each document, and all statements made there."""
-    documents = list(library(subset))
+    documents = list(library(place))
     said = dict.fromkeys(each for document in documents for each in stated(document.text))
     return {document.id: document.level for document in documents}, tuple(said)
-
-
-def _subset(name: str) -> str:
-    """The subset that "clinic:SUBSET" names; "" for any other name."""
-    return name.removeprefix(CLINIC).partition("#")[0] if name.startswith(CLINIC) else ""
 
 
 def reasoning_of(environment: Environment) -> Reasoning:
@@ -270,89 +270,3 @@ def reasoning_of(environment: Environment) -> Reasoning:
             "type environment=reasoning"
         )
     return environment
-
-
-@lru_cache(maxsize=1 << 12)  # environment and rewards read the same completions
-def take_apart(text: str) -> Part:
-    """The one parse of a completion: see `Reasoning.read`."""
-    errors = sum(1 for _ in _CONTROL.finditer(text))
-    opens = closes = False
-    thought_ends, after = len(text), 0
-    begun: re.Match[str] | None = None
-    for place, tag in enumerate(_TAG.finditer(text)):
-        closing, name = tag[1], tag[2]
-        if name == DOCUMENT:
-            errors += 1
-        elif name == THINK:
-            errors += begun is not None
-            if not closing:
-                first = place == 0 and not text[: tag.start()].strip()
-                opens, errors = opens or first, errors + (not first)
-            else:
-                errors += closes
-                closes, thought_ends, after = True, min(thought_ends, tag.start()), tag.end()
-        elif not closing:
-            errors += begun is not None
-            begun = tag
-        elif begun is None or begun[2] != name:
-            errors += 1 + (begun is not None)
-            begun = None
-        else:
-            content = " ".join(text[begun.end() : tag.start()].split())
-            start, begun, action = begun.start(), None, _action(name, content)
-            if action is None:
-                errors += 1
-                continue
-            if name == SEARCH:
-                errors += closes
-            else:
-                errors += not closes or bool(text[after:start].strip())
-            errors += action.errors + bool(text[tag.end() :].strip())
-            thought = _plain(text[: min(thought_ends, tag.end())])
-            return Part(Action(action.kind, action.content, errors), thought, opens, closes)
-    errors += begun is not None
-    return Part(Action(MALFORMED, (), max(errors, 1)), _plain(text[:thought_ends]), opens, closes)
-
-
-def _action(name: str, content: str) -> Action | None:
-    """The action of a block; None where it says nothing."""
-    if not any(map(str.isalnum, content)):
-        return None
-    kind = SEARCH if name == SEARCH else DIAGNOSE
-    return Action(kind, (content[:_LONGEST],), int(len(content) > _LONGEST))
-
-
-def _plain(text: str) -> str:
-    """`text` with a line end in place of every tag: what stands beside a tag is another clause."""
-    return _TAG.sub("\n", text).strip()
-
-
-def well_formed(episode: Episode) -> bool:
-    """Whether the episode keeps the grammar of MR-1.
-
-    It has one thought, which the first completion opens (or a chat template did) and the last one
-    closes, one answer directly behind it, and no error in any turn.
-    """
-    if episode.ending is not Ending.DIAGNOSED:
-        return False
-    parts = [take_apart(turn.completion.text) for turn in episode.turns]
-    return (
-        not any(part.action.errors for part in parts)
-        and not any(part.opens for part in parts[1:])
-        and not any(part.closes for part in parts[:-1])
-    )
-
-
-def thought(episode: Episode) -> str:
-    """What the doctor thought, queries included, without documents; one line end between turns."""
-    return "\n".join(take_apart(turn.completion.text).thought for turn in episode.turns)
-
-
-def documents(turn: Turn) -> list[str]:
-    """The passages that the turn's search returned, one by one, without tags and numbers."""
-    for message in turn.observation.messages:
-        if message.content.startswith(f"<{DOCUMENT}>"):
-            shown = message.content.removeprefix(f"<{DOCUMENT}>").partition(f"</{DOCUMENT}>")[0]
-            texts = [text.strip() for text in _NUMBERED.split(shown)]
-            return [text for text in texts if text and text != NOTHING]
-    return []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from workup.case import Case, Source
-from workup.cases.files import Lazy
+from workup.cases.files import evenly_spaced
 from workup.doctors.hybrid import Diagnoser, conclude, whole_record
 from workup.doctors.strategies import Searcher
 from workup.environments.consultation import Consultation
@@ -90,12 +90,8 @@ class Examination:
 
     @property
     def played(self) -> Sequence[Case]:
-        """The cases that are played, made when they are indexed.
-
-        They are evenly spaced, because a file may be sorted by diagnosis.
-        """
-        count = min(len(self.cases), self.settings.cases)
-        return Lazy(count, lambda place: self.cases[place * len(self.cases) // count])
+        """The cases that are played, evenly spaced, made when they are indexed."""
+        return evenly_spaced(self.cases, self.settings.cases)
 
     def jobs(self) -> Iterator[tuple[Job, int]]:
         """Every episode to play, with the number of its sample.

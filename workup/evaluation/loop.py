@@ -12,17 +12,21 @@ from typing import Any
 
 from workup import environments, policies
 from workup.case import Source
+from workup.cases.clinic.renamed import Names
 from workup.doctors import strategies
 from workup.doctors.anchors import (
     BayesDiagnoser,
     FullInformationDoctor,
     GreedyDoctor,
+    IdealSearcher,
     RandomDoctor,
+    RandomSearcher,
     RankedDoctor,
 )
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Searcher, Seat, Strategy
+from workup.environments.base.searched import Searched
 from workup.environments.consultation import Consultation
 from workup.environments.evidence import EvidenceSeeking
 from workup.errors import UserError
@@ -64,6 +68,11 @@ def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Do
         exact: dict[str, Doctor] = {
             "told information": BayesDiagnoser(*world, write, environment.known)
         }
+        if isinstance(source.knowledge, Names) and isinstance(environment, Searched) and turns > 1:
+            exact |= {
+                "random searcher": RandomSearcher(source, source.knowledge, environment, seed),
+                "ideal searcher": IdealSearcher(source, source.knowledge, environment),
+            }
         if isinstance(environment, EvidenceSeeking) and turns > 1:
             exact |= {
                 label: RankedDoctor(*world, environment, length) for label, length in LISTS.items()
@@ -94,23 +103,20 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
     return furnished(PolicySettings, {**values, "cases": cases}), [remark]
 
 
-def start(settings: PolicySettings, out: Path, live: Live) -> Run:
+def start(settings: PolicySettings, out: Path, live: Live, account: str = "") -> Run:
     """Evaluates one policy into the new folder `out`.
 
-    The policy and the anchors are evaluated, and with `conclude` hybrid and oracle too.
-    `settings.policy` is a model folder, a run folder, a hub id, endpoint:NAME, or the name of an
-    anchor. Raises UserError for what the user can mend, before anything is written.
+    Its calls are on `account` in the ledger, by default on one of its own. The policy and the
+    anchors are evaluated, and with `conclude` hybrid and oracle too. `settings.policy` is a model
+    folder, a run folder, a hub id, endpoint:NAME, or the name of an anchor. Raises UserError for
+    what the user can mend, before anything is written.
     """
-    if settings.policy == policies.TINY:
-        raise UserError(
-            "'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME"
-        )
+    refuse_untrained(settings)
     free(out)
-    account = token_hex(8)
+    account = account or token_hex(8)
     evaluation = Evaluation.of(settings, account)
     players = evaluation.players()
-    own = {"split": evaluation.settings.split, "roles": evaluation.staff.roles}
-    asked = {**settings.model_dump(mode="json"), **own}
+    asked = evaluation.asked(settings)
     noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})
@@ -166,6 +172,14 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
     return Run.open(path)
 
 
+def refuse_untrained(settings: PolicySettings) -> None:
+    """Raises UserError for the tiny policy, which is worth evaluating in a run's folder only."""
+    if settings.policy == policies.TINY:
+        raise UserError(
+            "'tiny' is trained first: workup train METHOD, then workup evaluate runs/NAME"
+        )
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Settings resolved into objects.
@@ -188,11 +202,12 @@ class Evaluation:
         policies.check(settings.policy, ANCHORS)
         if settings.conclude is not None:
             policies.check(settings.conclude, (BAYES,))
-        settings, (_, plan) = as_trained(settings), strategy_of(settings)
+        settings, (strategy, plan) = as_trained(settings), strategy_of(settings)
         named = [name for name in (settings.policy, settings.conclude) if name is not None]
         source, split = open_unseen(settings.cases, named, settings.split, strict=settings.strict)
         settings = settings.model_copy(update={"split": split})
         environment, measures = encounter(settings).open(source), settings.evaluation.measures
+        strategies.refuse_unfit(strategy, environment)
         source = environment.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, measures)
         examination = Examination.of(
@@ -224,6 +239,14 @@ class Evaluation:
         at_once = max(1, settings.concurrency // plan.in_flight)
         return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
 
+    def asked(self, settings: PolicySettings) -> dict[str, Any]:
+        """`settings`, from which this was made, as a run keeps them: with the split and the roles.
+
+        The roles are those that hold here.
+        """
+        own = {"split": self.settings.split, "roles": self.staff.roles}
+        return {**settings.model_dump(mode="json"), **own}
+
     @property
     def notes(self) -> Sequence[str]:
         """What the reader should know."""
@@ -240,10 +263,10 @@ class Evaluation:
         s, environment = self.settings, self.examination.environment
         known = anchors(self.source, environment, s.seed)
         gatherer = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
-        label = f"{s.strategy} ({_label(s.policy)})" if s.strategy else _label(s.policy)
+        label = played_as(s.policy, s.strategy)
         players = {label: gatherer}
         if s.conclude is not None:
-            (diagnoser, reader), other = self._diagnosers(s.conclude), _label(s.conclude)
+            (diagnoser, reader), other = self._diagnosers(s.conclude), short_name(s.conclude)
             record = Consultation(self.source.items, self.source.diagnoses)
             players[f"{label}, {other} concludes"] = hybrid(gatherer, diagnoser)
             players[f"{other}, oracle context"] = oracle(reader, record)
@@ -267,7 +290,7 @@ class Evaluation:
             doctor = ModelDoctor(self.staff.desk.open(name))
             return Seat(doctor, doctor.model)
         model = open_model(self.settings, name)
-        return Seat(TokenDoctor(model.policy), model.chat(_label(name)))
+        return Seat(TokenDoctor(model.policy), model.chat(short_name(name)))
 
     def doctor(self, name: str) -> Doctor:
         """An endpoint, or the policy of a run, a model folder or a hub id, as a doctor."""
@@ -287,13 +310,19 @@ class Evaluation:
                 f"conclude=bayes needs a model of the cases, which {self.source.name} does not have"
             )
         items, write = self.source.items, environment.write
-        exact = BayesDiagnoser(knowledge, items, write, environment.known)
+        exact = BayesDiagnoser(knowledge, items, write, environment.known, environment.documents)
         # In a whole record what is not mentioned is normal.
         return exact, FullInformationDoctor(knowledge, items, write)
 
 
-def _label(policy: str) -> str:
+def short_name(policy: str) -> str:
+    """An endpoint's name, or the last part of a folder or a hub id."""
     return policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
+
+
+def played_as(policy: str, strategy: str | None) -> str:
+    """The label of a policy in tables: "rag (smollm2)", or "smollm2" without a strategy."""
+    return f"{strategy} ({short_name(policy)})" if strategy else short_name(policy)
 
 
 def encounter(settings: PolicySettings) -> World:

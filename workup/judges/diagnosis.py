@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from statistics import median_low
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -59,6 +60,10 @@ class DiagnosisJudge:
         """Raises RolloutError when the model gives no usable answer."""
         return (await self.judge(Named(answer, case))).grade is Grade.SAME
 
+    async def grade(self, answer: str, case: Case) -> float:
+        """Raises RolloutError when the model gives no usable answer."""
+        return (await self.judge(Named(answer, case))).value
+
     async def judge(self, question: Named) -> Graded:
         if not question.answer.strip():
             return Graded(Grade.WRONG)
@@ -78,9 +83,15 @@ class DiagnosisPanel(Panel[Named, Graded]):
 
         Raises RolloutError when one of them fails.
         """
-        return (await self.judge(Named(answer, case))).mean(
-            lambda graded: float(graded.grade is Grade.SAME)
-        ) > 0.5
+        return await self.grade(answer, case) == 1
+
+    async def grade(self, answer: str, case: Case) -> float:
+        """The best grade that more than half of the judges reach or exceed.
+
+        Raises RolloutError when one of them fails.
+        """
+        opinions = await self.judge(Named(answer, case))
+        return median_low(graded.value for graded in opinions.verdicts.values())
 
 
 def reference(case: Case) -> list[tuple[str, str]]:

@@ -54,6 +54,9 @@ class ExactJudge:
     async def same(self, answer: str, case: Case) -> bool:
         return _same(answer, case)
 
+    async def grade(self, answer: str, case: Case) -> float:
+        return Graded(_grade(answer, case)).value
+
     async def judge(self, question: Named) -> Graded:
         """The grade of an answer.
 

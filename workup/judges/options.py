@@ -96,7 +96,8 @@ def right(case: Case) -> tuple[str, ...]:
 class OptionJudge:
     """A `Judge` of questions with options: right is exactly the true set.
 
-    `judge` decides a case without options, and a case whose truth is none of its options.
+    Partly right is another choice that shares an option with it. `judge` decides a case without
+    options, and a case whose truth is none of its options.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -107,3 +108,10 @@ class OptionJudge:
         return (
             chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
         )
+
+    async def grade(self, answer: str, case: Case) -> float:
+        true = right(case)
+        if not true:
+            return await self._judge.grade(answer, case)
+        found = chosen(answer, case.options)
+        return 1.0 if found == true else 0.5 * bool(set(found) & set(true))

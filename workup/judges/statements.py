@@ -6,30 +6,21 @@ A language model reads them; `ExactStatements` is its exact counterpart in the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
+from functools import cache
+from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from workup.case import Statement
 from workup.cases.clinic.graph import read_triples
+from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
 from workup.judges.assessor import Rubric, consult
 from workup.models.fence import clean, numbered
 from workup.ports import Model
 
-MOST_STATEMENTS = 100
-"""Statements of one reasoning process at most."""
-
 LONGEST_REASONING = 20_000  # characters that the model reads
+TOKENS = 4_000  # of one answer at most
 LONGEST_DOCUMENT = 2_000  # characters of each document that the model reads
-LONGEST_NAME = 200  # characters of an entity or a relation
-
-
-class Statement(NamedTuple):
-    """One triple of a reasoning process; `retrieved` (s in the paper) if it came from a search."""
-
-    head: str
-    relation: str
-    tail: str
-    retrieved: bool = False
 
 
 class StatementReader(Protocol):
@@ -49,12 +40,18 @@ class ExactStatements:
     """
 
     async def read(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
+        return self.found(reasoning, documents)
+
+    def found(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
+        """As `read`, at once."""
         found = {triple for document in documents for triple in read_triples(document)}
         made = read_triples(reasoning)[:MOST_STATEMENTS]
         return tuple(Statement(*triple, triple in found) for triple in made)
 
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_ENTITY)
+]
 
 
 class _Statement(BaseModel):
@@ -72,8 +69,15 @@ class _Answer(BaseModel):
     statements: list[_Statement] = Field(max_length=MOST_STATEMENTS)
 
 
-RUBRIC = Rubric(
-    "statements/1",
+@cache
+def _shape(most: int) -> type[_Answer]:
+    """The answer's shape with at most so many statements."""
+    bounded = (list[_Statement], Field(max_length=most))
+    return create_model("_Answer", __base__=_Answer, statements=bounded)
+
+
+VERSION = "statements/1"
+_TASK = (
     "You turn a clinical reasoning process into a list of statements, each of which ties two "
     "medical entities together: a head, a relation and a tail.\n"
     "Take up every statement that the reasoning makes and relies on, in its order, and no other: "
@@ -83,21 +87,21 @@ RUBRIC = Rubric(
     "one to four words, in the present tense, and the same relation always alike.\n"
     '"document" is the number of the document that the statement was taken from, or 0 if no '
     "document says it.\n"
-    'Answer with one JSON object: {"statements": [{"head": …, "relation": …, "tail": …, '
-    f'"document": 0}}, …]}}, with at most {MOST_STATEMENTS} statements.',
-    max_tokens=4_000,
-    role="extractor",
+    'Answer with one JSON object: {{"statements": [{{"head": …, "relation": …, "tail": …, '
+    '"document": 0}}, …]}}, with at most {most} statements.'
 )
 
 
 class ModelStatements:
     """A language model as `StatementReader`.
 
-    It is not asked about blank reasoning, which states nothing.
+    It is not asked about blank reasoning, which states nothing. An answer has at most `most`
+    statements and `max_tokens` tokens.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, most: int = MOST_STATEMENTS, max_tokens: int = TOKENS) -> None:
+        self._model, self._shape = model, _shape(most)
+        self._rubric = Rubric(VERSION, _TASK.format(most=most), max_tokens, role="extractor")
 
     async def read(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
         if not reasoning.strip():
@@ -110,7 +114,7 @@ class ModelStatements:
             beyond = [each.document for each in answer.statements if each.document > len(documents)]
             return f"there is no document {beyond[0]}" if beyond else None
 
-        answer = await consult(self._model, RUBRIC, sections, _Answer, misplaced)
+        answer = await consult(self._model, self._rubric, sections, self._shape, misplaced)
         return tuple(
             Statement(each.head, each.relation, each.tail, each.document > 0)
             for each in answer.statements

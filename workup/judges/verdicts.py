@@ -21,12 +21,15 @@ class Verdicts:
 
     def __init__(self, judge: Judge, further: Settle | None = None) -> None:
         self._judge, self._further = judge, further
-        self._asked: dict[tuple[str, str], asyncio.Future[bool]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Future[float]] = {}
 
     async def same(self, answer: str, case: Case) -> bool:
+        return await self.grade(answer, case) == 1
+
+    async def grade(self, answer: str, case: Case) -> float:
         key = case.id, answer
         if key not in self._asked:
-            self._asked[key] = asyncio.ensure_future(self._judge.same(answer, case))
+            self._asked[key] = asyncio.ensure_future(self._judge.grade(answer, case))
         # Shielded: a caller that is cancelled must not cancel the verdict of the other callers.
         return await asyncio.shield(self._asked[key])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from workup.environments.base.searching import SEARCH
 from workup.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.metrics import facts
 from workup.metrics.documents import doc_hit
@@ -28,6 +29,8 @@ def measure(
     - doc_hit: 0 or 1, where documents can be searched: whether a retrieved one names the truth
       (C-MIG Eq. 14); 0 if nothing was searched
     - hit_if_searched: as doc_hit, undefined if nothing was retrieved
+    - searches: how many searches the doctor wrote, or a mode for it, where documents can be
+      searched; one in the last turn, which gets no reply, counts too
     - malformed: the share of the turns without a readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
@@ -56,4 +59,9 @@ def measure(
 def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:
     hit = doc_hit(episode, environment.documents)
     searched = any(map(environment.documents, episode.turns))
-    return {"doc_hit": hit, "hit_if_searched": hit if searched else None}
+    made = sum(turn.action.kind == SEARCH for turn in episode.turns)
+    return {
+        "doc_hit": hit,
+        "hit_if_searched": hit if searched else None,
+        "searches": float(made),
+    }

@@ -303,6 +303,7 @@ class Endpoint:
 
         The error is not raised here: it would carry the SDK's error, and with it the key.
         """
+        from httpx2 import Response
         from openai import OpenAIError
 
         from workup.models.support import wire
@@ -312,9 +313,7 @@ class Endpoint:
         wire.allowed.set(wire.most(self._tokens(request)))
         try:
             with anyio.fail_after(self.settings.timeout):
-                raw = await line.client.chat.completions.with_raw_response.create(
-                    model=body.pop("model"), messages=body.pop("messages"), extra_body=body
-                )
+                raw = await line.client.post("/chat/completions", cast_to=Response, body=body)
             return _Answer.model_validate_json(raw.content)
         except (OpenAIError, TimeoutError, ValueError, wire.Unread) as error:
             return explain(error, line.party)

@@ -27,7 +27,7 @@ RULES = (
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _JOINERS = "\u200c\u200d"  # letters of Persian and of Indic scripts need them
 _SPACES = str.maketrans("", "", "\n\t")
-_NOT_PLAIN = re.compile(r"[^a-z0-9]+")
+_NOT_PLAIN = bytes(code for code in range(128) if not chr(code).isalnum())
 KEY = 24  # hexadecimal digits
 
 
@@ -82,7 +82,10 @@ def fenced(sections: Sequence[tuple[str, str]]) -> str:
 def _key(sections: Sequence[tuple[str, str]]) -> str:
     """A key that no content holds, not even spaced out, in capitals or in full-width digits."""
     plain = [
-        _NOT_PLAIN.sub("", unicodedata.normalize("NFKC", content).casefold())
+        unicodedata.normalize("NFKC", content)
+        .casefold()
+        .encode("ascii", "ignore")
+        .translate(None, _NOT_PLAIN)
         for _, content in sections
     ]
     made = json.dumps(sections).encode()
@@ -90,4 +93,6 @@ def _key(sections: Sequence[tuple[str, str]]) -> str:
         hashlib.blake2b(made, digest_size=KEY // 2, salt=attempt.to_bytes(8)).hexdigest()
         for attempt in count()
     )
-    return next(digest for digest in digests if not any(digest in content for content in plain))
+    return next(
+        digest for digest in digests if not any(digest.encode() in content for content in plain)
+    )

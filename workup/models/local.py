@@ -2,7 +2,8 @@
 
 Callers ask for one completion at a time. All waiting requests share a batch, also those of episodes
 at different turns. A request carries its whole token prefix. A slot whose tokens are a prefix of it
-is continued (as in vLLM's prefix cache), so that only the new tokens are computed.
+is continued (as in vLLM's prefix cache), so that only the new tokens are computed. An opening that
+several requests share is computed for the first of them (see `workup.models.slots`).
 """
 
 from __future__ import annotations
@@ -16,20 +17,17 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from workup.episode import Completion
 from workup.errors import UserError
 from workup.models.chat_tokens import ChatTokens, endings
+from workup.models.slots import BLOCK, Slots, blocks_of
 from workup.models.worker import Worker
 from workup.ports import Sampling
 
 # Requests with at most this many new tokens share one padded forward pass with those that decode.
 JOIN = 16
-BLOCK = 64  # the cache's length is a multiple of this many tokens
-TAIL = (
-    8  # idle slots are looked up by their last tokens before their whole transcripts are compared
-)
+PADDING = 256  # tokens of padding that a forward pass may compute, if it is not a fourth of all
 MAYBE = -1
 NOT_NUMBERS = (
     "the model's probabilities are not numbers: its weights are damaged, or training has made them "
@@ -37,146 +35,6 @@ NOT_NUMBERS = (
 )
 PARTIAL = "\ufffd"  # what a token decodes to that holds part of a character
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
-    """One layer's keys and values, stored as (slots × capacity, heads, head size).
-
-    Each row writes at its own positions.
-    """
-
-    is_compileable = False
-
-    def __init__(self, table: Slots) -> None:
-        super().__init__()
-        self.table = table
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        places = self.table.count * self.table.capacity
-        self.keys = key_states.new_zeros((places, key_states.shape[1], key_states.shape[3]))
-        self.values = value_states.new_zeros((places, value_states.shape[1], value_states.shape[3]))
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        return self._write(self.keys, key_states), self._write(self.values, value_states)
-
-    def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
-        """Writes `new` (rows, heads, width, size).
-
-        Returns the rows' past (rows, heads, reach, size).
-        """
-        assert store is not None
-        t = self.table
-        # Whole rows of a two-dimensional view: several times faster than indexing slots and
-        # positions separately.
-        store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
-        slots = store.view(t.count, t.capacity, *store.shape[1:])
-        # Neighbouring slots need no copy: the usual case, since episodes start together.
-        rows = (
-            slots[t.first : t.first + len(t.rows), : t.reach]
-            if t.contiguous
-            else slots[:, : t.reach].index_select(0, t.rows)
-        )
-        return rows.transpose(1, 2)
-
-    def grow(self, count: int, capacity: int) -> None:
-        """Enlarges the buffers from (count, capacity) to the table's present size.
-
-        Keeps their content.
-        """
-        if not self.is_initialized:
-            return
-        assert self.keys is not None
-        assert self.values is not None
-        self.keys = self._enlarged(self.keys, count, capacity)
-        self.values = self._enlarged(self.values, count, capacity)
-
-    def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
-        new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
-        new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
-        return new.view(-1, *old.shape[1:])
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.table.reach, 0
-
-    def get_seq_length(self) -> int:
-        return self.table.reach
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class Slots:
-    """Which tokens each slot of the cache holds, and where the present forward pass writes."""
-
-    def __init__(self, layers: int, device: torch.device) -> None:
-        self.count, self.capacity, self.device = 0, 0, device
-        self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
-        self.reach, self.first, self.contiguous = 0, 0, True
-        self.layers = [SlotLayer(self) for _ in range(layers)]
-        self.cache = Cache(layers=self.layers)
-        self.free: list[int] = []
-        self.idle: dict[
-            int, tuple[int, ...]
-        ] = {}  # slots that no request is using → the tokens they hold, oldest first
-        self.index: dict[
-            int, dict[tuple[int, ...], list[int]]
-        ] = {}  # how many those are → the last of them → slots
-
-    def reserve(self, slots: int, length: int) -> None:
-        """Makes room for `slots` rows of `length` tokens, and one position for padding."""
-        if slots <= self.count and length < self.capacity:
-            return
-        before = self.count, self.capacity
-        self.free.extend(range(self.count, slots))
-        self.count = max(self.count, slots)
-        if length >= self.capacity:
-            self.capacity = BLOCK * (length * 5 // 4 // BLOCK + 1)
-        for layer in self.layers:
-            layer.grow(*before)
-
-    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
-        """A slot for `prompt`, and how many of the prompt's tokens it holds (never all of them)."""
-        for length in sorted(self.index, reverse=True):
-            if length < len(prompt):
-                for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
-                    if self.idle[slot] == prompt[:length]:
-                        self._forget(slot)
-                        return slot, length
-        if not self.free and self.count >= limit:
-            oldest = next(iter(self.idle))
-            self._forget(oldest)
-            self.free.append(oldest)
-        if not self.free:
-            self.reserve(min(limit, max(8, 2 * self.count)), 0)
-        # The lowest free slot keeps a batch contiguous.
-        slot = min(self.free)
-        self.free.remove(slot)
-        return slot, 0
-
-    def release(self, slot: int, tokens: tuple[int, ...]) -> None:
-        """The request is done; `tokens` are those whose keys and values the slot holds."""
-        self.idle[slot] = tokens
-        self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
-
-    def _forget(self, slot: int) -> None:
-        tokens = self.idle.pop(slot)
-        length, tail = len(tokens), tokens[-TAIL:]
-        self.index[length][tail].remove(slot)
-        if not self.index[length][tail]:
-            del self.index[length][tail]
-        if not self.index[length]:
-            del self.index[length]
-
-    def clear(self) -> None:
-        """Forgets everything: the weights have changed."""
-        self.idle.clear()
-        self.index.clear()
-        self.free = list(range(self.count))
 
 
 class Constraint(Protocol):
@@ -215,6 +73,7 @@ class Generation:
     constraint: Constraint | None = None
     slot: int = -1  # none before it is admitted
     held: int = 0  # how many tokens of the transcript the slot holds
+    blocks: Sequence[bytes] = ()  # digests of the prompt's beginnings, until they are computed
     pending: list[int] = field(default_factory=list)  # tokens not computed yet
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -308,13 +167,39 @@ class LocalPolicy(ChatTokens):
             batch.append(request)
         # Long prompts go first and alone. Otherwise requests that decode would be padded to
         # their length.
-        if now := [r for r in batch if len(r.pending) > JOIN] or batch:
+        if now := self._beginning([r for r in batch if len(r.pending) > JOIN]) or batch:
             self._advance(now)
+
+    def _beginning(self, long: Sequence[Generation]) -> list[Generation]:
+        """Those of `long`, requests with many new tokens, that are computed together now.
+
+        A request waits while an earlier one computes tokens that it can copy afterwards. Prompts of
+        different lengths wait for each other's pass where padding would cost more.
+        """
+        computing: set[bytes] = set()
+        found = []
+        for request in long:
+            request.held = self.slots.share(request.slot, request.held, request.blocks)
+            request.pending = [*request.prompt[request.held :], *request.tokens]
+            missing = request.blocks[request.held // BLOCK :]
+            if not missing or missing[0] not in computing:
+                computing.update(missing)
+                found.append(request)
+        found.sort(key=lambda r: len(r.pending))
+        total = 0
+        for place, request in enumerate(found):
+            total += len(request.pending)
+            padding = (place + 1) * len(request.pending) - total
+            if padding > max(PADDING, total / 4):
+                return found[:place]
+        return found
 
     def _admit(self, request: Generation) -> None:
         self.slots.reserve(min(len(self.active), self.max_batch), 0)
         request.slot, request.held = self.slots.claim(request.prompt, self.max_batch)
         request.pending = [*request.prompt[request.held :], *request.tokens]
+        # The last token is computed in any case: its logits are needed.
+        request.blocks = blocks_of(request.prompt[:-1])
 
     def _leave(self, request: Generation) -> None:
         del self.active[request]
@@ -333,6 +218,8 @@ class LocalPolicy(ChatTokens):
         tokens, logprobs = draw(logits, [r.sampling for r in batch], [r.held for r in batch])
         self.generated += len(batch)
         for request, token, logprob in zip(batch, tokens, logprobs, strict=True):
+            self.slots.hold(request.slot, request.blocks)
+            request.blocks = ()
             forced = request.constraint.take(token) if request.constraint is not None else ()
             request.pending = []
             request.extend([token, *forced], [logprob, *[0.0] * len(forced)])

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from workup.episode import Completion
 from workup.errors import UserError, WorkupError
@@ -23,9 +23,6 @@ from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.samplers import How
 from workup.ports import Sampling
 from workup.rl.rollout import seed_key
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 P = TypeVar("P", bound="RemotePolicy")
@@ -76,7 +73,7 @@ class OwnLoop:
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs `work` on the loop; whoever cancels the future cancels the work."""
+        """Runs `work` on the loop. Cancelling the future cancels `work`."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:

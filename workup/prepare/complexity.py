@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from workup.case import Case
-from workup.prepare.draws import VERSION, mark, whole
-from workup.prepare.steps import Aids, Drop, GradedSettings, Kept, Outcome, Step
+from workup.prepare.draws import VERSION, DrawnSettings, mark, whole
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
 
-class ComplexitySettings(GradedSettings):
+class ComplexitySettings(DrawnSettings):
     """How many answers are drawn, and what their marks (1 to 5) mean."""
 
     n: int = Field(16, ge=1, description="answers drawn at most")
@@ -18,7 +18,7 @@ class ComplexitySettings(GradedSettings):
     )
     full: int = Field(5, ge=2, le=5, description="the mark of a fully right answer")
     ambiguous: int = Field(
-        2, ge=1, le=4, description="too ambiguous if no answer's mark is above this"
+        2, ge=0, le=4, description="too ambiguous if no answer's mark is above this; 0 drops none"
     )
     every: bool = Field(
         False, description="draw all n also where fewer decide; their marks stand in the provenance"

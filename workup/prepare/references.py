@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case
+from workup.case import Case, FixedSource
+from workup.doctors.endpoint import ModelDoctor
+from workup.environments.base.thoughts import Process, written
+from workup.environments.reasoning import Reasoning, Settings
+from workup.environments.reasoning import open as open_reasoning
+from workup.episode import Ending
+from workup.errors import RolloutError
 from workup.judges.assessor import Rubric, consult
 from workup.models.fence import clean
 from workup.ports import Model
 from workup.prepare import draws
 from workup.prepare.prompts import LONGEST, stem
-from workup.prepare.steps import Aids, Drop, GradedSettings, Kept, Outcome, Step
+from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
+from workup.rl.rollout import Job, Play, rollout
 
 RUBRIC = Rubric(
     "reasoning/1",
@@ -43,12 +51,20 @@ class Sound(BaseModel):
     mark: int = Field(ge=1, le=5)
 
 
-class ReferenceSettings(GradedSettings):
+class ReferenceSettings(draws.DrawnSettings):
     """How many references are wanted, and how many answers may be drawn for them."""
 
+    index: str = Field(
+        "",
+        description="a library to search while reasoning: an index folder, a server, clinic:SUBSET",
+    )
+    passages: int = Field(5, ge=1, description="documents of one search, with an index")
+    searches: int = Field(5, ge=1, description="searches of one draw at most, with an index")
     keep: int = Field(5, ge=1, description="references wanted for each question")
     least: int = Field(1, ge=1, description="a question with fewer is dropped")
     n: int = Field(16, ge=1, description="answers drawn at most")
+    right: int = Field(5, ge=1, le=5, description="the least mark of an answer that is right")
+    sound: int = Field(5, ge=1, le=5, description="the least mark of reasoning that is sound")
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
@@ -62,25 +78,54 @@ async def apply(case: Case, aids: Aids) -> Outcome:
     while drawn < settings.n and len(found) < settings.keep:
         batch = range(drawn, min(drawn + settings.keep - len(found), settings.n))
         texts = await asyncio.gather(*(_reference(case, aids, sample) for sample in batch))
-        found += [text for text in texts if text is not None and text not in found]
+        found = list(dict.fromkeys([*found, *(text for text in texts if text is not None)]))
         drawn = batch.stop
-    detail = f"{len(found)} of {drawn} draws are sound and fully right"
+    detail = f"{len(found)} of {drawn} draws are sound and right"
     if len(found) < settings.least:
         return Drop("too few sound references", detail)
-    return Kept(replace(case, truth=replace(case.truth, references=tuple(found))), detail)
+    return Kept(
+        replace(case, truth=replace(case.truth, references=tuple(found), graphs=())), detail
+    )
 
 
 async def _reference(case: Case, aids: Aids, sample: int) -> str | None:
-    """The draw if it is whole, well formed, fully right and sound; else None.
+    """The draw if it is whole, well formed, right and sound; else None.
 
     Each condition is checked only if the one before holds.
     """
-    text = await draws.draw(case, aids, sample)
-    if text is None or draws.answer_of(text) is None:
+    settings: ReferenceSettings = aids.settings
+    drawing = _searched if settings.index else draws.draw
+    text = await drawing(case, aids, sample)
+    if text is None or draws.answer_of(text) is None or Process.of(text).objection:
         return None
-    if await draws.mark(case, text, aids.judge) < 5:
+    if await draws.mark(case, text, aids.judge) < settings.right:
         return None
-    return text if await _soundness(case, text, aids.judge) == 5 else None
+    return text if await _soundness(case, text, aids.judge) >= settings.sound else None
+
+
+async def _searched(case: Case, aids: Aids, sample: int) -> str | None:
+    """A draw that may search: an episode of the environment `reasoning`, as one text.
+
+    The model sees what a doctor in training sees. None if it gave no answer. Raises RolloutError
+    where model or library give up.
+    """
+    settings: ReferenceSettings = aids.settings
+    play = Play(max_tokens=settings.max_tokens)
+    # The searches of a draw have numbers of their own, and draws must not share one.
+    job = Job(case, sample * (settings.searches + 1))
+    doctor = ModelDoctor(aids.model)
+    library = _library(settings.index, settings.passages, settings.searches + 1)
+    episode = await rollout(job, library, doctor, play)
+    if episode.ending is Ending.FAILED:
+        raise RolloutError(episode.reason)
+    return written(episode) if episode.ending is Ending.DIAGNOSED else None
+
+
+@lru_cache(maxsize=1)
+def _library(index: str, passages: int, turns: int) -> Reasoning:
+    """The environment over a library, for cases from anywhere: they tell what they present."""
+    told = Settings(index=index, passages=passages, max_turns=turns, told="presentation")
+    return open_reasoning(FixedSource("references", (), ()), told)
 
 
 async def _soundness(case: Case, text: str, judge: Model) -> int:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from workup.errors import UserError
 from workup.policies.unseen import alike, played_cases
-from workup.report import curves, dynamics, leaves, outcomes, regression, tables, transcripts
+from workup.report import curves, dynamics, leaves, outcomes, regression, suite, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.page import category_caption, title
 from workup.report.regression import Regression
@@ -73,11 +73,16 @@ def compare(
 
     The page has all transcripts in a folder of its name beside it; those of restricted cases only
     if `transcripts` asks for them. Of each run the trained policy is compared, or if there is none,
-    whoever was evaluated last. Raises UserError for a run in which no one was evaluated, and for
-    one that is named twice.
+    whoever was evaluated last. Suites are compared with suites, benchmark by benchmark. Raises
+    UserError for a run in which no one was evaluated, for one that is named twice, and for a suite
+    beside a run that is none.
     """
-    sides = _sides(runs)
+    _refuse_twice(runs)
     console = console or Console(highlight=False)
+    if any(map(suite.is_suite, runs)):
+        _suites(runs, html, console)
+        return
+    sides = _sides(runs)
     found = regression.regress({side.row: side.outcomes() for side in sides})
     _results(sides).show(console)
     for side in sides[1:]:
@@ -91,12 +96,34 @@ def compare(
         console.print(f"page  {html}", soft_wrap=True, markup=False)
 
 
-def _sides(runs: Sequence[Run]) -> list[Side]:
+def _suites(runs: Sequence[Run], html: Path | None, console: Console) -> None:
+    """Raises UserError where one of `runs` is no suite, or they have no benchmark in common."""
+    if other := next((run for run in runs if not suite.is_suite(run)), None):
+        one = next(run for run in runs if suite.is_suite(run))
+        inner = one.path / one.config["arms"][0]["folder"]
+        raise UserError(
+            f"{one.path} is a suite and {other.path} is one evaluation: compare suites with "
+            f"suites, or name an evaluation of the suite, as in {inner}"
+        )
+    table, notes = suite.beside(runs, alike)
+    for sheet in suite.sheets(suite.figures(table)):
+        sheet.show(console)
+    for note in notes:
+        console.print(note, markup=False)
+    if html is not None:
+        suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
+        console.print(f"page  {html}", soft_wrap=True, markup=False)
+
+
+def _refuse_twice(runs: Sequence[Run]) -> None:
     folders = [run.path.resolve() for run in runs]
     if twice := next(
         (run for run, folder in zip(runs, folders, strict=True) if folders.count(folder) > 1), None
     ):
         raise UserError(f"{twice.path} is named twice; name different runs")
+
+
+def _sides(runs: Sequence[Run]) -> list[Side]:
     names = [run.name for run in runs]
     labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
     doctors = [_doctor(run) for run in runs]

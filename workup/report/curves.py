@@ -47,6 +47,8 @@ HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands a
 SHORT = {
     "random doctor": "random",
     "told information": "told",
+    "random searcher": "random",
+    "ideal searcher": "ideal",
     "greedy information": "greedy",
     "full information": "full",
     **{name: f"list {length}" for name, length in LISTS.items()},
@@ -54,6 +56,8 @@ SHORT = {
 DASHES = {
     "random doctor": (0, (1, 2)),
     "told information": (0, (4, 2)),
+    "random searcher": (0, (1, 2)),
+    "ideal searcher": (0, (4, 2)),
     "greedy information": (0, (4, 2)),
     "full information": (0, ()),
     **dict.fromkeys(LISTS, (0, (1, 4))),

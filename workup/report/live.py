@@ -196,8 +196,13 @@ def spark(values: Sequence[float], width: int = 24) -> str:
 
 def print_result(summary: Mapping[str, Any], console: Console) -> None:
     """All evaluated doctors, from lower to upper anchors, in as many tables as the width needs."""
-    from workup.report.sheets import Sheet  # with it comes what draws reports: a second
+    from workup.report import suite  # with it comes what draws reports: a second
+    from workup.report.sheets import Sheet
 
+    if summary.get("kind") == suite.KIND:
+        for sheet in suite.sheets(summary):
+            sheet.show(console)
+        return
     doctors = summary["doctors"]
     ranked = in_order(doctors)
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}

@@ -35,6 +35,8 @@ LONGEST = 30  # columns of a terminal that a category's name may take; a Chinese
 LANDMARKS = (
     ("X", "✖"),
     ("*", "★"),
+    ("h", "⬢"),
+    ("H", "⬣"),
     ("P", "✚"),
     ("v", "▼"),
     ("<", "◀"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workup.episode import Ending
-from workup.report import curves, dynamics, leaves, outcomes, tables, transcripts
+from workup.report import curves, dynamics, leaves, outcomes, suite, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.rendering import render
 from workup.report.tables import Ends, Entries
@@ -26,10 +26,12 @@ ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed
 def build(run: Run, *, transcripts: bool = False) -> Path:
     """Writes `run`'s report.html, with all transcripts in `transcripts/` beside it.
 
-    Returns its path.
+    Returns its path. A suite has a page of its own, and the transcripts are its evaluations'.
     Transcripts of restricted cases are left out, and pages that hold them are removed, unless
     `transcripts` asks for them. Raises UserError when the disk refuses.
     """
+    if suite.is_suite(run):
+        return suite.build(run)
     restricted = bool(run.config.get("restricted"))
     withheld = restricted and not transcripts
     everyone = (

@@ -33,8 +33,13 @@ HEADINGS = {
     "ddx": "#DDx",
     "hacks": "hacks",
     "worth": "orders' worth",
+    "top_1": "top-1",
+    "top_3": "top-3",
+    "top_10": "top-10",
+    "reciprocal_rank": "MRR",
     "doc_hit": "Doc_Hit",
     "hit_if_searched": "hit if searched",
+    "searches": "searches",
     "bleu": "BLEU-4",
     "rouge1": "ROUGE-1",
     "rouge1_recall": "ROUGE-1 recall",
@@ -132,7 +137,7 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     levels = levels_of(entries)
     shown = [metric for metric in HEADINGS if any(metric in metrics for metrics in levels.values())]
     tops = {
-        metric: _top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
+        metric: top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
         for metric in shown
     }
     rows = []
@@ -150,7 +155,7 @@ def _cell(
     doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float
 ) -> Cell:
     note = f"of {found.n:,}" if found is not None and found.missing else ""
-    return Cell(cell(doctor, entry, metric), note, _bar(found, top))
+    return Cell(cell(doctor, entry, metric), note, bar(found, top))
 
 
 def _role(doctor: str, ends: Ends) -> str:
@@ -159,7 +164,8 @@ def _role(doctor: str, ends: Ends) -> str:
     return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
 
 
-def _top(metric: str, found: Sequence[Estimate]) -> float:
+def top(metric: str, found: Sequence[Estimate]) -> float:
+    """Where a column's bars end: 1 for a share, else its largest value."""
     return 1.0 if metric not in NOT_SHARES else max(1e-9, *(_high(value) for value in found))
 
 
@@ -167,7 +173,8 @@ def _high(value: Estimate) -> float:
     return value.mean if math.isnan(value.high) else value.high
 
 
-def _bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
+def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
+    """The interval and the mean in percent of `top`; None where there is no interval."""
     if value is None or math.isnan(value.low) or value.low < 0:
         return None
     low, mean, high = (

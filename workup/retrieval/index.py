@@ -56,6 +56,9 @@ class IndexSettings(BaseModel):
     id_fields: tuple[str, ...] = corpus.Fields().id
     title_fields: tuple[str, ...] = corpus.Fields().title
     text_fields: tuple[str, ...] = corpus.Fields().text
+    attribution: tuple[str, ...] = Field(
+        (), description="what the sources' licences ask to be told of them, with their versions"
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> IndexSettings:

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.judges.statements import Statement
+from workup.case import Statement
 
 MOST_PATHS = 20_000
 """Paths of one graph that are enumerated at most; all lengths taken together."""
@@ -65,8 +65,9 @@ class Graph:
         as retrieved and as not retrieved counts once, as retrieved (docs/errata.md).
         """
         merged: dict[tuple[str, str, str], bool] = defaultdict(bool)
-        for head, relation, tail, retrieved in statements:
-            merged[canonical(head), relation.casefold(), canonical(tail)] |= retrieved
+        for each in statements:
+            triple = canonical(each.head), each.relation.casefold(), canonical(each.tail)
+            merged[triple] |= each.retrieved
         return cls(
             frozenset(merged),
             frozenset(each for each, from_search in merged.items() if from_search),

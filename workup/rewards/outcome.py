@@ -27,6 +27,17 @@ async def accuracy(episode: Episode, judge: Judge) -> float:
     return 0.0 if malformed(episode) else float(await judge.same(episode.answer[0], episode.case))
 
 
+async def graded(episode: Episode, judge: Judge, partly: float) -> float:
+    """R_answer / 2 of Med-R³'s Eq. 3: 1 right, 0 wrong; `partly` (0.5 there) for partly right.
+
+    0 and failures are those of `accuracy`.
+    """
+    if malformed(episode):
+        return 0.0
+    grade = await judge.grade(episode.answer[0], episode.case)
+    return grade if grade in (0.0, 1.0) else partly
+
+
 def naive(episode: Episode, acc: float, penalty: float) -> Score:
     """R_naive(τ) = acc(d̂, d*), less `penalty` for a malformed trajectory; no step term."""
     less = -penalty if malformed(episode) else 0.0

@@ -17,15 +17,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from workup.case import Case
+from workup.case import Case, Statement
 from workup.environments.base.searching import SEARCH
-from workup.environments.reasoning import (
-    GRADER,
-    Reasoning,
-    documents,
-    thought,
-    well_formed,
-)
+from workup.environments.base.thoughts import Process, documents, thought, well_formed
+from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning
 from workup.episode import Batch, Episode, Score, Scores
 from workup.errors import UserError
 from workup.ports import Instruments, Reward
@@ -39,7 +34,7 @@ from workup.rewards.graphs import (
     semantic,
     statistic,
 )
-from workup.rewards.outcome import accuracy
+from workup.rewards.outcome import graded
 from workup.stages import Settle
 
 Component = Literal[
@@ -63,18 +58,21 @@ _REMEMBERED = 1 << 12  # graphs of references, and embeddings, until the store i
 class Reads:
     """How reasoning is read: `embed` makes unit vectors of texts; `longest` decides K (MR-4).
 
-    `least` is the number of searches from which the component `searches` pays (θ = 3).
+    `least` is the number of searches from which the component `searches` pays (θ = 3). `partly` is
+    what a partly right answer pays (MR-3).
     """
 
     embed: Embed
     longest: LongestOf = "shorter"
     least: int = 3
+    partly: float = 0.5
 
 
 def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[Case], None]:
     """A check of cases that raises UserError for one that the components cannot score.
 
-    It has no reference reasoning though they compare with it, or its documents have no level.
+    It has no reference reasoning though they compare with it, nobody can read the statements of its
+    episodes, or its documents have no level.
     """
 
     def fits(case: Case) -> None:
@@ -83,6 +81,12 @@ def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[
                 f"case '{case.id}' has no reference reasoning (truth.references): let `workup "
                 "prepare references` write it, or type "
                 "reward.without=[semantic,statistic,logical]"
+            )
+        if (compared := _WITH_GRAPHS & set(components)) and not environment.readable:
+            raise UserError(
+                "the statements of reasoning can be read exactly in the built-in clinic only: name "
+                f"a model with roles.{EXTRACTOR}=endpoint:NAME, or type "
+                f"reward.without=[{','.join(sorted(compared))}]"
             )
         if "quality" in components and not environment.graded:
             raise UserError(
@@ -123,7 +127,7 @@ class _Scoring:
         self, environment: Reasoning, components: tuple[Component, ...], reads: Reads
     ) -> None:
         self.environment, self.components, self.reads = environment, components, reads
-        self._references: dict[str, Graph] = {}
+        self._references: dict[str | tuple[Statement, ...], Graph] = {}
         self._vectors: dict[str, NDArray[np.floating]] = {}
         self._graphs: dict[tuple[str, tuple[str, ...]], Graph] = {}  # of episodes until `forget`
 
@@ -147,13 +151,13 @@ class _Scoring:
         if "format" in wanted:
             parts["format"] = float(well_formed(episode))
         if "answer" in wanted:
-            parts["answer"] = await accuracy(episode, instruments.judge)
+            parts["answer"] = await graded(episode, instruments.judge, self.reads.partly)
         if "searches" in wanted:
             count = sum(turn.action.kind == SEARCH for turn in episode.turns)
             parts["searches"] = searched_enough(count, self.reads.least)
         if "semantic" in wanted:
-            texts = (thought(episode), *self.environment.references(episode.case))
-            vector, *references = self._embedded(texts)
+            told = [Process.of(text).thought for text in self.environment.references(episode.case)]
+            vector, *references = self._embedded((thought(episode), *told))
             parts["semantic"] = semantic(vector, np.array(references).reshape(-1, vector.size))
         if _WITH_GRAPHS & wanted:
             graph, others = await self._graph(episode), await self._compared(episode.case)
@@ -178,12 +182,20 @@ class _Scoring:
             return []
         if len(self._references) >= _REMEMBERED:
             self._references.clear()
-        graphs = []
-        for text in self.environment.references(case):
-            graph = self._references.get(text) or await self._read(text, ())
-            self._references[text] = graph
-            graphs.append(graph)
-        return graphs
+        # Statements that the case brings along are not asked for again.
+        sources = case.truth.graphs or self.environment.references(case)
+        return [await self._reference(source) for source in sources]
+
+    async def _reference(self, source: str | tuple[Statement, ...]) -> Graph:
+        """The graph of a reference: of its stored statements, or of its text."""
+        if source not in self._references:
+            if isinstance(source, str):
+                process = Process.of(source)
+                made = await self._read(process.thought, process.passages)
+            else:
+                made = Graph.of(source, self.environment.canonical)
+            self._references[source] = made
+        return self._references[source]
 
     async def _read(self, reasoning: str, shown: Sequence[str]) -> Graph:
         statements = await self.environment.reader.read(reasoning, shown)

@@ -74,10 +74,16 @@ class Episodes(Sequence[Record]):
 class Run:
     """One run folder. Make it with `Run.create` or `Run.open`."""
 
-    def __init__(self, path: Path, config: Mapping[str, Any], versions: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        versions: Mapping[str, Any],
+        store: type[Store] = Store,
+    ) -> None:
         self.path, self.config, self.versions = path, config, versions
         self._metrics = JsonLines(path / "metrics.jsonl", {"stage": str, "step": int})
-        self._store = Store(path / "episodes.sqlite")
+        self._store = store(path / "episodes.sqlite")
 
     @classmethod
     def create(
@@ -107,8 +113,8 @@ class Run:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
-        """The run in `path`.
+    def open(cls, path: str | Path, store: type[Store] = Store) -> Run:
+        """The run in `path`; with the store `untouched.Untouched` for one who changes nothing.
 
         Raises UserError when there is none, with the nearest one that exists, and for a config.yaml
         that was cut off.
@@ -116,7 +122,13 @@ class Run:
         path = Path(path)
         if not is_run(path):
             raise UserError(_no_run(path))
-        return cls(path, _read_config(path / "config.yaml"), read_json(path / "versions.json"))
+        config, made = _read_config(path / "config.yaml"), read_json(path / "versions.json")
+        return cls(path, config, made, store)
+
+    @property
+    def store(self) -> Store:
+        """The database of the episodes, for queries of one's own."""
+        return self._store
 
     @property
     def name(self) -> str:

@@ -169,12 +169,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False
     )
     connection.row_factory = sqlite3.Row
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > FORMAT:
-        raise UserError(
-            f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
-            "update workup"
-        )
+    version = refuse_newer(connection, path)
     connection.execute(f"PRAGMA page_size = {_PAGE}")
     if not sealed:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -185,6 +180,20 @@ def _connect(path: Path) -> sqlite3.Connection:
             f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
         )
     return connection
+
+
+def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
+    """The file's format; 0 before its first write.
+
+    Raises UserError for a format that this version does not know.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > FORMAT:
+        raise UserError(
+            f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
+            "update workup"
+        )
+    return version
 
 
 def _has(connection: sqlite3.Connection, case: Case) -> bool:

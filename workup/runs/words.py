@@ -10,7 +10,10 @@ from workup.statistics import Estimate
 # Exact doctors that rank at most so many candidates, where lists are ranked.
 LISTS = {f"list of {length}": length for length in (1, 2, 3, 5, 10)}
 # The order in which doctors are listed: from the lower to the upper anchors.
-ANCHORS = ("random doctor", "told information", "greedy information", *LISTS, "full information")
+ANCHORS = (
+    *("random doctor", "told information", "random searcher", "ideal searcher"),
+    *("greedy information", *LISTS, "full information"),
+)
 DOCTORS = (ANCHORS[0], "untrained", "warm start", "sft", "dpo", "trained", *ANCHORS[1:])
 COLUMNS = {
     "accuracy": "accuracy",
@@ -19,10 +22,11 @@ COLUMNS = {
     "critical": "critical",
     "noise": "noise",
 }
-# Shown beside them where they were measured: of ranked lists (ES-14).
+# Further columns, of ranked lists (ES-14); shown where a run measured them.
 LIST_COLUMNS = {"diff_acc": "DiffAcc", "ddx": "#DDx", "hacks": "hacks", "worth": "worth"}
 NOT_SHARES = (
     "questions",
+    "searches",
     "return",
     "cost",
     "reward",

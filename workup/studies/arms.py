@@ -6,16 +6,17 @@ So each can be resumed and has a report.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workup.disk import slug
 from workup.errors import UserError
 from workup.evaluation import loop as evaluation
-from workup.models.endpoint import ENDPOINT
+from workup.evaluation.arms import Steps
 from workup.policies import is_run_folder
 from workup.policies.unseen import open_unseen
-from workup.report.live import Face, Live
+from workup.report.live import Live
 from workup.runs import Outcome, Run
 from workup.runs.folder import is_run
 from workup.settings import PolicySettings, furnished, in_full, merge
@@ -58,16 +59,6 @@ def on_the_same_cases(values: Mapping[str, Any], policies: Sequence[str]) -> Map
     return {**values, "split": open_unseen(asked.cases, policies, asked.split)[1]}
 
 
-def labels(policies: Sequence[str]) -> dict[str, str]:
-    """A short name for each policy; its whole name if two short ones are equal."""
-    short = {
-        policy: policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
-        for policy in policies
-    }
-    names = list(short.values())
-    return {policy: name if names.count(name) == 1 else policy for policy, name in short.items()}
-
-
 def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
     """Plays every arm in a run folder of its own below `folder`, or resumes it.
 
@@ -75,10 +66,10 @@ def play(arms: Sequence[Arm], folder: Path, live: Live) -> Played:
     if such a folder holds another evaluation.
     """
     played: dict[tuple[str, str], Sequence[Outcome]] = {}
-    quiet = _Steps(live)
+    quiet = Steps(live)
     for arm in arms:
         quiet.now = f"{arm.policy}, {arm.condition}"
-        path = folder / "runs" / _slug(f"{arm.policy}-{arm.condition}")
+        path = folder / "runs" / slug(f"{arm.policy}-{arm.condition}")
         if is_run(path):
             _check_same(arm, Run.open(path))
             run = evaluation.resume(path, quiet)
@@ -102,33 +93,3 @@ def _check_same(arm: Arm, run: Run) -> None:
         expected = merge(expected, {key: value for key, value in change.items() if key != "when"})
     if run.settings != expected:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-.")
-
-
-@dataclass
-class _Steps(Face):
-    """A `Live` that passes on the progress, and each note once.
-
-    It shows no table and no report: the study has its own.
-    """
-
-    live: Live
-    now: str = ""  # whom the next stage plays, and under which condition
-    seen: set[str] = field(default_factory=set)
-
-    def stage(self, name: str, total: int, *, done: int = 0, unit: str = "step") -> None:
-        self.live.stage(self.now, total, done=done, unit=unit)
-
-    def step(self, metrics: Mapping[str, Any]) -> None:
-        self.live.step(metrics)
-
-    def note(self, text: str) -> None:
-        if text not in self.seen and not text.startswith("report "):
-            self.seen.add(text)
-            self.live.note(text)
-
-    def table(self, summary: Mapping[str, Any]) -> None:
-        pass

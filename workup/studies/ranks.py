@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.case import Case, Evidence, Knowledge, Source, evidence_of
-from workup.cases.files import Lazy
+from workup.cases.files import evenly_spaced
 from workup.environments.base.ranked_teacher import informative
 from workup.errors import UserError
 from workup.judges.exact import ExactExaminations
@@ -196,7 +196,7 @@ def study(
         )
     if not all(τ > 0 for τ in taus):
         raise UserError(f"--taus {', '.join(f'{τ:g}' for τ in taus)}: every τ is larger than 0")
-    cases = Lazy(min(n, len(source.test)), lambda k: source.test[k * len(source.test) // n])
+    cases = evenly_spaced(source.test, n)
     bonus = Weights().B_e
     rows = []
     for case in cases:

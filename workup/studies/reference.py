@@ -16,10 +16,14 @@ import numpy as np
 from workup.case import Case
 from workup.cases.clinic.library import library
 from workup.cases.leaks import Mask
+from workup.cases.publications import publications
 from workup.environments.base.searching import EVIDENCE
 from workup.errors import RolloutError, UserError
 from workup.ports import Environment, Scorer, ScoreRequest
-from workup.retrieval.corpus import Fields, documents, files
+from workup.retrieval import local
+from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval.index import MANIFEST
+from workup.retrieval.provenance import rests_on, subject
 from workup.rl.rollout import seed_key
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval, paired
@@ -154,7 +158,8 @@ def study(
 ) -> Reference:
     """Scores the diagnosis of each test case behind each passage, under the policy `settings` name.
 
-    `corpus` is `clinic:SUBSET` or a file of documents; a passage has at most `longest` words.
+    `corpus` is `clinic:SUBSET`, an index folder or a file of documents; a passage has at most
+    `longest` words.
     Raises UserError.
     """
     source, environment, cases = opened(settings)
@@ -165,17 +170,18 @@ def study(
     return asyncio.run(_study(scoring, label, source.name, cases, tick))
 
 
-def texts_of(corpus: str) -> list[str]:
-    """Title and text of every document. Raises UserError where there are none."""
+def texts_of(corpus: str) -> list[Document]:
+    """Every document. Raises UserError where there are none."""
     kind, _, subset = corpus.partition(":")
+    path = Path(corpus).expanduser()
     if kind == "clinic" and subset:
-        found = [f"{each.title}. {each.text}" for each in library(subset)]
+        found = [Document(each.id, each.title, each.text) for each in library(subset)]
+    elif (path / MANIFEST).exists():
+        found = [Document(each.id, each.title, each.text) for each in local(str(path)).passages]
     else:
-        path = Path(corpus).expanduser()
         if not path.exists():
             raise UserError(f"--passages {corpus}: no such file; or clinic:SUBSET")
-        read = (document for file in files([path]) for document, _ in documents(file, FIELDS))
-        found = [f"{each.title}. {each.text}" for each in read]
+        found = [document for file in files([path]) for document, _ in documents(file, FIELDS)]
     if not found:
         raise UserError(f"--passages {corpus}: no document in it")
     return found
@@ -187,7 +193,7 @@ class Scoring:
 
     scorer: Scorer
     environment: Environment
-    texts: Sequence[str]
+    texts: Sequence[Document]
     longest: int
     seed: int
 
@@ -209,25 +215,32 @@ class Scoring:
         return Gains(case.id, found.tokens, dict(zip(STATES, gains, strict=True)))
 
 
-def states(case: Case, texts: Sequence[str], longest: int, seed: int) -> dict[str, str] | None:
+def states(case: Case, texts: Sequence[Document], longest: int, seed: int) -> dict[str, str] | None:
     """A passage of the case's disease in its states, by name; None where there is none.
 
-    The right passage names the diagnosis within its first `longest` words, another disease's does
-    not name it at all. Both are drawn by the case's id. "Denied" adds that the diagnosis was ruled
-    out, so that its name stands there and speaks against it.
+    The right passage names the diagnosis within its first `longest` words, and is about its code
+    where ids of passages are codes. Another disease's does not name it at all. Both are drawn by
+    the case's id; none rests on the case's own publications alone. "Denied" adds that the diagnosis
+    was ruled out, so that its name stands there and speaks against it.
     """
     rng = np.random.default_rng(seed_key("reference", seed, case.id))
-    names = (case.truth.diagnosis, *case.truth.aliases)
+    names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
+    codes = case.truth.codes
+    bases = tuple(f"{code.partition(':')[0]}:" for code in codes if ":" in code)
+    coded = any(document.id.startswith(bases) for document in texts)
     right = other = ""
     for place in rng.permutation(len(texts)).tolist():
-        text = _cut(texts[place], longest)
+        document = texts[place]
+        if rests_on(document.id, own):
+            continue
+        text = _cut(_said(document), longest)
         mask = Mask(names)
         mask(text)
         if mask.found:
-            right = right or text
+            right = right or (text if not coded or subject(document.id) in codes else "")
         elif not other:
             whole = Mask(names)
-            whole(texts[place])
+            whole(_said(document))
             other = "" if whole.found else text
         if right and other:
             break
@@ -244,6 +257,10 @@ def states(case: Case, texts: Sequence[str], longest: int, seed: int) -> dict[st
         TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
         SHUFFLED: shuffled,
     }
+
+
+def _said(document: Document) -> str:
+    return f"{document.title}. {document.text}"
 
 
 def _cut(text: str, longest: int) -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from workup.errors import UserError
+from workup.evaluation.arms import labels
 from workup.report.live import Live
 from workup.roles import EXACT
 from workup.runs.estimates import difference, estimate
 from workup.settings import PolicySettings
 from workup.statistics import Estimate
 from workup.studies import plots
-from workup.studies.arms import Arm, Played, labels, on_the_same_cases, play, settings_of
+from workup.studies.arms import Arm, Played, on_the_same_cases, play, settings_of
 from workup.studies.likelihood import opened
 from workup.studies.study import Section, Sheet, Study, plain, signed
 

@@ -96,13 +96,20 @@ class Plan:
         plan = cls(settings, method, source, staff, options, chosen)
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
-        for stage in plan.stages:
-            if isinstance(stage, GrpoStage):
-                for place in range(min(LOOKED_AT, len(source.train))):
-                    stage.fits(source.train[place])
+        for place in range(min(LOOKED_AT, len(source.train))):
+            plan._look(place)
         if settings.balance:
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
+
+    def _look(self, place: int) -> None:
+        """Raises UserError for a training case that one of the stages cannot use."""
+        for stage in self.stages:
+            if isinstance(stage, GrpoStage):
+                stage.fits(self.source.train[place])
+            elif isinstance(stage, SftStage) and stage.size is not None:
+                seed = self.settings.seed
+                stage.demonstrate(self.source, self.environment, seed, place * stage.each)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -462,11 +469,11 @@ class Training:
         if isinstance(stage, KeptStage):
             samples = kept(self.disk, stage.of)
             return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
-        size = min(stage.size or len(source.train), len(source.train))
+        cases = min(stage.size or len(source.train), len(source.train))
         return self._learn(
             stage.name,
             s.tuning,
-            size,
+            cases * stage.each,
             lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index),
         )
 
@@ -660,6 +667,6 @@ class Training:
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:
+            line |= self.plan.staff.spent
             self.disk.log(line)
-            place = step if shown is None else shown
-            self.live.step({**line, "step": place, **self.plan.staff.spent})
+            self.live.step({**line, "step": step if shown is None else shown})

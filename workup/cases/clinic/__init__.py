@@ -8,7 +8,8 @@ from __future__ import annotations
 from workup.case import FixedSource
 from workup.cases.clinic.pathology import open_pathology
 from workup.cases.clinic.patients import clinic, open_clinic
-from workup.cases.clinic.tables import SUBSETS
+from workup.cases.clinic.renamed import open_renamed
+from workup.cases.clinic.tables import PLACES, RENAMED, SUBSETS
 from workup.cases.rows import RowErrors
 from workup.errors import unknown
 
@@ -18,12 +19,14 @@ __all__ = ["clinic", "open", "open_clinic", "open_pathology"]
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """`clinic:xs`, `clinic:s`, `clinic:m`, `clinic:full` or `clinic:pathology`.
+    """`clinic:xs`, `s`, `m`, `full`, `pathology`, or with other names, as in `clinic:s#renamed`.
 
     Raises UserError for any other.
     """
     if rest == "pathology":
         return open_pathology(split)
+    if RENAMED in rest:
+        return open_renamed(rest, split)
     if rest not in SUBSETS:
-        raise unknown("clinic", rest, (*SUBSETS, "pathology"))
+        raise unknown("clinic", rest, (*PLACES, "pathology"))
     return open_clinic(rest, split)

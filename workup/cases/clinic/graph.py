@@ -143,16 +143,18 @@ def relation(finding: Finding) -> str:
 
 @cache
 def treatments() -> Mapping[str, tuple[str, ...]]:
-    """Disease → its treatments, of `treatments.csv`."""
+    """Code of a disease → its treatments, of `treatments.csv`."""
+    codes = {disease.name: disease.code for disease in clinic_tables().diseases}
     with Path(__file__).with_name("treatments.csv").open(encoding="utf-8", newline="") as file:
-        return {row["disease"]: tuple(row["treatments"].split("|")) for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    return {codes[row["disease"]]: tuple(row["treatments"].split("|")) for row in rows}
 
 
 def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:
     for finding in typical(subset, disease):
         yield Triple(disease.name, relation(finding), finding.name)
     yield Triple(disease.name, "belongs to", disease.family)
-    for treatment in treatments()[disease.name]:
+    for treatment in treatments()[disease.code]:
         yield Triple(disease.name, "treated with", treatment)
 
 
@@ -211,11 +213,17 @@ def statement(triple: Triple, wording: int = 0) -> str:
 
 def stated(text: str) -> tuple[str, ...]:
     """The statements that a text makes, each once, in its own words and without full stops."""
-    return tuple(
-        next(said for said in _wordings(triple) if said in text)
+    first = (
+        next(filter(None, (_found(said, text) for said in _wordings(triple))), "")
         for triple in read_triples(text)
-        if any(said in text for said in _wordings(triple))
     )
+    return tuple(said for said in first if said)
+
+
+def _found(said: str, text: str) -> str:
+    """`said` as it stands in the text: a renamed clinic's names are capital there."""
+    found = re.search(re.escape(said), text, re.IGNORECASE)
+    return found[0] if found else ""
 
 
 def _wordings(triple: Triple) -> list[str]:

@@ -27,7 +27,8 @@ from workup.cases.clinic.graph import (
     verbalise,
 )
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.tables import Disease, Finding
+from workup.cases.clinic.tables import PAPERS, RENAMED, STATEMENTS, Disease, Finding
+from workup.cases.clinic.tables import place as place_of
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Array
 
@@ -137,7 +138,7 @@ def _statements(draft: _Draft, count: int) -> str:
 
 
 def _treatment(draft: _Draft) -> str:
-    return draft.one_of(*treatments()[draft.described.name])
+    return draft.one_of(*treatments()[draft.described.code])
 
 
 def _treated(draft: _Draft) -> str:
@@ -426,14 +427,37 @@ def _document(subset: str, seed: int, index: int) -> Document:
     disease, level = clinic(subset).tables.diseases[place], LEVELS[number]
     draft, misleading = _draft(subset, disease, level, np.random.default_rng([seed, index]))
     title, text = _WRITERS[level](draft)
-    return Document(f"{subset}-{seed}-{index}", title, text, level, disease.name, misleading)
+    id = f"{subset.removesuffix(RENAMED)}-{seed}-{index}"
+    return Document(id, title, text, level, disease.name, misleading)
 
 
-def library(subset: str, seed: int = 0) -> Sequence[Document]:
-    """The library of a clinic ("xs", "s", "m", "full").
+def _entry(subset: str, index: int, *, statements: bool) -> Document:
+    """A disease's entry in the handbook: the findings of its picture, the most frequent first.
 
-    Its documents stand disease by disease and are written when they are indexed. Raises UserError
-    for a clinic that does not exist.
+    They are listed, or each is in a statement of its own.
     """
-    size = len(clinic(subset).tables.diseases) * len(LEVELS)
-    return Lazy(size, partial(_document, subset, seed))
+    disease = clinic(subset).tables.diseases[index]
+    findings = sorted(
+        typical(subset, disease), key=lambda finding: -frequency(subset, disease, finding)
+    )
+    text = f"Findings: {', '.join(finding.name for finding in findings)}."
+    if statements:
+        stated = (Triple(disease.name, relation(each), each.name) for each in findings)
+        text = " ".join(map(verbalise, stated))
+    id = f"{subset.removesuffix(RENAMED)}-handbook-{index}"
+    return Document(id, _capital(disease.name), text, max(LEVELS), disease.name, False)
+
+
+def library(place: str, seed: int = 0) -> Sequence[Document]:
+    """The library of a clinic ("xs", "s", "m", "full", "s#renamed" …).
+
+    Its documents stand disease by disease and are written when they are indexed. A renamed clinic
+    has a handbook, one short entry per disease. With the option "statements" its entries are whole
+    sentences, with "papers" there are the ten documents instead. Raises UserError for a clinic that
+    does not exist.
+    """
+    subset, options = place_of(place)
+    diseases = len(clinic(subset).tables.diseases)
+    if subset.endswith(RENAMED) and PAPERS not in options:
+        return Lazy(diseases, partial(_entry, subset, statements=STATEMENTS in options))
+    return Lazy(diseases * len(LEVELS), partial(_document, subset, seed))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.case import HEADINGS, Case, Fact, FixedSource, Item, Truth, evidence_of
-from workup.cases.clinic.tables import SEXES, Finding, Tables, clinic_tables
+from workup.cases.clinic.tables import RENAMED, SEXES, Finding, Tables, clinic_tables
 from workup.cases.knowledge import Array, Categorical, TabularKnowledge, grade
 
 TRAIN, TEST = 1_000_000, 100_000
@@ -250,7 +250,8 @@ class Patients(Sequence[Case]):
 
     def id_of(self, index: int) -> str:
         """The id of the index-th case."""
-        return f"clinic:{self.subset}:{self.split}:{self.side}:{self.indices[index]}"
+        place = self.subset.removesuffix(RENAMED)
+        return f"clinic:{place}:{self.split}:{self.side}:{self.indices[index]}"
 
     @overload
     def __getitem__(self, index: int) -> Case: ...
@@ -266,7 +267,10 @@ class Patients(Sequence[Case]):
 
 @lru_cache
 def clinic(subset: str) -> Clinic:
-    """The clinic of that name: xs, s, m or full. Raises UserError for any other."""
+    """The clinic of that name: xs, s, m or full; with marks for names, as in "s#renamed".
+
+    Raises UserError for any other.
+    """
     return Clinic(clinic_tables().subset(subset))
 
 

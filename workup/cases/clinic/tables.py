@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -29,6 +29,9 @@ from workup.case import Kind
 from workup.errors import CaseError, unknown
 
 SUBSETS = ("xs", "s", "m", "full")
+RENAMED = "#renamed"  # ends the name of a clinic whose diseases bear marks in place of names
+HELD_OUT, PAPERS, STATEMENTS = OPTIONS = "held-out", "papers", "statements"  # behind commas
+PLACES = (*SUBSETS, *(f"{subset}{RENAMED}" for subset in SUBSETS))
 SEXES = ("female", "male")
 KINDS = {
     "history": Kind.HISTORY,
@@ -103,8 +106,11 @@ class Tables:
     def subset(self, name: str) -> Tables:
         """The diseases and findings of a clinic and of all smaller ones.
 
-        Raises UserError for an unknown name.
+        "s#renamed" is the clinic "s" with marks in place of its diseases' names. Raises UserError
+        for an unknown name.
         """
+        if name.endswith(RENAMED):
+            return self.subset(name.removesuffix(RENAMED)).masked()
         if name not in SUBSETS:
             raise unknown("clinic", name, SUBSETS)
         within = SUBSETS[: SUBSETS.index(name) + 1]
@@ -114,6 +120,33 @@ class Tables:
             tuple(finding for finding in self.findings if finding.subset in within),
             self.given,
         )
+
+    def masked(self) -> Tables:
+        """These tables with a mark in place of each disease's name, and without synonyms.
+
+        The marks are "disease00", "disease01", … in the order of the diseases.
+        """
+        marks = {disease.name: f"disease{place:02}" for place, disease in enumerate(self.diseases)}
+        return Tables(
+            tuple(replace(each, name=marks[each.name], synonyms=()) for each in self.diseases),
+            self.findings,
+            {(marks[d], v, f): p for (d, v, f), p in self.given.items() if d in marks},
+        )
+
+
+def place(text: str) -> tuple[str, frozenset[str]]:
+    """The clinic that stands behind `clinic:` in a name, and its options.
+
+    Example: "s#renamed,papers" is ("s#renamed", {"papers"}). Raises UserError for an unknown clinic
+    or option.
+    """
+    name, *options = text.split(",")
+    if name not in PLACES:
+        raise unknown("clinic", name, PLACES)
+    for option in options:
+        if not name.endswith(RENAMED) or option not in OPTIONS:
+            raise unknown(f"option of clinic:{name}", option, OPTIONS)
+    return name, frozenset(options)
 
 
 @dataclass(frozen=True, slots=True)

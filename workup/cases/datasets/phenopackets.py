@@ -2,8 +2,8 @@
 
 Terms are present or excluded. `phenopackets:FOLDER` reads every `.json` below it, as the
 phenopacket store ships them; `phenopackets:FILE` one packet, or JSON lines of packets or of their
-short form (`id, sex, age, present, absent, diagnosis, pmid`). With `#all` every case is held out.
-See docs/datasets.md.
+short form (`id, sex, age, present, absent, diagnosis, pmid`). With `#all` every case is held out,
+with `#diseases` no disease of the test side is trained on. See docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ from workup.cases.files import (
 )
 from workup.cases.findings import kind_of
 from workup.cases.leaks import WITHHELD, Mask, other_names
+from workup.cases.publications import Groups, published
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.errors import CaseError, UserError
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
+
+DISEASES = "diseases"
+"""The view in which no disease of the test side is trained on, nor any publication that has one."""
 
 _LEAST = 2  # terms present: one opens the encounter, another can be found
 _DURATION = re.compile(
@@ -121,10 +125,7 @@ class _Short(BaseModel):
 
 
 class _Patient(BaseModel):
-    """A patient of either form: terms without repetition, and the publication.
-
-    The publication keeps relatives on one side of a split.
-    """
+    """A patient of either form: terms without repetition, and the publications (PMID:…)."""
 
     id: str
     sex: str
@@ -132,17 +133,22 @@ class _Patient(BaseModel):
     present: dict[str, str]  # term id → label
     absent: dict[str, str]
     disease: tuple[str, str] | None
-    family: str
+    publications: list[str]
+
+    @property
+    def family(self) -> str:
+        """The publication, which keeps relatives on one side of a split."""
+        return min(self.publications, default=self.id)
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
-    """Opens `FOLDER`, `FILE`, or either with `#all`.
+    """Opens `FOLDER`, `FILE`, or either with `#all` or `#diseases`.
 
     Raises UserError and CaseError (file, line, field).
     """
-    place, view = view_of(rest, "phenopackets", [ALL])
+    place, view = view_of(rest, "phenopackets", [ALL, DISEASES])
     store = _Store(existing(place))
-    sides: tuple[array[int], array[int]] = array("Q"), array("Q")
+    positions, belongs, groups = array("Q"), [], Groups()
     counts: Counter[str] = Counter()
 
     def read(place: _Place) -> tuple[_Patient, int]:
@@ -158,23 +164,29 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     for found, (patient, withheld) in errors.read(store.places(), read):
         counts.update(undiagnosed=patient.disease is None)
         if _usable(patient):
-            sides[view == ALL or held_out(split, patient.family)].append(found.position)
+            positions.append(found.position)
+            belongs.append(patient.family)
+            if view == DISEASES and patient.disease is not None:
+                groups.join((patient.family, *patient.publications, patient.disease[0]))
             counts.update(cases=1, leaking=bool(withheld), absent=len(patient.absent))
         elif patient.disease is not None:
             counts.update(sparse=1)
     if not counts["cases"]:
         least = f"{place} has no phenopacket with a diagnosis and at least {_LEAST} findings."
         raise errors.nothing(UserError(least))
+    sides: tuple[array[int], array[int]] = array("Q"), array("Q")
+    for position, family in zip(positions, belongs, strict=True):
+        sides[view == ALL or held_out(split, groups.of(family))].append(position)
     train, test = (_lazy(store, side) for side in sides)
     name = f"phenopackets:{rest}"
-    return FixedSource(name, train, test, notes=_notes(counts), undivided=True)
+    return FixedSource(name, train, test, notes=_notes(counts, view), undivided=True)
 
 
 def _usable(patient: _Patient) -> bool:
     return patient.disease is not None and len(patient.present) >= _LEAST
 
 
-def _notes(counts: Counter[str]) -> tuple[str, ...]:
+def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
     return (
         *(
             [f"{counts['undiagnosed']:,} packets without a diagnosis skipped."]
@@ -193,6 +205,11 @@ def _notes(counts: Counter[str]) -> tuple[str, ...]:
             f"findings: '{WITHHELD}' stands there."
         ),
         "Patients of one publication are on one side of the split: they are often relatives.",
+        *(
+            ["So are those of one disease, and of publications that share a disease."]
+            if view == DISEASES
+            else []
+        ),
         (
             "Phenopacket store (Monarch Initiative), BSD-3-Clause; terms of the Human Phenotype "
             "Ontology, diseases of OMIM."
@@ -292,7 +309,7 @@ def _from_short(row: _Short) -> _Patient:
         present=dict(row.present),
         absent=dict(row.absent),
         disease=row.diagnosis,
-        family=min(row.pmid, default=row.id),
+        publications=row.pmid,
     )
 
 
@@ -307,7 +324,7 @@ def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
         present={term: label for term, label, excluded in terms if not excluded},
         absent={term: label for term, label, excluded in terms if excluded},
         disease=_disease(packet),
-        family=min(publications, default=id),
+        publications=publications,
     )
 
 
@@ -359,6 +376,7 @@ def _read(patient: _Patient) -> tuple[Case, int]:
         record=_record(
             presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}
         ),
+        extra=published(patient.publications, patient.absent),
     )
     return Case(patient.id, presentation, truth, given=(opening,)), mask.found
 

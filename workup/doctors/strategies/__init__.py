@@ -70,6 +70,16 @@ class Strategy(Protocol):
     def open(self, seat: Seat, environment: Environment, settings: Any) -> Doctor | Searcher: ...
 
 
+def refuse_unfit(strategy: Strategy, environment: Environment) -> None:
+    """Raises UserError where the strategy has a `fits` that refuses the environment.
+
+    So that is told before weights are loaded.
+    """
+    fits = getattr(strategy, "fits", None)
+    if fits is not None:
+        fits(environment)
+
+
 def names() -> list[str]:
     """The built-in strategies, sorted: `mcts_bt.py` is "mcts-bt"."""
     found = [module.name for module in iter_modules(__path__)]

@@ -2,18 +2,30 @@
 
 What to search for is left to reinforcement. Queries are drawn at random, from the patient's known
 findings and from diagnoses that passages named. Refinements name the diagnoses of the passages
-read. Only the last word, the diagnosis, is the truth.
+read, or go through the passages one by one. Only the last word, the diagnosis, is the truth (but
+see `taught_diagnosis`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from workup.case import Case, Source
-from workup.environments.base.queries import known_findings, mentioned, random_query
+from workup.environments.base.queries import (
+    MOST_FINDINGS,
+    diagnoses_in,
+    drawn_case,
+    drawn_searches,
+    findings_in,
+    known_findings,
+    random_queries,
+    taught_diagnosis,
+)
 from workup.environments.base.searching import (
     DIAGNOSIS,
     NOTHING,
@@ -22,27 +34,34 @@ from workup.environments.base.searching import (
     SEPARATOR,
     SearchGrammar,
     evidence,
+    passages,
 )
 from workup.episode import Completion, Message, Turn
-from workup.errors import UserError
 from workup.ports import Demonstration, Environment
 from workup.text import tagged
 
 MOST_NAMED = 2  # diagnoses in one refinement
+OPEN_BOOKS = 0.5
+
+Refined = Literal["names", "findings"]
+"""What refinements say: the diagnoses that the passages name most often, or for each passage its
+number, its diagnosis and those of its findings that the patient has."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTeaching:
-    """Demonstrations of two kinds: open books, by the share `open_book_share`, and episodes.
+    """Demonstrations of two kinds: open books, by the share `open_books`, and episodes.
 
     Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis. All of it is
     imitated, and the diagnosis is also asked for after each answer. Open book: evidence or a
     refinement stands directly after the patient's description, as in the prompts of a reference
-    that measures information gains.
+    that measures information gains. A query has at most `queried` findings.
     """
 
     grammar: SearchGrammar
-    open_book_share: float = 0.5
+    refined: Refined = "names"
+    queried: int = MOST_FINDINGS
+    open_books: float = OPEN_BOOKS
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
@@ -52,26 +71,19 @@ class LibraryTeaching:
         The same (source, environment, seed, index) gives the same one.
         Raises UserError for a source whose diagnoses are not listed.
         """
-        if not source.diagnoses:
-            raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a source that lists "
-                "its diagnoses; leave out the warm start and begin with a policy that can converse"
-            )
-        rng = np.random.default_rng([seed, index])
-        case = source.train[int(rng.integers(len(source.train)))]
-        open_book = bool(rng.random() < self.open_book_share)
-        searches = int(rng.integers(environment.max_turns))
-        scene = _Scene(source, environment, self.grammar, case, rng)
+        case, rng = drawn_case(source, seed, index)
+        open_book = bool(rng.random() < self.open_books)
+        searches = drawn_searches(case, environment.max_turns - 1, rng)
+        scene = _Scene(source, environment, self, case, rng)
         for _ in range(max(searches, open_book)):
             scene.search()
-        diagnosis = tagged(DIAGNOSIS, case.truth.diagnosis)
         if open_book:
-            return Demonstration(scene.handed_out(), ((diagnosis, ()),))
+            turn = scene.past[int(rng.integers(len(scene.past)))]
+            return Demonstration(scene.handed_out(turn), ((scene.diagnosis((turn,)), ()),))
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
-        begun = [f"{scene.refined(turn)}<{DIAGNOSIS}>" for turn in scene.past[:-1]]
-        rest = diagnosis.removeprefix(f"<{DIAGNOSIS}>")
-        branches = tuple((number, lead, rest) for number, lead in enumerate(begun, 1))
-        last = f"{scene.refined(scene.past[-1]) if scene.past else ''}{diagnosis}"
+        branches = tuple(scene.branch(number) for number in range(1, len(scene.past)))
+        refined = scene.refined(scene.past[-1]) if scene.past else ""
+        last = f"{refined}{scene.diagnosis(scene.past)}"
         return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
 
 
@@ -84,7 +96,7 @@ class _Scene:
 
     source: Source
     environment: Environment
-    grammar: SearchGrammar
+    teaching: LibraryTeaching
     case: Case
     rng: np.random.Generator
     past: tuple[Turn, ...] = ()
@@ -98,32 +110,59 @@ class _Scene:
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
     def refined(self, turn: Turn) -> str:
-        """The diagnoses that the turn's passages name most often.
+        """The refinement of the turn's passages (see `Refined`).
 
-        If the passages name none, the refinement says that nothing is known.
+        If the passages name no diagnosis, it says that nothing is known.
         """
         if not self.grammar.refine:
             return ""
-        named = self._named(turn)[:MOST_NAMED]
-        return tagged(REFINE, ", ".join(named) if named else NOTHING)
+        if self.teaching.refined == "findings":
+            compared = enumerate(map(self._compared, passages(turn)), 1)
+            read = "; ".join(f"[{number}] {said}" for number, said in compared if said)
+        else:
+            read = ", ".join(self._named(turn)[:MOST_NAMED])
+        return tagged(REFINE, read or NOTHING)
 
-    def handed_out(self) -> tuple[Message, ...]:
-        """The opening with one search's evidence, or its refinement, after the description."""
+    def _compared(self, passage: str) -> str:
+        """ "Babral: fever, nausea": whom a passage is about, and its findings that the patient has.
+
+        "" for a passage that names no diagnosis.
+        """
+        named = diagnoses_in(passage, self.source, self.case)[:1]
+        shared = findings_in(passage, self.source, self._findings)
+        return ": ".join(filter(None, (*named, ", ".join(shared)))) if named else ""
+
+    def diagnosis(self, read: Sequence[Turn]) -> str:
+        """The diagnosis behind these turns, as it is written."""
+        shown = [passage for turn in read for passage in passages(turn)]
+        return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, self._findings))
+
+    def branch(self, number: int) -> tuple[int, str, str]:
+        """The diagnosis asked for after so many searches, its tag and what stands before given."""
+        tag, read = f"<{DIAGNOSIS}>", self.past[:number]
+        lead = f"{self.refined(read[-1])}{tag}"
+        return number, lead, self.diagnosis(read).removeprefix(tag)
+
+    def handed_out(self, turn: Turn) -> tuple[Message, ...]:
+        """The opening with the turn's evidence, or its refinement, after the description."""
         *before, patient = self.environment.open(self.case)
-        turn = self.past[int(self.rng.integers(len(self.past)))]
         refine = self.grammar.refine and self.rng.random() < 0.5
         shown = self.refined(turn) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
     def _queries(self) -> list[str]:
-        most = self.grammar.subqueries or 1
-        findings = known_findings(self.source, self.case, self.grammar)
         named = [name for turn in self.past for name in self._named(turn)]
-        return [
-            random_query(self.source, findings, named, self.rng)
-            for _ in range(int(self.rng.integers(most)) + 1)
-        ]
+        most, subqueries = self.teaching.queried, self.grammar.subqueries
+        return random_queries(self.source, self._findings, named, self.rng, subqueries, most)
 
     def _named(self, turn: Turn) -> list[str]:
         """The diagnoses that the turn's evidence names, the most frequent first."""
-        return mentioned(evidence(turn), tuple(self.source.diagnoses))
+        return diagnoses_in(evidence(turn), self.source, self.case)
+
+    @property
+    def grammar(self) -> SearchGrammar:
+        return self.teaching.grammar
+
+    @property
+    def _findings(self) -> tuple[str, ...]:
+        return tuple(known_findings(self.source, self.case, self.grammar))

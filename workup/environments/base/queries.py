@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from workup.case import Case, Source
+from workup.cases.clinic.renamed import called, words
 from workup.environments.base.searching import SearchGrammar
+from workup.errors import UserError
 from workup.text import normalise
 
 MOST_FINDINGS = 3  # in one query
+
+
+def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
+    """The training case of the index-th demonstration, and what draws the rest of it.
+
+    Raises UserError for a source whose diagnoses are not listed.
+    """
+    if not source.diagnoses:
+        raise UserError(
+            f"no demonstrations can be made from '{source.name}': it needs a source that lists "
+            "its diagnoses; leave out the warm start and begin with a policy that can converse"
+        )
+    rng = np.random.default_rng([seed, index])
+    return source.train[int(rng.integers(len(source.train)))], rng
 
 
 def known_findings(source: Source, case: Case, grammar: SearchGrammar) -> list[str]:
@@ -23,25 +39,89 @@ def known_findings(source: Source, case: Case, grammar: SearchGrammar) -> list[s
     return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
 
 
-def random_query(
-    source: Source, findings: Sequence[str], named: Sequence[str], rng: np.random.Generator
-) -> str:
-    """Some of the patient's `findings`, or one of the diagnoses that passages have `named`.
+def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
+    """How many searches a demonstration has: uniform from 0 to `most`, in a renamed clinic from 1.
 
-    Any diagnosis of the source where there are neither.
+    Where a name's meaning stands in the library alone, a diagnosis without any search would be a
+    lesson in guessing.
+    """
+    return int(rng.integers(min(bool(called(case)), most), most + 1))
+
+
+def random_query(
+    source: Source,
+    findings: Sequence[str],
+    named: Sequence[str],
+    rng: np.random.Generator,
+    most: int = MOST_FINDINGS,
+) -> str:
+    """At most so many of the patient's `findings`, or a diagnosis that passages have `named`.
+
+    With `most` 0 all of the findings, in random order. Any diagnosis of the source where there are
+    neither.
     """
     if named and (not findings or rng.random() < 0.5):
         return named[int(rng.integers(len(named)))]
     if not findings:
         return source.diagnoses[int(rng.integers(len(source.diagnoses)))]
-    count = int(rng.integers(min(MOST_FINDINGS, len(findings)))) + 1
+    count = int(rng.integers(min(most, len(findings)))) + 1 if most else len(findings)
     return ", ".join(findings[place] for place in rng.permutation(len(findings))[:count])
 
 
+def random_queries(
+    source: Source,
+    findings: Sequence[str],
+    named: Sequence[str],
+    rng: np.random.Generator,
+    subqueries: int,
+    most: int = MOST_FINDINGS,
+) -> list[str]:
+    """One `random_query`, or at most `subqueries` of them."""
+    count = int(rng.integers(subqueries or 1)) + 1
+    return [random_query(source, findings, named, rng, most) for _ in range(count)]
+
+
+def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
+    """The diagnoses that `text` names, the most frequent first; in a renamed clinic the case's."""
+    if names := frozenset(called(case).values()):
+        return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
+    return mentioned(text, tuple(source.diagnoses))
+
+
+def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
+    """Those of the patient's `findings` that `text` names, the most frequent first."""
+    items = tuple(item.name for item in source.items)
+    return [name for name in mentioned(text, items) if name in findings]
+
+
+def taught_diagnosis(
+    read: Sequence[str], source: Source, case: Case, findings: Collection[str]
+) -> str:
+    """The diagnosis of a demonstration in which these passages were read: the truth.
+
+    In a renamed clinic a name that no passage gave cannot be known, and to teach it would be to
+    teach guessing. There it is the diagnosis of the passage with most of the patient's `findings`.
+    """
+    truth = case.truth.diagnosis
+    about = [(diagnoses_in(passage, source, case), passage) for passage in read]
+    if not called(case) or not any(about) or any(truth in named for named, _ in about):
+        return truth
+    supported = {
+        named[0]: len(findings_in(passage, source, findings)) for named, passage in about if named
+    }
+    return max(supported, key=supported.__getitem__, default=truth)
+
+
 @lru_cache(maxsize=1 << 12)
-def mentioned(text: str, diagnoses: Sequence[str]) -> list[str]:
-    """The diagnoses that `text` names, the most frequent first."""
-    by_form = {normalise(name): name for name in diagnoses}
+def mentioned(text: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` that stand in `text`, the most frequent first."""
+    by_form, pattern = _naming(names)
+    return [by_form[form] for form, _ in Counter(pattern.findall(normalise(text))).most_common()]
+
+
+@lru_cache(maxsize=64)
+def _naming(names: Sequence[str]) -> tuple[Mapping[str, str], re.Pattern[str]]:
+    """Normal form → name, and what finds the forms as whole words, the longest first."""
+    by_form = {normalise(name): name for name in names}
     forms = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
-    found = re.findall(rf"(?<!\w)(?:{forms})(?!\w)", normalise(text))
-    return [by_form[form] for form, _ in Counter(found).most_common()]
+    return by_form, re.compile(rf"(?<!\w)(?:{forms})(?!\w)")

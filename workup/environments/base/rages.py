@@ -89,7 +89,7 @@ class ExamResult:
 
 
 class Rages(Protocol):
-    """Whoever reports the results of ordered examinations."""
+    """Reports the results of ordered examinations."""
 
     async def results(self, case: Case, requests: Sequence[str]) -> Sequence[ExamResult]:
         """One result per order, in their order.

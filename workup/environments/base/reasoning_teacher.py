@@ -2,7 +2,8 @@
 
 What to search for is left to reinforcement: queries are drawn from the patient's findings and from
 diagnoses that documents named. The thought repeats statements of the documents that bear on the
-patient's findings. Only the answer is the truth.
+patient's findings. Only the answer is the truth (but see
+`taught_diagnosis`).
 """
 
 from __future__ import annotations
@@ -12,30 +13,37 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-
 from workup.case import Source
 from workup.cases.clinic.graph import read_triples, stated
-from workup.environments.base.queries import known_findings, mentioned, random_query
+from workup.environments.base.queries import (
+    MOST_FINDINGS,
+    diagnoses_in,
+    drawn_case,
+    drawn_searches,
+    known_findings,
+    random_query,
+    taught_diagnosis,
+)
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.episode import DIAGNOSE, Completion, Turn
-from workup.errors import UserError
 from workup.ports import Demonstration, Environment
 from workup.text import THINK
 
-MOST_STATEMENTS = 2  # after one search
+MOST_REPEATED = 2  # statements after one search
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTeaching:
     """Demonstrations: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis.
 
-    After each answer the thought repeats at most two statements of the documents: those about a
-    finding that the patient has. Where the documents make none that can be read exactly, it says
-    nothing.
+    After each answer the thought repeats at most `repeated` statements of the documents: those
+    about a finding that the patient has. Where the documents make none that can be read exactly, it
+    says nothing. A query has at most `queried` findings.
     """
 
     grammar: SearchGrammar
+    queried: int = MOST_FINDINGS
+    repeated: int = MOST_REPEATED
 
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
@@ -45,28 +53,24 @@ class ReasoningTeaching:
         The same (source, environment, seed, index) gives the same one. Raises UserError for a
         source whose diagnoses are not listed.
         """
-        if not source.diagnoses:
-            raise UserError(
-                f"no demonstrations can be made from '{source.name}': it needs a source that lists "
-                "its diagnoses; leave out the warm start and begin with a policy that can converse"
-            )
-        rng = np.random.default_rng([seed, index])
-        case = source.train[int(rng.integers(len(source.train)))]
+        case, rng = drawn_case(source, seed, index)
         findings = known_findings(source, case, self.grammar)
         past: list[Turn] = []
         lead = f"<{THINK}>"
-        for _ in range(int(rng.integers(environment.max_turns))):
+        for _ in range(drawn_searches(case, environment.max_turns - 1, rng)):
             read = [text for turn in past for text in environment.documents(turn)]
-            named = mentioned("\n".join(read), tuple(source.diagnoses))
-            query = random_query(source, findings, named, rng)
+            named = diagnoses_in("\n".join(read), source, case)
+            query = random_query(source, findings, named, rng, self.queried)
             text = lead + environment.write(SEARCH, query)
             action = environment.read(text)
             observation = asyncio.run(environment.answer(case, past, action))
             past.append(Turn((), Completion(text), action, observation))
             lead = "".join(
-                islice(_statements(environment.documents(past[-1]), findings), MOST_STATEMENTS)
+                islice(_statements(environment.documents(past[-1]), findings), self.repeated)
             )
-        last = lead + environment.write(DIAGNOSE, case.truth.diagnosis)
+        read = [text for turn in past for text in environment.documents(turn)]
+        diagnosis = taught_diagnosis(read, source, case, findings)
+        last = lead + environment.write(DIAGNOSE, diagnosis)
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in past)
         return Demonstration(environment.open(case), (*exchanges, (last, ())))
 

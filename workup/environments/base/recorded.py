@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from workup.case import Case, Fact, Item, Kind
 from workup.cases.leaks import WITHHELD
@@ -76,6 +76,8 @@ class RecordedConsultation(Encounter):
         self._closed = _naming(tuple(diagnoses))
         self._find = lru_cache(maxsize=1 << 14)(self._match)
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
+        # A name that is one case's alone must not cost the others another look at the closed list.
+        self._open = lru_cache(maxsize=1 << 14)(partial(_hidden, self._closed))
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -185,12 +187,7 @@ class RecordedConsultation(Encounter):
         return self._by_index[ranked[0][1]] if ranked else None
 
     def _withhold(self, text: str, wording: str, names: tuple[str, ...]) -> str:
-        allowed = wording.lower()
-
-        def hide(name: re.Match[str]) -> str:
-            return name[0] if name[0].lower() in allowed else WITHHELD
-
-        return neutralise(_naming(names).sub(hide, self._closed.sub(hide, text)))
+        return neutralise(_hidden(_naming(names), self._open(text, wording), wording))
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -208,6 +205,16 @@ def _read(text: str) -> Action:
 
 def _message(text: str, evidence: tuple[str, ...] = (), item: str = "") -> Observation:
     return Observation((Message("user", text),), evidence, item)
+
+
+def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:
+    """`text` without the names that `naming` matches, but for those that `wording` uses."""
+    allowed = wording.lower()
+
+    def hide(name: re.Match[str]) -> str:
+        return name[0] if name[0].lower() in allowed else WITHHELD
+
+    return naming.sub(hide, text)
 
 
 def _about(case: Case, item: str) -> list[Fact]:

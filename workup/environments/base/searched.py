@@ -6,12 +6,16 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from workup.case import Case, Evidence, Source, evidence_of
 from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import heard, said, unmarked
+from workup.cases.clinic.tables import RENAMED
+from workup.cases.publications import publications
 from workup.environments.base.encounter import Encounter
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar
@@ -22,12 +26,16 @@ from workup.ports import Passage, Retriever
 from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
+from workup.retrieval.provenance import rests_on
 from workup.text import neutralise, normalise
 
 if TYPE_CHECKING:
     from workup.retrieval.index import Index
 
 CLINIC = "clinic:"
+MOST_PASSAGES = 100  # that a server gives
+"""How far a ranking is read where its best passages rest on the patient's own publication."""
+
 _SHORT = 40  # words and signs of a passage of a clinic's own library
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
 
@@ -53,24 +61,45 @@ class Searched(Encounter):
         super().__init__(self.grammar.max_turns)
         self.record, self._said = record, tuple(said)
 
+    def varied(self, **changes: Any) -> Self:
+        """This environment with another grammar: `changes` are fields of `SearchGrammar`."""
+        other = copy(self)
+        other.grammar = replace(self.grammar, **changes)
+        other._max_turns = other.grammar.max_turns
+        return other
+
     @property
     def searches(self) -> bool:
         return True
 
     def known(self, case: Case) -> Evidence:
-        """The findings of the kinds that are told.
+        """The findings that the opening states, and the normal ones that it leaves out.
 
-        A finding of these kinds that is not told is normal.
+        Example: with `told` "history", an item of the history without a finding is normal.
         """
         normal: Evidence = {
             item.name: () for item in self.record.items.values() if item.kind in self.grammar.kinds
         }
         return normal | evidence_of((*case.given, *self.grammar.facts(case)))
 
-    def described(self, case: Case) -> str:
-        """The patient, the case's question and its options, one per line."""
+    @property
+    @abstractmethod
+    def _rules(self) -> str:
+        """What the doctor is told of the encounter and its grammar."""
+
+    def _phrases(self, tags: Sequence[str]) -> tuple[str, ...]:
+        """All phrases of an environment with these tags."""
+        each = (f"<{slash}{tag}>" for tag in tags for slash in ("", "/"))
+        most = self.grammar.subqueries or self.grammar.passages
+        numbers = (f"[{number}]" for number in range(1, most + 1))
+        own = (self._rules, self.unreadable, NOTHING, CONCLUDE, SEPARATOR)
+        return (*own, *each, *numbers, *self._said)
+
+    def open(self, case: Case) -> tuple[Message, ...]:
+        """The rules; then the patient, the case's question and its options, one per line."""
         lines = (case.presentation, *self._further(case), case.question, *case.options)
-        return neutralise("\n".join(line for line in lines if line))
+        shown = neutralise("\n".join(line for line in lines if line))
+        return Message("system", self._rules), Message("user", shown)
 
     def conclude(self, case: Case) -> str:
         return CONCLUDE
@@ -91,10 +120,18 @@ class Searched(Encounter):
         )
         if left <= 0:
             return Observation((Message("user", CONCLUDE),), item=topic)
-        found = await self._search(action.content) if action.kind == SEARCH else ()
+        found = await self._search(case, action.content) if action.kind == SEARCH else ()
         reply = self.show(found) if action.kind == SEARCH else self.unreadable
-        text = reply if left > 1 else f"{reply}\n{CONCLUDE}"
-        return Observation((Message("user", text),), tuple(passage.id for passage in found), topic)
+        ids = tuple(passage.id for passage in found)
+        return Observation((self.reply(reply, len(past)),), ids, topic)
+
+    def reply(self, text: str, turn: int) -> Message:
+        """`text` as the answer to action number `turn`, from 0.
+
+        Before the last action it asks for the diagnosis too.
+        """
+        last = turn >= self.grammar.max_turns - 2
+        return Message("user", f"{text}\n{CONCLUDE}" if last else text)
 
     def numbered(self, found: Sequence[Passage]) -> str:
         """The passages, each behind its number; "Nothing was found." if there are none.
@@ -105,9 +142,9 @@ class Searched(Encounter):
         return "\n".join(shown) or NOTHING
 
     def _further(self, case: Case) -> Iterator[str]:
-        """What is told beyond the presentation.
+        """The sentences about findings that the opening adds to the presentation.
 
-        Names of diagnoses are withheld from it, as in a consultation.
+        Names of diagnoses are withheld, as in a consultation.
         """
         facts = self.grammar.facts(case)
         if facts:
@@ -118,12 +155,40 @@ class Searched(Encounter):
         text = words.first(passage.text, self.grammar.passage_tokens)
         return neutralise("\n".join(filter(None, (passage.title, text))))
 
-    async def _search(self, queries: Sequence[str]) -> tuple[Passage, ...]:
-        """Every passage once, though several queries may find it; other people's ids may repeat."""
-        each = 1 if self.grammar.subqueries else self.grammar.passages
-        found = await asyncio.gather(*(self.retriever.search(query, each) for query in queries))
+    async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
+        """Every passage once, though several queries may find it; other people's ids may repeat.
+
+        In a renamed clinic queries are understood, and passages told, in the case's names.
+        """
+        asked = (heard(case, query) for query in queries)
+        found = await asyncio.gather(*(self._found(case, query) for query in asked))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
-        return tuple(once.values())
+        return tuple(
+            replace(one, title=said(case, one.title), text=said(case, one.text))
+            for one in once.values()
+        )
+
+    async def _found(self, case: Case, query: str) -> list[Passage]:
+        """The best passages that do not rest on the case's own publication alone.
+
+        More are asked for where some of the best do, so that their places are taken by others.
+        """
+        wanted = asked = 1 if self.grammar.subqueries else self.grammar.passages
+        own = frozenset() if self.grammar.own_paper else publications(case)
+        while True:
+            found = await self.retriever.search(query, asked)
+            kept = [passage for passage in found if not rests_on(passage.id, own)]
+            if len(kept) >= wanted or len(found) < asked or asked >= MOST_PASSAGES:
+                return kept[:wanted]
+            asked = min(4 * asked, MOST_PASSAGES)
+
+
+def clinic_of(name: str) -> str:
+    """The clinic that a source's or a library's name begins with; "" for any other name.
+
+    Example: "clinic:s#renamed,held-out" is of "s#renamed".
+    """
+    return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
 
 
 def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]:
@@ -133,6 +198,12 @@ def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]
     library of this name, or if none is named and the cases have none of their own.
     """
     spec = index or source.name
+    worlds = (clinic_of(source.name), clinic_of(spec))
+    if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
+        raise UserError(
+            f"the names of {source.name} are not those of the library {spec}: a renamed clinic "
+            "and its own library, as in clinic:s#renamed, go together"
+        )
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))
         return Together(made.find), tuple(_pieces(source, made.passages))
@@ -158,13 +229,14 @@ def _own(subset: str) -> Index:
 def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
     """The pieces of the passages.
 
-    Names of findings and diagnoses, numbers, and the text between.
+    Names of findings and diagnoses, numbers, and the text between. A renamed clinic's diagnoses
+    are left out: their names are in no passage before a case is known.
     """
     names = sorted(
         {*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True
     )
     cut = re.compile(rf"({'|'.join((*map(re.escape, names), _NUMBER.pattern))})", re.IGNORECASE)
-    texts = (text for passage in passages for text in (passage.title, passage.text))
+    texts = unmarked(text for passage in passages for text in (passage.title, passage.text))
     yield from dict.fromkeys(
         piece.strip() for text in texts for piece in cut.split(text) if piece.strip()
     )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from workup.case import Case, Fact, Kind
 from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
-from workup.text import THINK, Block
+from workup.text import THINK, Block, control_tokens
 
 SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
 TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
@@ -20,10 +20,9 @@ SEPARATOR = ";"
 Told = Literal["presentation", "history", "record"]
 
 _TAG = re.compile(rf"<(/?)({'|'.join((*TAGS, THINK))})>")
-_CONTROL = re.compile(r"<[|｜][^<>\s]{1,64}>")
 _SPLIT = re.compile("[;；]")
-_LONGEST = 500  # characters of a query or diagnosis; the rest is cut off and counts as an error
-_NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
+LONGEST = 500  # characters of a query or diagnosis; the rest is cut off and counts as an error
+NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ class SearchGrammar:
     after `passage_tokens` words and signs. Without `refine` the grammar has no refinements
     (Search-R1). `told` says what of the patient is described: the presentation, all positive
     findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
-    paper's T_max is one less.
+    paper's T_max is one less. Passages that rest on the case's own publication alone are found
+    only with `own_paper`.
     """
 
     subqueries: int = 3
@@ -55,6 +55,7 @@ class SearchGrammar:
     refine: bool = True
     told: Told = "history"
     max_turns: int = 4
+    own_paper: bool = False
 
     def __post_init__(self) -> None:
         if (
@@ -118,7 +119,7 @@ def evidence(turn: Turn) -> str:
 def passages(turn: Turn) -> list[str]:
     """The passages that the turn's search returned, one by one, without tags and numbers."""
     shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
-    return [text for text in _NUMBERED.split(shown) if text.strip()]
+    return [text for text in NUMBERED.split(shown) if text.strip()]
 
 
 @lru_cache(
@@ -131,7 +132,7 @@ def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
     for block in found:
         content = " ".join(block.content.split())
         if block.tag == REFINE and refine:
-            refined += [content] if _says(content) else []
+            refined += [content] if says(content) else []
         elif block.tag in (SEARCH, DIAGNOSIS):
             action = _action(block.tag, content, subqueries)
             if action is not None:
@@ -146,14 +147,14 @@ def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
 def _action(tag: str, content: str, subqueries: int) -> Action | None:
     """The action of a block; None where it says nothing."""
     parts = _SPLIT.split(content) if tag == SEARCH and subqueries else [content]
-    said = list(dict.fromkeys(part.strip() for part in parts if _says(part)))
+    said = list(dict.fromkeys(part.strip() for part in parts if says(part)))
     if not said:
         return None
     most = subqueries if tag == SEARCH and subqueries else 1
-    errors = sum(len(part) > _LONGEST for part in said) + max(len(said) - most, 0)
+    errors = sum(len(part) > LONGEST for part in said) + max(len(said) - most, 0)
     return Action(
         DIAGNOSE if tag == DIAGNOSIS else SEARCH,
-        tuple(part[:_LONGEST] for part in said[:most]),
+        tuple(part[:LONGEST] for part in said[:most]),
         errors,
     )
 
@@ -168,7 +169,7 @@ def _blocks(text: str) -> tuple[list[Block], int]:
     """
     found: list[Block] = []
     opened: re.Match[str] | None = None
-    errors = sum(1 for _ in _CONTROL.finditer(text))
+    errors = control_tokens(text)
     for count, tag in enumerate(_TAG.finditer(text)):
         if not tag[1]:
             errors += opened is not None
@@ -182,5 +183,6 @@ def _blocks(text: str) -> tuple[list[Block], int]:
     return found, errors + (opened is not None)
 
 
-def _says(text: str) -> bool:
+def says(text: str) -> bool:
+    """Whether `text` holds a letter or a digit."""
     return any(map(str.isalnum, text))

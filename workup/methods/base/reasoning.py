@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ class ReasoningSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
+    partly: float = Field(
+        0.5, ge=0, le=1, description="what a partly right answer pays; 0 makes it a wrong one"
+    )
     normalise: Normalise = Field(
         "group_std", description="how returns become advantages; group_std is GRPO as printed"
     )
@@ -42,7 +46,7 @@ class GraphSettings(ReasoningSettings):
     )
 
 
-class ReasoningMethod:
+class ReasoningMethod(ABC):
     """A `Method` of reinforcement stages, each with the components of its reward."""
 
     paper: str
@@ -59,13 +63,13 @@ class ReasoningMethod:
             made.append(GrpoStage(name, reward, credit, fits=fits, settle=settle))
         return made
 
+    @abstractmethod
     def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
         """Stage → the components of its reward, in the order of training."""
-        raise NotImplementedError
 
     def reads(self, settings: Any) -> Reads:
         if not isinstance(settings, GraphSettings):
-            return Reads(trigrams, least=settings.least)
+            return Reads(trigrams, least=settings.least, partly=settings.partly)
         name = settings.encoder
         embed = trigrams if name == TRIGRAMS else Encoder(name).documents
-        return Reads(embed, settings.longest, settings.least)
+        return Reads(embed, settings.longest, settings.least, settings.partly)

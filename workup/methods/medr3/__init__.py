@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from workup.methods.base.reasoning import GraphSettings, ReasoningMethod
 from workup.rewards.progressive import STAGES, Component
@@ -35,10 +35,15 @@ def _known(recipe: str) -> str:
     return recipe
 
 
+def _typed(recipe: object) -> object:
+    """A single stage is typed as a number, reward.recipe=3."""
+    return str(recipe) if type(recipe) is int else recipe
+
+
 class Settings(GraphSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
-    recipe: Annotated[str, AfterValidator(_known)] = Field(
+    recipe: Annotated[str, BeforeValidator(_typed), AfterValidator(_known)] = Field(
         "1>2>3", description="stages in order; 1&2&3 merges them, 2>3 leaves one out, 2>1>3 swaps"
     )
     without: tuple[Component, ...] = Field(

@@ -85,7 +85,8 @@ class Engine(OwnLoop):
         if versions != {version}:
             raise WorkupError(f"vLLM sampled with weights {sorted(versions)}, not {version}")
         tokens = list(said.token_ids)
-        rows = zip(said.logprobs or (), tokens, strict=True)
+        # The caller compares the two lengths.
+        rows = zip(said.logprobs or (), tokens, strict=False)
         return tokens, [row[token].logprob for row, token in rows]
 
     async def end(self) -> None:
@@ -104,6 +105,7 @@ class VllmPolicy(RemotePolicy):
         self.space = _space(text, self.context, how) if _on_cpu() else 0
         self.engine = Engine()
         self._ready: asyncio.Task[None] | None = None
+        self._preparing = asyncio.Lock()
         self.close = weakref.finalize(self, self.engine.close)
 
     async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
@@ -111,10 +113,15 @@ class VllmPolicy(RemotePolicy):
 
     async def _draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
         if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_task(self._prepare())
+            self._ready = asyncio.get_running_loop().create_task(self._next())
         # All wait for the same preparation, which a caller that is cancelled must not cancel.
         await asyncio.shield(self._ready)
         return await self.engine.draw(prompt, parameters, self.version)
+
+    async def _next(self) -> None:
+        """Prepares the engine, after a preparation that a `refresh` overtook has ended."""
+        async with self._preparing:
+            await self._prepare()
 
     async def _prepare(self) -> None:
         await self.engine.start(self.arguments(), self.how.threads)
@@ -241,13 +248,22 @@ def _space(config: Any, context: int, how: How) -> int:
     width = torch.finfo(getattr(torch, how.dtype)).bits // 8
     block: int = BLOCK * 2 * config.num_hidden_layers * heads * size * width
     blocks: int = -(-context // BLOCK) + 1
-    limit = int(how.memory * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = int(how.memory * memory())
     if limit < blocks * block:
         raise UserError(
-            f"a transcript of {context} tokens takes {blocks * block / 2**30:.1f} GB of cache: set "
-            "sampler_context=… to fewer tokens, or sampler_memory=… to a larger share"
+            f"a transcript of {context} tokens takes {blocks * block / 2**30:.1f} GiB of cache: "
+            "set sampler_context=… to fewer tokens, or sampler_memory=… to a larger share"
         )
     return min(limit, blocks * block * how.concurrency)
+
+
+def memory(group: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Bytes that this process may use: the machine's memory, or its container's limit if lower."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(group.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return machine
 
 
 @contextmanager

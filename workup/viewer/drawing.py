@@ -1,0 +1,106 @@
+"""Learning curves of a running run: a few points of SVG per figure, drawn anew at every look.
+
+The report's figures take matplotlib a second of processor time, which a running run would miss, and
+hold style attributes, which the pages' security policy refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workup.report.curves import HEALTH, PANELS, Curve, reinforced
+from workup.report.plotting import smooth, thin
+from workup.runs.words import ANCHORS, number
+
+WIDTH, HEIGHT = 300.0, 90.0  # of a figure, in its own units
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """An anchor's mean, as a horizontal line."""
+
+    doctor: str
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One metric over the steps: the points of its lines, and what its axes say."""
+
+    title: str
+    raw: str
+    mean: str
+    low: str
+    high: str
+    last: str
+    steps: int
+    levels: Sequence[Level]
+
+
+def figures(
+    lines: Sequence[Mapping[str, Any]], doctors: Mapping[str, Mapping[str, Any]]
+) -> list[Figure]:
+    """What the report draws of a training, with the anchors among `doctors` (of summary.json)."""
+    curve = Curve("policy", reinforced(lines))
+    made = [_figure(curve, metric, title, doctors) for metric, title in PANELS.items()]
+    for stage in dict.fromkeys(line["stage"] for line in lines):
+        own = Curve(stage, [line for line in lines if line["stage"] == stage])
+        made += [_figure(own, metric, f"{HEALTH[metric]} · {stage}", {}) for metric in HEALTH]
+    return [figure for figure in made if figure is not None]
+
+
+def _figure(
+    curve: Curve, metric: str, title: str, doctors: Mapping[str, Mapping[str, Any]]
+) -> Figure | None:
+    values = curve.values(metric)
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    anchors = _anchors(doctors, "return" if metric == "reward" else metric)
+    low, high = min([*known, *anchors.values()]), max([*known, *anchors.values()])
+    span = high - low or 1.0
+    index = [int(k) for k in thin(len(values))]
+    averaged = smooth(values, curve.window)
+
+    def points(row: Sequence[float | None]) -> str:
+        return " ".join(
+            f"{WIDTH * k / max(1, len(values) - 1):.1f},{HEIGHT * (high - value) / span:.1f}"
+            for k in index
+            if (value := row[k]) is not None and math.isfinite(value)
+        )
+
+    return Figure(
+        title,
+        points(values),
+        points([float(value) for value in averaged]),
+        told(metric, low),
+        told(metric, high),
+        told(metric, known[-1]),
+        len(values),
+        [
+            Level(doctor, round(HEIGHT * (high - mean) / span, 1), told(metric, mean))
+            for doctor, mean in anchors.items()
+        ],
+    )
+
+
+def told(metric: str, value: float) -> str:
+    """As in tables, but with the digits that matter in what is very large or very small."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}".replace("-", "−")
+    return number(metric, value) if abs(value) >= 0.005 or not value else f"{value:.0e}"
+
+
+def _anchors(doctors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:
+    """Means of the anchors; of what it asked, the full-information doctor has none."""
+    means = {
+        doctor: entry[metric].get("mean")
+        for doctor, entry in doctors.items()
+        if doctor in ANCHORS and isinstance(entry.get(metric), Mapping)
+        if doctor != "full information" or metric == "accuracy"
+    }
+    return {doctor: float(mean) for doctor, mean in means.items() if mean is not None}

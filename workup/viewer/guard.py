@@ -1,0 +1,130 @@
+"""Who may read the pages: whoever has the link, from a browser that uses the server's own name.
+
+Every request needs the token of the link; the first one that has it gets a cookie instead. A page
+of another site can neither read ours nor have them read by the browser of somebody who is let in:
+`Host` and `Origin` are checked, and a page of ours runs no script and loads nothing but our own
+files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
+
+from workup.extras import wanted
+from workup.retrieval.server import known_host
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+TOKEN = "token"
+LONGEST = 16_384  # bytes of an address
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The token, the port that names the cookie, and what the server may be called."""
+
+    token: str
+    port: int
+    names: Collection[str]
+
+    @classmethod
+    def new(cls, port: int, names: Collection[str]) -> Gate:
+        return cls(secrets.token_urlsafe(24), port, names)
+
+    @property
+    def cookie(self) -> str:
+        """Its name: cookies do not know ports, and two viewers may be open."""
+        return f"workup_view_{self.port}"
+
+    def is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(), self.token.encode())
+
+    def guarded(self, app: ASGIApp) -> ASGIApp:
+        """`app` for those who are let in, with the headers of `HEADERS` on every answer."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            answer = self._refusal(scope) or self._welcome(scope) or app
+            await answer(scope, receive, _armoured(send))
+
+        return guarded
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Why a request is not answered, if it is not."""
+        plain = wanted("starlette.responses").PlainTextResponse
+        headers = _headers(scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not known_host(host, self.names):
+            said = f"this server is not called {host[:200]!r}; --name lets it be\n"
+            return plain(said, 421)  # type: ignore[no-any-return]
+        if origin is not None and origin != f"http://{host}":
+            return plain("pages of other sites may not ask this server\n", 403)  # type: ignore[no-any-return]
+        if scope["method"] not in ("GET", "HEAD"):
+            return plain("there is nothing to write here\n", 405, {"Allow": "GET, HEAD"})  # type: ignore[no-any-return]
+        if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
+            return plain(f"an address has at most {LONGEST} bytes\n", 414)  # type: ignore[no-any-return]
+        return None
+
+    def _welcome(self, scope: Scope) -> Response | None:
+        """A cookie for the token, or the way to it; None for whoever has the cookie."""
+        responses = wanted("starlette.responses")
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in query if name == TOKEN]
+        if given and self.is_token(given[0]):
+            rest = urlencode([pair for pair in query if pair[0] != TOKEN])
+            # "//host" would be another site; a path of ours begins with one slash.
+            path = "/" + quote(scope["path"].lstrip("/"))
+            answer = responses.RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax", path="/")
+            return answer  # type: ignore[no-any-return]
+        if self.is_token(_cookies(scope).get(self.cookie, "")):
+            return None
+        said = "this page needs the link that `workup view` printed, with its token\n"
+        return responses.PlainTextResponse(said, 403)  # type: ignore[no-any-return]
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _cookies(scope: Scope) -> Mapping[str, str]:
+    try:
+        found = SimpleCookie(_headers(scope).get("cookie", ""))
+    except CookieError:
+        return {}
+    return {name: morsel.value for name, morsel in found.items()}
+
+
+def _armoured(send: Send) -> Callable[[Message], Awaitable[None]]:
+    added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    names = {name for name, _ in added}
+
+    async def armoured(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message = {**message, "headers": [*own, *added]}
+        await send(message)
+
+    return armoured

@@ -1,0 +1,111 @@
+"""A page of a list of episodes: those that fit, in their order, and how to go on.
+
+A text is searched for in what doctors said and were answered, and in the reasons of failures. There
+is no index of texts, so a search reads the transcripts of the episodes that fit the other filters,
+for a limited time per page; the page says how far it came and goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from workup.runs.record import encode
+from workup.viewer.asking import PAGE, Asked, Place, Statement
+from workup.viewer.columns import Columns
+
+SECONDS = 0.3  # that one page may search for a text
+_READ, _ASKED = 2_000, 32_000  # transcripts per query; episodes asked for in one go, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page: row numbers with the list's place of each, in the list's order.
+
+    `total` counts the episodes that fit all filters but the text. `searched` says how many of those
+    behind (or before) the place were looked at; `unsearched` is where to go on, if time ran out.
+    """
+
+    places: Sequence[Place]
+    total: int
+    before: Place | None
+    after: Place | None
+    searched: int = 0
+    unsearched: Place | None = None
+
+
+def listed(columns: Columns, asked: Asked, most: int = PAGE, seconds: float = SECONDS) -> Listing:
+    """Raises AddressError for an order that the run does not have, UserError for a damaged file."""
+    whole = Statement.of(asked.at(), columns.measures)
+    counted = f"SELECT COUNT(*) FROM columns WHERE {whole.where}"
+    total = int(columns.rows(counted, whole.values)[0][0])
+    if not asked.text:
+        return _page(_places(columns, asked, most + 1), asked, most, total)
+    return _searched(columns, asked, most, total, seconds)
+
+
+def _places(columns: Columns, asked: Asked, most: int) -> list[Place]:
+    """The first of those that fit all filters but the text, behind (or before) the list's place."""
+    statement = Statement.of(asked, columns.measures)
+    rows = columns.rows(
+        f"SELECT {statement.column}, id FROM columns WHERE {statement.where} "
+        f"ORDER BY {statement.order} LIMIT ?",
+        (*statement.values, most),
+    )
+    return [Place(*row) for row in rows]
+
+
+def _page(found: list[Place], asked: Asked, most: int, total: int) -> Listing:
+    """The first `most` of the places that were found, in the list's order."""
+    more, found = len(found) > most, found[:most]
+    if asked.before is not None:
+        found = found[::-1]
+        return Listing(found, total, found[0] if more else None, found[-1] if found else None)
+    before = found[0] if asked.after is not None and found else None
+    return Listing(found, total, before, found[-1] if more else None)
+
+
+def _searched(columns: Columns, asked: Asked, most: int, total: int, seconds: float) -> Listing:
+    ends = time.monotonic() + seconds
+    hits: list[Place] = []
+    searched, unsearched = 0, None
+    onward, size = asked, _READ
+    while len(hits) <= most and (places := _places(columns, onward, size)):
+        for start in range(0, len(places), _READ):
+            chunk = places[start : start + _READ]
+            holding = set(_holding(columns, asked.text, [place.id for place in chunk]))
+            hits += [place for place in chunk if place.id in holding]
+            searched += len(chunk)
+            if len(hits) > most or time.monotonic() >= ends:
+                break
+        last = chunk[-1]
+        onward = asked.at(before=last) if asked.before else asked.at(after=last)
+        if time.monotonic() >= ends and len(hits) <= most:
+            unsearched = last if _places(columns, onward, 1) else None
+            break
+        size = min(2 * size, _ASKED)
+    page = _page(hits, asked, most, total)
+    return replace(page, searched=searched, unsearched=unsearched)
+
+
+def _holding(columns: Columns, text: str, ids: Sequence[int]) -> Iterator[int]:
+    """Those of the rows whose transcript holds `text`; letters A to Z match in either case."""
+    pattern = "".join(f"\\{c}" if c in "\\%_" else c for c in encode(text)[1:-1])
+    query = (
+        f"SELECT rowid, turns, reason FROM episodes WHERE rowid IN ({', '.join('?' * len(ids))}) "
+        "AND (turns LIKE ? ESCAPE '\\' OR reason LIKE ? ESCAPE '\\')"
+    )
+    for id, turns, reason in columns.store.query(query, (*ids, *[f"%{pattern}%"] * 2)):
+        if text.lower() in reason.lower() or any(text.lower() in t.lower() for t in _told(turns)):
+            yield id
+
+
+def _told(turns: str) -> Iterator[str]:
+    """What was said and answered; the file's own words around it ("user", "ask") do not count."""
+    held = json.loads(turns)
+    said, reply = (held["columns"].index(name) for name in ("text", "observation"))
+    for row in held["rows"]:
+        yield row[said]
+        yield from (content for _, content in row[reply])

@@ -1,0 +1,120 @@
+"""How far a run is, from its folder alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from workup.runs import Run
+
+LOCKS = Path("/proc/locks")
+FRESH = 120.0  # seconds since the last write, where the system does not tell who holds a lock
+PACE = 50  # steps that the time left is reckoned from
+
+
+class State(StrEnum):
+    """What a run is doing."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: its steps so far, of how many where that is known, and the seconds left."""
+
+    name: str
+    done: int
+    total: int | None = None
+    left: float | None = None
+
+    @property
+    def tenths(self) -> int:
+        """How much of it is done, from 0 to 10."""
+        return min(10, 10 * self.done // self.total) if self.total else 0
+
+
+def state(run: Run) -> State:
+    """A run with a summary and a report has finished, one that a process holds is running."""
+    if held(run.path / ".lock"):
+        return State.RUNNING
+    if (run.path / "summary.json").exists() and run.report.exists():
+        return State.FINISHED
+    return State.RUNNING if not LOCKS.exists() and _fresh(run.path) else State.STOPPED
+
+
+def held(lock: Path) -> bool:
+    """Whether a process holds the lock on this file; it is not touched.
+
+    Trying to take the lock would refuse a run that begins at the same moment.
+    """
+    try:
+        inode, lines = lock.stat().st_ino, LOCKS.read_text().splitlines()
+    except OSError:
+        return False
+    # "1: FLOCK ADVISORY WRITE 7652 fe:00:2336669 0 EOF"
+    words = [line.split() for line in lines]
+    return any("FLOCK" in each and each[-3].rpartition(":")[2] == str(inode) for each in words)
+
+
+def _fresh(folder: Path) -> bool:
+    times = [file.stat().st_mtime for file in folder.iterdir() if file.is_file()]
+    return time.time() - max(times, default=0.0) < FRESH
+
+
+def stages(run: Run, lines: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """The stages of a training that have begun; the last one with the time left at its pace."""
+    names = list(dict.fromkeys(line["stage"] for line in lines))
+    return [_stage(run, name, [line for line in lines if line["stage"] == name]) for name in names]
+
+
+def _stage(run: Run, name: str, lines: Sequence[Mapping[str, Any]]) -> Stage:
+    total, done = _total(run.config, lines), int(lines[-1]["step"])
+    paces = [float(line["seconds"]) for line in lines[-PACE:] if line.get("seconds")]
+    left = (total - done) * fmean(paces) if total and paces else None
+    return Stage(name, done, total, left)
+
+
+def _total(config: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> int | None:
+    """The steps that a stage will have, where the settings say so: reinforcement and warm starts.
+
+    Those of the other stages depend on the cases.
+    """
+    first = lines[0]
+    if "reward" in first:
+        return _whole(config.get("steps"), lines)
+    settings = config.get("sft")
+    warm = "kept" not in first and "preferred" not in first and first["stage"] == "warm start"
+    return _whole(settings.get("steps"), lines) if warm and isinstance(settings, Mapping) else None
+
+
+def _whole(value: object, lines: Sequence[Mapping[str, Any]]) -> int | None:
+    return value if isinstance(value, int) and value >= int(lines[-1]["step"]) else None
+
+
+def evaluations(run: Run, counts: Sequence[tuple[str, int]]) -> list[Stage]:
+    """The doctors that are being evaluated, with the episodes that they have played."""
+    settings = run.config.get("evaluation")
+    cases, samples = (
+        (settings.get(name) for name in ("cases", "samples"))
+        if isinstance(settings, Mapping)
+        else (None, None)
+    )
+    known = isinstance(cases, int) and isinstance(samples, int) and cases > 0
+    total = cases * samples if known else None  # type: ignore[operator]
+    return [Stage(doctor, count, total) for doctor, count in counts]
+
+
+def spent(run: Run, lines: Sequence[Mapping[str, Any]]) -> float | None:
+    """The money that the run has cost: by its summary, or until the last step that told it."""
+    calls = run.summary.get("calls") or ()
+    if calls:
+        return float(sum(row.get("cost") or 0.0 for row in calls))
+    told = [line["spent"] for line in lines[-1:] if isinstance(line.get("spent"), int | float)]
+    return float(told[0]) if told else None
