@@ -95,7 +95,7 @@ def sampled(policy: Any, episodes: Texts) -> list[list[int]]:
 @torch.no_grad()
 def generated(local: LocalModel, episodes: Texts) -> list[list[int]]:
     """`generate()` on one padded batch of all episodes, once per turn."""
-    policy, pad = local.policy, 0
+    policy, pad, device = local.policy, 0, local.policy.device
     how = GenerationConfig(do_sample=True, top_k=0, max_new_tokens=TOKENS, pad_token_id=pad)
     how.min_new_tokens = TOKENS
     transcripts: list[list[int]] = [[] for _ in episodes]
@@ -103,8 +103,9 @@ def generated(local: LocalModel, episodes: Texts) -> list[list[int]]:
         for told, transcript in zip(episodes, transcripts, strict=True):
             transcript += policy.render([Message("user", told[turn])], transcript)
         width = max(map(len, transcripts))
-        ids = torch.tensor([[pad] * (width - len(row)) + row for row in transcripts])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in transcripts])
+        ids = torch.tensor([[pad] * (width - len(row)) + row for row in transcripts], device=device)
+        lengths = torch.tensor([len(row) for row in transcripts], device=device)
+        mask = (torch.arange(width, device=device) >= width - lengths[:, None]).long()
         grown = policy.model.generate(input_ids=ids, attention_mask=mask, generation_config=how)
         for row, transcript in zip(grown[:, width:].tolist(), transcripts, strict=True):
             transcript += row

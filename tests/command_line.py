@@ -149,5 +149,9 @@ def steps_of(run: Path, stage: str = "") -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if stage in ("", line["stage"])]
 
 
+# The figures of a step that a clock decides.
+CLOCKED = ("seconds", "update_seconds", "scoring_seconds", "tokens_per_second")
+
+
 def without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}

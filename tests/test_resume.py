@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import SMALL, forked, steps_of, without, workup
+from command_line import CLOCKED, SMALL, forked, steps_of, without, workup
 from disturbing import Moment, disturbed
 from safetensors.torch import load_file
 
@@ -48,7 +48,7 @@ class Ended:
         return cls(
             without(run.summary, "name", "seconds"),
             list(run.summary["doctors"]),
-            [without(line, "seconds", "tokens_per_second") for line in run.metrics()],
+            [without(line, *CLOCKED) for line in run.metrics()],
             sorted(episodes, key=lambda row: row[0]),
             load_file(folder / "policy" / "model.safetensors"),
         )

@@ -641,6 +641,7 @@ class Training:
         """From now on, logged lines belong to the stage `name`, and its time starts."""
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
+        self.kept = self.last  # when its episodes were written
 
     def _keep(self, step: Step) -> None:
         """Writes a step's episodes before its update.
@@ -651,6 +652,7 @@ class Training:
         self.collected = step.metrics if self.engine.world == 1 else metrics(records)
         if self.engine.is_main:
             self.disk.write(records)
+        self.kept = time.monotonic()
 
     def _on_step(self, step: int, update: Mapping[str, float]) -> None:
         """Called by the engine after every update."""
@@ -664,6 +666,8 @@ class Training:
         line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
         if self.scored > scored:
             line["scoring_seconds"] = self.scored - scored
+        if self.collected:
+            line["update_seconds"] = now - self.kept
         if tokens := line.get("tokens"):
             line["tokens_per_second"] = tokens / seconds
         if self.engine.is_main:
