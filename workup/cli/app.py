@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.cli import audit, cache, complete, index, lists, prepare, serve, study, view
+from workup.cli import audit, cache, complete, export, index, lists, prepare, serve, study, view
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
@@ -365,6 +365,7 @@ def play(
 
 
 app.command()(view.view)
+app.command(cls=export.ExportHelp)(export.export)
 app.command()(lists.methods)
 app.command()(lists.settings)
 app.command()(lists.sources)

@@ -29,6 +29,13 @@ def choices(incomplete: str) -> Iterator[Offer]:
     yield from ((n, "an environment") for n in environments.names() if n.startswith(incomplete))
 
 
+def formats(incomplete: str) -> Iterator[Offer]:
+    """Formats of `workup export`."""
+    from workup import exports
+
+    yield from ((n, "a format") for n in exports.names() if n.startswith(incomplete))
+
+
 def names(incomplete: str) -> Iterator[Offer]:
     """What `workup settings` can be asked for."""
     yield from choices(incomplete)

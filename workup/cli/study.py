@@ -120,7 +120,7 @@ def questions(
 
     opened = {label: Run.open(path) for path, label in labels([str(path) for path in runs]).items()}
     cases = ", ".join(dict.fromkeys(str(run.config.get("cases", "")) for run in opened.values()))
-    restricted = any(bool(run.config.get("restricted")) for run in opened.values())
+    restricted = any(run.restricted for run in opened.values())
     chosen = questions.conversations(opened, doctor, n, seed)
     folder = out or _folder("questions", cases)
     weigher = (Path(scorer).name, _scorer(scorer)) if scorer else None

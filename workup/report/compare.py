@@ -231,7 +231,7 @@ def _dynamics(trained: Sequence[Curve]) -> Sheet:
 
 
 def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool) -> None:
-    restricted = any(side.run.config.get("restricted") for side in sides)
+    restricted = any(side.run.restricted for side in sides)
     paired = [side for side in sides if side.alike]
     players = (
         []

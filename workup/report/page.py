@@ -32,7 +32,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
     """
     if suite.is_suite(run):
         return suite.build(run)
-    restricted = bool(run.config.get("restricted"))
+    restricted = run.restricted
     withheld = restricted and not transcripts
     everyone = (
         [] if withheld else [Player(doctor, run, doctor) for doctor in in_order(run.doctors())]

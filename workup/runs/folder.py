@@ -149,6 +149,11 @@ class Run:
         return {"split": settings.get("seed", 0), **settings}
 
     @property
+    def restricted(self) -> bool:
+        """Whether a data-use agreement forbids passing on the text of its cases."""
+        return bool(self.config.get("restricted"))
+
+    @property
     def account(self) -> str:
         """The run's name in the ledger, the same in all its sessions."""
         return str(self.config["account"])

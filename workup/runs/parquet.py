@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
 
 _ROWS = 1_000  # in memory at a time, and per row group
+# Not a map, which Hugging Face's datasets cannot read.
+_NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
 _TURN = pa.struct(
     [
         ("text", pa.string()),
@@ -38,8 +40,8 @@ SCHEMA = pa.schema(
         ("correct", pa.bool_()),
         ("questions", pa.int32()),
         ("return", pa.float64()),
-        ("parts", pa.map_(pa.string(), pa.float64())),
-        ("measures", pa.map_(pa.string(), pa.float64())),
+        ("parts", _NAMED),
+        ("measures", _NAMED),
         ("opening", _TURN.field("observation").type),
         ("turns", pa.list_(_TURN)),
         ("tokens", pa.list_(pa.int32())),
@@ -55,19 +57,28 @@ def export(records: Iterable[Record], path: Path) -> int:
 
     Raises UserError when the disk refuses.
     """
-    rows, written = map(_row, records), 0
+    return write(map(row, records), SCHEMA, path)
+
+
+def write(rows: Iterable[Mapping[str, Any]], schema: Any, path: Path) -> int:
+    """Write rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
+
+    A thousand rows are in memory at a time. Raises UserError when the disk refuses.
+    """
+    left, written = iter(rows), 0
     with (
         clear_errors(path),
         whole_file(path) as draft,
-        pq.ParquetWriter(draft, SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
     ):
-        while chunk := list(islice(rows, _ROWS)):
-            writer.write_table(pa.Table.from_pylist(chunk, schema=SCHEMA))
+        while chunk := list(islice(left, _ROWS)):
+            writer.write_table(pa.Table.from_pylist(chunk, schema=schema))
             written += len(chunk)
     return written
 
 
-def _row(record: Record) -> dict[str, Any]:
+def row(record: Record) -> dict[str, Any]:
+    """The values of `SCHEMA`'s columns."""
     episode, score = record.episode, record.score
     tokens, mask, logprobs = flat(episode)
     return {
@@ -81,12 +92,12 @@ def _row(record: Record) -> dict[str, Any]:
         "category": episode.case.category,
         "ending": episode.ending.value,
         "reason": episode.reason,
-        "answer": episode.answer,
+        "answer": list(episode.answer),
         "correct": record.correct,
         "questions": episode.questions,
         "return": score.total if score else None,
-        "parts": list(score.parts.items()) if score else [],
-        "measures": list(record.measures.items()),
+        "parts": _named(score.parts if score else {}),
+        "measures": _named(record.measures),
         "opening": [
             {"role": message.role, "content": message.content} for message in episode.opening
         ],
@@ -94,8 +105,12 @@ def _row(record: Record) -> dict[str, Any]:
         "tokens": tokens,
         "mask": [bool(flag) for flag in mask],
         "logprobs": logprobs,
-        "advantages": record.advantages,
+        "advantages": list(record.advantages),
     }
+
+
+def _named(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _turns(record: Record) -> Iterator[dict[str, Any]]:
@@ -104,10 +119,10 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
         yield {
             "text": turn.completion.text,
             "kind": turn.action.kind,
-            "content": turn.action.content,
+            "content": list(turn.action.content),
             "errors": turn.action.errors,
             "item": turn.observation.item,
-            "evidence": turn.observation.evidence,
+            "evidence": list(turn.observation.evidence),
             "observation": [
                 {"role": message.role, "content": message.content}
                 for message in turn.observation.messages

@@ -83,7 +83,7 @@ def opened(paths: Sequence[Path], *, restricted: bool) -> dict[str, Shown]:
 def _show(shown: dict[str, Shown], run: Run, name: str, *, restricted: bool) -> None:
     store = run.store
     assert isinstance(store, Untouched)
-    closed = bool(run.config.get("restricted"))
+    closed = run.restricted
     name = _free(name, shown)
     shown[name] = Shown(name, run.path, Columns(store), closed, closed and not restricted)
 

@@ -1,0 +1,1 @@
+"""The formats of `workup export`: one module each."""
