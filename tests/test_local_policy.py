@@ -542,6 +542,23 @@ def test_refresh_after_the_weights_changed() -> None:
 # --- where a completion ends ---
 
 
+@pytest.mark.parametrize("first", ["float32", "autocast"])
+def test_a_cache_made_in_one_precision_serves_another(first: str) -> None:
+    """As in a run with bf16=true: stages sample under autocast, what is between them does not."""
+    model, prompt = llama(), [5, 6, 7, 8]
+
+    def drawn(made: LocalPolicy, precision: str) -> Completion:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            return one(made, prompt, temperature=0, max_tokens=12)
+
+    made, second = policy(model), {"float32": "autocast", "autocast": "float32"}[first]
+    drawn(made, first)
+    made.refresh()
+    again, fresh = drawn(made, second), drawn(policy(model), second)
+    assert again.tokens == fresh.tokens
+    assert again.logprobs == pytest.approx(fresh.logprobs, abs=1e-6)
+
+
 @pytest.mark.parametrize("stop", [("ab",), ("aba", "cc"), ("abc", "b"), ("dddd",)])
 def test_stop_strings_may_span_tokens(stop: tuple[str, ...]) -> None:
     tokenizer = letters("abcd")

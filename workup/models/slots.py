@@ -59,18 +59,21 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        # Under autocast keys and values can differ in precision, and from those of another stage.
+        self.keys = _wide_enough(self.keys, key_states)
+        self.values = _wide_enough(self.values, value_states)
         return self._write(self.keys, key_states), self._write(self.values, value_states)
 
-    def _write(self, store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+    def _write(self, store: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         """Writes `new` (rows, heads, width, size).
 
-        Returns the rows' past (rows, heads, reach, size).
+        Returns the rows' past (rows, heads, reach, size) in the precision of `new`.
         """
-        assert store is not None
         t = self.table
         # Whole rows of a two-dimensional view: several times faster than indexing slots and
         # positions separately.
-        store.index_copy_(0, t.places, new.transpose(1, 2).reshape(-1, *store.shape[1:]))
+        flat = new.transpose(1, 2).reshape(-1, *store.shape[1:])
+        store.index_copy_(0, t.places, flat.to(store.dtype))
         slots = store.view(t.count, t.capacity, *store.shape[1:])
         # Neighbouring slots need no copy: the usual case, since episodes start together.
         rows = (
@@ -78,7 +81,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
             if t.contiguous
             else slots[:, : t.reach].index_select(0, t.rows)
         )
-        return rows.transpose(1, 2)
+        return rows.transpose(1, 2).to(new.dtype)
 
     def grow(self, count: int, capacity: int) -> None:
         """Enlarges the buffers from (count, capacity) to the table's present size.
@@ -112,6 +115,12 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
 
     def get_max_length(self) -> int:
         return -1
+
+
+def _wide_enough(store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
+    """`store`, in a precision that holds what `new` does."""
+    assert store is not None
+    return store.to(torch.promote_types(store.dtype, new.dtype))
 
 
 class Slots:
