@@ -1,4 +1,4 @@
-"""`python -m bench.gpu [--json FILE] [--quick]`: what sampling, scoring and training take on a GPU.
+"""`python -m bench.gpu [sampling] [step] [--json FILE] [--quick]`: what sampling, scoring and training take on a GPU.
 
 Weights are random: time does not depend on what they know. Texts are words of one token each. Two
 tables come out:
@@ -66,11 +66,12 @@ QUICK = {
 OPENING, ANSWER, EVIDENCE = 190, 20, 300  # tokens that an episode reads
 TURNS, SHORT, LONG = 4, 32, 64  # turns, tokens per turn of the two tables
 CASES, GROUP = 8, 8  # of a training step
-FACTS, STEPS = 16, 4
+FACTS, STEPS = 16, 2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="sampling, step (default: both)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument("--quick", action="store_true", help="small, without a GPU")
     arguments = parser.parse_args()
@@ -79,11 +80,11 @@ def main() -> None:
     print(f"{name}, torch {torch.__version__}", flush=True)
     sizes = QUICK if arguments.quick else SIZES
     episodes = (4, 2) if arguments.quick else (128, 8)
-    rows = sampling(next(iter(sizes.values())), device, *episodes)
-    rows += [
-        {"measure": f"step, {label}", **step(size, device)}  # one model at a time in memory
-        for label, size in sizes.items()
-    ]
+    names, rows = arguments.names or ["sampling", "step"], []
+    if "sampling" in names:
+        rows += sampling(next(iter(sizes.values())), device, *episodes)
+    for label, size in sizes.items() if "step" in names else ():
+        rows.append({"measure": f"step, {label}", **step(size, device)})
     if arguments.json:
         arguments.json.write_text(json.dumps({"device": name, "rows": rows}, indent=1))
 
