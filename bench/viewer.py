@@ -164,7 +164,8 @@ def _got(client: httpx2.Client, query: dict[str, str]) -> None:
 def _served(shown: dict[str, Shown], work: Callable[[httpx2.Client], T]) -> T:
     with app.listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
-        server = app.server(app.application(shown, Gate("token", port, {"localhost"})))
+        gate = Gate({"token": ""}, port, {"localhost"})
+        server = app.server(gate.guarded(app.application(shown)))
         thread = threading.Thread(target=lambda: server.run(sockets=[sock]))
         thread.start()
         try:

@@ -64,8 +64,8 @@ def serving(shown: Mapping[str, Any], token: bool = True) -> Iterator[httpx2.Cli
     """A client of the real server, with the cookie unless `token` is False."""
     with app.listening("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
-        gate = Gate("the-token", port, {"localhost"})
-        server = app.server(app.application(shown, gate))
+        gate = Gate({"the-token": ""}, port, {"localhost"})
+        server = app.server(gate.guarded(app.application(shown)))
         thread = threading.Thread(target=lambda: server.run(sockets=[sock]))
         thread.start()
         try:
@@ -684,7 +684,7 @@ def test_restricted_runs_are_withheld(tmp_path: Path) -> None:
     with serving(shown) as client:
         assert client.get(httpx2.URL("/run/secret/episode", params=query)).status_code == 200
     with pytest.raises(UserError, match="restricted runs are shown to this machine alone"):
-        app.serve(shown, "0.0.0.0", 0)
+        app.serve(shown, app.Place("0.0.0.0", 0))
 
 
 def test_mistakes_are_told_in_one_line(

@@ -15,7 +15,19 @@ from typing import Annotated, Any
 
 import typer
 
-from workup.cli import audit, cache, complete, export, index, lists, prepare, serve, study, view
+from workup.cli import (
+    audit,
+    cache,
+    complete,
+    export,
+    index,
+    lists,
+    prepare,
+    review,
+    serve,
+    study,
+    view,
+)
 from workup.cli.common import CASES, EvaluateHelp, Source, Strict, TrainHelp
 from workup.errors import BudgetError, UserError, WorkupError
 
@@ -374,6 +386,7 @@ app.command()(prepare.prepare)
 app.add_typer(audit.app, name="audit")
 app.add_typer(cache.app, name="cache")
 app.add_typer(index.app, name="index")
+app.add_typer(review.app, name="review")
 app.add_typer(serve.app, name="serve")
 app.add_typer(study.app, name="study")
 

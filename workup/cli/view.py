@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from workup.errors import UserError
+
 
 def view(
     runs: Annotated[
@@ -23,12 +25,33 @@ def view(
     restricted: Annotated[
         bool, typer.Option("--restricted", help="show runs on restricted cases too")
     ] = False,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            help="a folder of `workup review make`, to mark its episodes in place of runs"
+        ),
+    ] = None,
+    reviewer: Annotated[
+        list[str] | None,
+        typer.Option(help="who reviews, each with a link of their own; may be repeated"),
+    ] = None,
 ) -> None:
-    """Look at runs in a browser: curves, every episode, every token. Changes nothing in them."""
+    """Look at runs in a browser: curves, every episode, every token. Changes nothing in them.
+
+    With --review people mark the episodes of a review, without knowing whose they are.
+    """
     from workup.extras import wanted
 
     for module in ("starlette", "uvicorn"):
         wanted(module, "view")
-    from workup.viewer import opened, serve
+    from workup.viewer import Place, opened, serve, serve_review
 
-    serve(opened(runs or (), restricted=restricted), host, port, name or ())
+    place = Place(host, port, name or ())
+    if review is None:
+        if reviewer:
+            raise UserError("--reviewer belongs to a review: name it, as in --review reviews/mine")
+        serve(opened(runs or (), restricted=restricted), place)
+        return
+    if runs:
+        raise UserError("--review shows its own copies of episodes; leave the runs out")
+    serve_review(review, reviewer or (), place, restricted=restricted)

@@ -19,7 +19,7 @@ RESAMPLES = 2_000
 
 
 def krippendorff(
-    units: Sequence[Sequence[int | None]],
+    units: Sequence[Sequence[float | None]],
     clusters: Sequence[Hashable],
     level: Level = "ordinal",
     *,

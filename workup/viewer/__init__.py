@@ -1,6 +1,7 @@
-"""A local page on run folders: runs, episodes, tokens. It reads folders and changes nothing."""
+"""A local page on run folders, which it does not change, and one on which people review."""
 
-from workup.viewer.app import serve
+from workup.viewer.app import Place, serve
+from workup.viewer.reviewing import serve_review
 from workup.viewer.shown import opened
 
-__all__ = ["opened", "serve"]
+__all__ = ["Place", "opened", "serve", "serve_review"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from ipaddress import ip_address
@@ -14,7 +16,7 @@ from workup.errors import UserError
 from workup.extras import wanted
 from workup.viewer import pages
 from workup.viewer.asking import AddressError
-from workup.viewer.guard import TOKEN, Gate
+from workup.viewer.guard import READING, TOKEN, Gate
 from workup.viewer.pages import MissingError
 from workup.viewer.shown import Shown
 
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 HEAD, BODY, WAITING = 10.0, 10.0, 64  # seconds for parts of a request; unfinished requests at once
-ASSETS = {"style.css": "text/css", "view.js": "text/javascript"}
+ASSETS = {
+    "style.css": "text/css",
+    "view.js": "text/javascript",
+    "review.js": "text/javascript",
+}
 
 
 class Pages:
@@ -58,10 +64,6 @@ class Pages:
 
     def missing(self, request: Request, error: Exception) -> Response:
         return self._answer("told.html", lambda: {"told": "there is no such page"}, 404)
-
-    def asset(self, request: Request) -> Response:
-        name = request.url.path.lstrip("/")
-        return wanted("starlette.responses").Response(asset(name), media_type=ASSETS[name])  # type: ignore[no-any-return]
 
     def _run(self, request: Request) -> Shown:
         name = request.path_params["run"]
@@ -108,6 +110,23 @@ def _templates() -> Environment:
     )
 
 
+def compile_templates() -> None:
+    """Compiles all templates, so that nobody waits for it at the first page."""
+    for name in _templates().list_templates(extensions=["html"]):
+        _templates().get_template(name)
+
+
+def assets() -> list[Any]:
+    """The routes of our files."""
+    route, responses = wanted("starlette.routing").Route, wanted("starlette.responses")
+
+    def answer(request: Request) -> Response:
+        name = request.url.path.lstrip("/")
+        return responses.Response(asset(name), media_type=ASSETS[name])  # type: ignore[no-any-return]
+
+    return [route(f"/{name}", answer) for name in ASSETS]
+
+
 @cache
 def asset(name: str) -> str:
     """A file of ours; the style is the report's and what these pages add to it."""
@@ -117,24 +136,22 @@ def asset(name: str) -> str:
     return resources.files("workup.report").joinpath(f"templates/{name}").read_text("utf-8") + own
 
 
-def application(shown: Mapping[str, Shown], gate: Gate) -> ASGIApp:
-    """The pages as an ASGI application behind the gate."""
+def application(shown: Mapping[str, Shown]) -> ASGIApp:
+    """The pages as an ASGI application, which belongs behind a gate."""
     route = wanted("starlette.routing").Route
     answers = Pages(shown)
-    for name in _templates().list_templates(extensions=["html"]):
-        _templates().get_template(name)  # compiled now: nobody waits for it at the first page
+    compile_templates()
     routes = [
         route("/", answers.runs),
         route("/run/{run}", answers.overview),
         route("/run/{run}/episodes", answers.episodes),
         route("/run/{run}/episode", answers.episode),
         route("/run/{run}/case", answers.case),
-        *(route(f"/{name}", answers.asset) for name in ASSETS),
+        *assets(),
     ]
-    app = wanted("starlette.applications").Starlette(
+    return wanted("starlette.applications").Starlette(  # type: ignore[no-any-return]
         routes=routes, exception_handlers={404: answers.missing}
     )
-    return gate.guarded(app)
 
 
 def server(app: ASGIApp) -> Server:
@@ -179,26 +196,51 @@ def listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(shown: Mapping[str, Shown], host: str, port: int, names: Collection[str] = ()) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server listens: port 0 takes a free one. `names` are what it is called besides."""
+
+    host: str
+    port: int
+    names: Collection[str] = ()
+
+    def refuse_restricted(self, what: str) -> None:
+        """Raises UserError where other machines reach the server, with `what` as subject."""
+        if not loopback(self.host):
+            raise UserError(
+                f"{what} shown to this machine alone, and others reach {self.host}; leave --host "
+                "out"
+            )
+
+    def serve(
+        self, app: ASGIApp, tokens: Mapping[str, str], methods: Collection[str], told: str
+    ) -> None:
+        """Serves until interrupted; prints the link of each token with whose it is, and `told`.
+
+        Raises UserError where the address is taken.
+        """
+        called = {"localhost", self.host.lower(), *(name.lower() for name in self.names)}
+        if not loopback(self.host):
+            called.add(socket.gethostname().lower())
+        with listening(self.host, self.port) as sock:
+            taken = sock.getsockname()[1]
+            running = server(Gate(tokens, taken, called, methods).guarded(app))
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            for token, name in tokens.items():
+                link = f"http://{host}:{taken}/?{TOKEN}={token}"
+                print(f"{link}  {name}".rstrip(), flush=True)
+            print(f"Ctrl-C ends it. {told}", file=sys.stderr)
+            running.run(sockets=[sock])
+
+
+def serve(shown: Mapping[str, Shown], place: Place) -> None:
     """Serves until interrupted, and prints the link with its token.
 
     Raises UserError where the address is taken, and for restricted runs on an address that other
     machines reach.
     """
-    if not loopback(host) and any(each.restricted and not each.withheld for each in shown.values()):
-        raise UserError(
-            f"restricted runs are shown to this machine alone, and others reach {host}; leave "
-            "--host out"
-        )
+    if any(each.restricted and not each.withheld for each in shown.values()):
+        place.refuse_restricted("restricted runs are")
     wanted("starlette")
-    called = {"localhost", host.lower(), *(name.lower() for name in names)}
-    if not loopback(host):
-        called.add(socket.gethostname().lower())
-    with listening(host, port) as sock:
-        taken = sock.getsockname()[1]
-        gate = Gate.new(taken, called)
-        running = server(application(shown, gate))
-        place = f"[{host}]" if ":" in host else host
-        print(f"http://{place}:{taken}/?{TOKEN}={gate.token}", flush=True)
-        print("Ctrl-C ends it. Whoever has the link can read these runs.", file=sys.stderr)
-        running.run(sockets=[sock])
+    told = "Whoever has the link can read these runs."
+    place.serve(application(shown), {secrets.token_urlsafe(24): ""}, READING, told)

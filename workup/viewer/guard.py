@@ -1,9 +1,9 @@
 """Who may read the pages: whoever has the link, from a browser that uses the server's own name.
 
-Every request needs the token of the link; the first one that has it gets a cookie instead. A page
+Every request needs the token of a link; the first one that has it gets a cookie instead. A page
 of another site can neither read ours nor have them read by the browser of somebody who is let in:
 `Host` and `Origin` are checked, and a page of ours runs no script and loads nothing but our own
-files.
+files. Where something can be written, it takes a request that names our own site as its `Origin`.
 """
 
 from __future__ import annotations
@@ -30,34 +30,44 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" browsers would send the origin of our own forms as "null".
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 TOKEN = "token"
+READER = "workup.reader"  # of a request's scope: whose link it came by
+READING, WRITING = ("GET", "HEAD"), ("GET", "HEAD", "POST")  # methods
 LONGEST = 16_384  # bytes of an address
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The token, the port that names the cookie, and what the server may be called."""
+    """The tokens with whose they are, the port that names the cookie, and the server's names.
 
-    token: str
+    An application behind it finds in `scope[READER]` whose token a request has.
+    """
+
+    tokens: Mapping[str, str]
     port: int
     names: Collection[str]
-
-    @classmethod
-    def new(cls, port: int, names: Collection[str]) -> Gate:
-        return cls(secrets.token_urlsafe(24), port, names)
+    methods: Collection[str] = READING
 
     @property
     def cookie(self) -> str:
         """Its name: cookies do not know ports, and two viewers may be open."""
         return f"workup_view_{self.port}"
 
-    def is_token(self, text: str) -> bool:
-        return secrets.compare_digest(text.encode(), self.token.encode())
+    def reader(self, text: str) -> str | None:
+        """Whose token it is; None for no token. All are compared, which takes the same time."""
+        given = text.encode()
+        found = [
+            name
+            for token, name in self.tokens.items()
+            if secrets.compare_digest(given, token.encode())
+        ]
+        return found[0] if found else None
 
     def guarded(self, app: ASGIApp) -> ASGIApp:
         """`app` for those who are let in, with the headers of `HEADERS` on every answer."""
@@ -81,8 +91,11 @@ class Gate:
             return plain(said, 421)  # type: ignore[no-any-return]
         if origin is not None and origin != f"http://{host}":
             return plain("pages of other sites may not ask this server\n", 403)  # type: ignore[no-any-return]
-        if scope["method"] not in ("GET", "HEAD"):
-            return plain("there is nothing to write here\n", 405, {"Allow": "GET, HEAD"})  # type: ignore[no-any-return]
+        if scope["method"] not in self.methods:
+            allowed = {"Allow": ", ".join(self.methods)}
+            return plain("there is nothing to write here\n", 405, allowed)  # type: ignore[no-any-return]
+        if scope["method"] not in READING and origin is None:
+            return plain("what is written must come from a page of this server\n", 403)  # type: ignore[no-any-return]
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST:
             return plain(f"an address has at most {LONGEST} bytes\n", 414)  # type: ignore[no-any-return]
         return None
@@ -92,14 +105,15 @@ class Gate:
         responses = wanted("starlette.responses")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN]
-        if given and self.is_token(given[0]):
+        if given and self.reader(given[0]) is not None:
             rest = urlencode([pair for pair in query if pair[0] != TOKEN])
             # "//host" would be another site; a path of ours begins with one slash.
             path = "/" + quote(scope["path"].lstrip("/"))
             answer = responses.RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
-            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax", path="/")
+            answer.set_cookie(self.cookie, given[0], httponly=True, samesite="lax", path="/")
             return answer  # type: ignore[no-any-return]
-        if self.is_token(_cookies(scope).get(self.cookie, "")):
+        if (reader := self.reader(_cookies(scope).get(self.cookie, ""))) is not None:
+            scope[READER] = reader
             return None
         said = "this page needs the link that `workup view` printed, with its token\n"
         return responses.PlainTextResponse(said, 403)  # type: ignore[no-any-return]

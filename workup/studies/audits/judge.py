@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from workup.case import Source
 from workup.errors import RolloutError, UserError
 from workup.judges.assessor import Verdict
 from workup.ports import Model
-from workup.statistics import Estimate, wilson
+from workup.statistics import SHARE, Estimate, interval, wilson
 from workup.studies.audits.probes import INJECTION, Judgement, JudgeProbe, judgements, probes
 
 if TYPE_CHECKING:
@@ -224,15 +224,18 @@ async def _compare(
 
 
 def estimates(
-    shares: Sequence[float], confusion: Counter[tuple[str, str]], asked: int
+    shares: Sequence[float],
+    confusion: Counter[tuple[str, str]],
+    asked: int,
+    cases: Sequence[str] = (),
 ) -> tuple[Estimate, Estimate]:
-    """Accuracy and κ of independent probes.
+    """Accuracy and κ of probes.
 
     They are computed from the share of agreeing labels of each probe and the counts of all labels.
-    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o (Wilson 1927) with p_e
-    held fixed, as in Cohen's own large-sample error. A probe with several labels counts as one
-    observation, which can only widen the interval. κ is NaN if both sides use one and the same
-    label throughout.
+    κ = (p_o − p_e) / (1 − p_e) (Cohen 1960). Its interval is that of p_o with p_e held fixed, as in
+    Cohen's own large-sample error. That of p_o is Wilson's (1927), or where `cases`, the case of
+    each probe, repeat, a bootstrap by case. A probe with several labels counts as one observation,
+    which can only widen the interval. κ is NaN if both sides use one and the same label throughout.
     """
     n, missing = len(shares), asked - len(shares)
     if not n:
@@ -240,11 +243,16 @@ def estimates(
         return nothing, nothing
     agreed = sum(shares) / n
     accuracy = Estimate(agreed, *wilson(agreed, n), n, missing)
+    by_case = None
+    if len(set(cases)) < len(cases):
+        found = interval(shares, cases, bounds=SHARE)
+        by_case = found.low, found.high
+        accuracy = replace(accuracy, low=found.low, high=found.high)
     total = confusion.total()
     p_o = sum(count for (exact, model), count in confusion.items() if exact == model) / total
     p_e = _by_chance(confusion) / total**2
     kappa, lowest, highest = (
-        (p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *wilson(p_o, n))
+        (p - p_e) / (1 - p_e) if p_e < 1 else math.nan for p in (p_o, *(by_case or wilson(p_o, n)))
     )
     return accuracy, Estimate(kappa, lowest, highest, n, missing)
 
