@@ -1,4 +1,6 @@
-"""`python -m bench.gpu [sampling] [step] [--json FILE] [--quick]`: what sampling, scoring and training take on a GPU.
+"""What sampling, scoring and training take on a GPU.
+
+Type `python -m bench.gpu [sampling] [step] [--json FILE] [--quick]`.
 
 Weights are random: time does not depend on what they know. Texts are words of one token each. Two
 tables come out:
