@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 BIN = .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm check lint types contracts smoke bench clean help
+.PHONY: demo real test test-vllm test-verl check lint types contracts smoke bench clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,20 @@ test: .venv/.dev ## all tests
 test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (installs it: 3 GB; 6 minutes)
 	@$(BIN)/python -m pytest tests/test_samplers_contract.py tests/test_sampler_server.py
 
+# verl takes older transformers than TRL: an environment of its own (docs/cluster.md).
+.venv-verl/.done: pyproject.toml constraints.txt verl.txt
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -r verl.txt
+	.venv-verl/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv-verl/.tested: .venv-verl/.done
+	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt 'pytest>=8' hypothesis
+	@touch $@
+
+test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 3 GB; 5 minutes)
+	@.venv-verl/bin/python -m pytest tests/test_verl_*.py
+
 check: lint types contracts ## lint, types, import contracts
 
 lint: .venv/.dev
@@ -71,4 +85,4 @@ bench: .venv/.dev ## speed and memory as ratios in one run
 	@$(BIN)/python -m bench
 
 clean: ## remove the environment and what was built
-	rm -rf .venv build
+	rm -rf .venv .venv-verl build

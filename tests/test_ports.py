@@ -81,7 +81,8 @@ def texts(run: Run) -> list[tuple[str, ...]]:
     ]
 
 
-@pytest.mark.parametrize("name", engines.names())
+# engine=verl has tests of its own: it needs other libraries, and begins no tiny policy.
+@pytest.mark.parametrize("name", [name for name in engines.names() if name != "verl"])
 def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> None:
     from workup.cases import open_source
     from workup.engines.settings import EngineSettings
@@ -115,7 +116,7 @@ def test_every_engine_has_what_the_port_asks_for(name: str, tmp_path: Path) -> N
     [
         ({"engine": "trk"}, "no engine 'trk'. Did you mean 'trl'"),
         ({"engine": "nowhere.at.all:engine"}, "cannot import 'nowhere.at.all'"),
-        ({"engine": "far_sampler:sampler"}, "is no engine: it lacks processes"),
+        ({"engine": "far_sampler:sampler"}, "is no engine: it lacks refuse, processes"),
         ({"sampler": "locl"}, "no sampler 'locl'. Did you mean 'local'"),
         ({"sampler": "counting_engine:engine"}, "is no sampler: it lacks follow"),
     ],

@@ -28,7 +28,10 @@ EXTRAS = {
     "inspect_ai": "inspect",
 }
 # What no extra can install: its own list of dependencies refuses ours.
-BY_HAND = {"vllm": "make .venv/.vllm (docs/samplers.md)"}
+BY_HAND = {
+    "vllm": "make .venv/.vllm (docs/samplers.md)",
+    "verl": "make .venv-verl/.done (docs/cluster.md)",
+}
 
 
 def wanted(module: str, extra: str = "") -> Any:

@@ -212,7 +212,7 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
         None, description="imitate demonstrations first; by default the tiny policy only"
     )
     engine: str = Field(
-        "trl", description="who updates the weights: trl, or package.module:attribute"
+        "trl", description="who updates the weights: trl, verl, or package.module:attribute"
     )
     steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
     batch: int = Field(16, ge=1, description="cases per update, over all processes")

@@ -161,6 +161,41 @@ def train(
         _resumable(lambda: training.start(read, out, view), out)
 
 
+@app.command(cls=TrainHelp)
+def cluster(
+    method: Annotated[str, typer.Argument(help="a method's name", autocompletion=complete.methods)],
+    words: SettingsWords = None,
+    cases: Annotated[str | None, typer.Option(help=CASES, autocompletion=complete.sources)] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="a model folder, a run folder, or a hub id")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="machines in the Ray cluster", min=1)] = 1,
+    gpus_per_node: Annotated[int, typer.Option(help="GPUs of each machine", min=1)] = 8,
+    out: Out = None,
+    config: Config = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="check, print verl's configuration, start nothing")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train on many machines, with verl."""
+    from workup import settings
+    from workup.cli import cluster as many
+    from workup.report import live
+    from workup.training import loop as training
+
+    place = {"nodes": nodes, "gpus_per_node": gpus_per_node}
+    given = {"method": method, "engine": "verl", **_given(cases=cases, policy=policy)}
+    typed = settings.merge(settings.read(words or (), config), {**given, "verl": place})
+    read = settings.furnished(settings.Settings, typed)
+    out = out or _free(f"{method.split(':')[-1]}-{read.cases}")
+    if dry:
+        print(many.described(read, out))
+        return
+    with live.show(as_json=as_json) as view:
+        _resumable(lambda: training.start(read, out, view), out)
+
+
 @app.command()
 def resume(
     run: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],

@@ -1,14 +1,14 @@
 """The engines, which update the weights: one module or folder of this package each.
 
 The setting `engine` names one by its module: `workup train craft engine=trl`. The module defines
-the two functions of `EngineModule`. An engine from outside is `engine=package.module:attribute`;
-the attribute is any object with these two functions. `settings` is no engine: it holds the
+the three functions of `EngineModule`. An engine from outside is `engine=package.module:attribute`;
+the attribute is any object with these three functions. `settings` is no engine: it holds the
 settings that all engines have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import iter_modules
@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from workup.engines.settings import EngineSettings
 from workup.extras import named
 from workup.ports import Engine, LivePolicy, Processes
+from workup.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,26 @@ class Job:
     `load()` returns a transformers causal language model and its tokenizer, before any training.
     `follow(model, tokenizer)` makes a policy that samples with its weights: the `follow` of the
     sampler that the setting `sampler` names, with its `how` filled in. The engine writes its
-    checkpoints into `folder`, in its own format, and continues from the newest one there.
+    checkpoints into `folder`, in its own format, and continues from the newest one there. `place`
+    is the model folder or hub id that `load` reads; empty where the weights are made, not read.
     """
 
     settings: EngineSettings
     folder: Path
     load: Callable[[], tuple[Any, Any]]
     follow: Callable[[Any, Any], LivePolicy]
+    place: str = ""
 
 
 class EngineModule(Protocol):
     """What an engine's module defines, as plain functions."""
+
+    def refuse(self, settings: EngineSettings, stages: Sequence[Stage]) -> None:
+        """Raises UserError for a setting or a stage that the engine cannot follow.
+
+        It is called before anything is written or loaded; the engine's libraries may be missing.
+        """
+        ...
 
     def processes(self) -> Processes:
         """Connects the processes that train together, and loads no weights.
@@ -61,4 +71,4 @@ def names() -> list[str]:
 def load(name: str) -> EngineModule:
     """The engine of this name. Raises UserError if there is none, or if it lacks a function."""
     known = {each: f"{__name__}.{each}" for each in names()}
-    return cast(EngineModule, named("engine", name, known, ("processes", "open")))
+    return cast(EngineModule, named("engine", name, known, ("refuse", "processes", "open")))

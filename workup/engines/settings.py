@@ -88,6 +88,23 @@ class PreferenceSettings(RateSettings):
     )
 
 
+class VerlSettings(_Settings):
+    """What only engine=verl reads: the machines, and how the weights are spread over them."""
+
+    nodes: Positive = Field(default=1, description="machines in the Ray cluster")
+    gpus_per_node: Positive = Field(default=8, description="GPUs of each machine")
+    rollout: Literal["vllm", "sglang"] = Field(default="vllm", description="who samples there")
+    tensor_parallel: Positive = Field(
+        default=1, description="GPUs that one sampling server spreads the weights over"
+    )
+    strategy: Literal["fsdp", "fsdp2"] = Field(
+        default="fsdp2", description="how the trained weights are sharded over all GPUs"
+    )
+    offload: bool = Field(
+        default=False, description="keep weights and optimiser in the machines' memory between uses"
+    )
+
+
 class EngineSettings(_Settings):
     """How the policy is updated. A description that names TRL says how TRL calls it."""
 
@@ -181,6 +198,7 @@ class EngineSettings(_Settings):
     dpo: PreferenceSettings = Field(
         default=PreferenceSettings(), description="direct preference optimisation"
     )
+    verl: VerlSettings = Field(default=VerlSettings(), description="engine=verl: many machines")
 
     @field_validator("report_to", mode="before")
     @classmethod

@@ -116,6 +116,8 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
     def get_max_length(self) -> int:
         return -1
 
+    get_max_cache_shape = get_max_length  # its name before transformers 5.2x, which verl needs
+
 
 def _wide_enough(store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
     """`store`, in a precision that holds what `new` does."""

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = ("workup", "torch", "transformers", "trl", "peft", "numpy", "scipy")
+_LIBRARIES = ("workup", "torch", "transformers", "trl", "verl", "peft", "numpy", "scipy")
 
 
 def command() -> str:

@@ -83,7 +83,7 @@ class Plan:
                 f"({policies.TRAINABLE})"
             )
         policies.check(settings.policy, forms=policies.TRAINABLE)
-        engines.load(settings.engine)
+        engine = engines.load(settings.engine)
         samplers.load(settings.sampler)
         options = build(method.settings, settings.reward, prefix="reward")
         source = open_source(settings.cases, split=settings.split, strict=settings.strict)
@@ -94,6 +94,7 @@ class Plan:
         source = environment.presented(source, settings.seed)
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         plan = cls(settings, method, source, staff, options, chosen)
+        engine.refuse(settings, plan.stages)
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for place in range(min(LOOKED_AT, len(source.train))):
@@ -207,7 +208,9 @@ class Plan:
         """The engine that the settings name, with the policy before any training."""
         s = self.settings
         follow = partial(samplers.load(s.sampler).follow, how=s.how)
-        return engines.load(s.engine).open(Job(s, out / CHECKPOINTS, self.weights, follow))
+        place = "" if s.policy == policies.TINY else policies.path(s.policy)
+        job = Job(s, out / CHECKPOINTS, self.weights, follow, place)
+        return engines.load(s.engine).open(job)
 
 
 def start(settings: Settings, out: Path, live: Live) -> Run:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workup.engines import Job
+    from workup.engines.settings import EngineSettings
     from workup.ports import Engine, Processes
+    from workup.stages import Stage
+
+
+def refuse(settings: EngineSettings, stages: Sequence[Stage]) -> None:
+    """Refuses nothing: every setting is TRL's or has a counterpart there."""
 
 
 def processes() -> Processes:

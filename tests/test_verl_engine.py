@@ -1,0 +1,385 @@
+"""engine=verl through verl's own trainer, TransferQueue and loss, on the processor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
+
+import ray
+import torch
+import transfer_queue
+import verl_world as world
+from ray.exceptions import ActorDiedError
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.rollout.replica import TokenOutput
+
+from workup.engines.verl import cluster, estimator
+from workup.engines.verl.cluster import composed
+from workup.engines.verl.mapping import configuration
+from workup.engines.verl.policy import VerlPolicy
+from workup.engines.verl.rows import rows
+from workup.engines.verl.trainer import WorkupTrainer
+from workup.episode import Sample
+from workup.errors import RolloutError, UserError, WorkupError
+from workup.models.remote import Known
+from workup.models.samplers import How
+from workup.ports import Sampling
+from workup.runs import Run
+from workup.settings import Settings, build
+
+GROUPS = [3, 1, 2]  # episodes left of three cases, played three times each
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return world.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def configured(folder: Path, **values: Any) -> Any:
+    given = {**world.SMALL, "method": "outcome", "policy": str(folder), **values}
+    settings = build(Settings, given)
+    return composed(configuration(settings.model_dump(), str(folder), folder / "kept"))
+
+
+@pytest.fixture(scope="module")
+def queue(folder: Path) -> Iterator[Any]:
+    """Ray and TransferQueue, running."""
+    config = configured(folder)
+    world.join(config)
+    transfer_queue.init(config.transfer_queue)
+    yield config
+    transfer_queue.close()
+    ray.shutdown()
+
+
+def samples() -> list[Sample]:
+    """Episodes of 1 to 3 turns with an advantage of its own for each turn."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for group, size in enumerate(GROUPS):
+        for number in range(size):
+            tokens, mask, advantages = [10 + group, 3], [False] * 2, [0.0] * 2
+            for turn in range(1 + (group + number) % 3):
+                said = 2 + turn
+                worth = float(torch.randn((), generator=generator))
+                tokens += [7] * said + [9]
+                mask += [True] * said + [False]
+                advantages += [worth] * said + [0.0]
+            logprobs = [-0.5 if own else 0.0 for own in mask]
+            parts = (tokens, mask, logprobs, advantages, [0] * len(tokens))
+            made.append(Sample(*(tuple(part) for part in parts)))  # type: ignore[arg-type]
+    return made
+
+
+def put(made: list[Any]) -> Any:
+    """The rows in TransferQueue, and verl's name for them."""
+    keys, tags = [row.key for row in made], [row.tag for row in made]
+    fields = list_of_dict_to_tensordict([row.fields for row in made])
+    transfer_queue.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id="train")
+    return transfer_queue.KVBatchMeta(partition_id="train", keys=keys, tags=tags)
+
+
+def trainer(config: Any, ranks: int = 1) -> WorkupTrainer:
+    """verl's trainer with no workers but their number."""
+    made = WorkupTrainer.__new__(WorkupTrainer)
+    made.config, made.use_critic, made.global_steps = config, False, 1
+    made.tokenizer = type("Tokenizer", (), {"eos_token_id": 0, "pad_token_id": 0})()
+    made.actor_rollout_wg = world.Workers(config, torch.nn.Linear(1, 1), ranks)
+    return made
+
+
+def test_our_advantages_come_back_from_verls_trainer_unchanged(queue: Any) -> None:
+    assert estimator.advantages
+    given = samples()
+    batch = put(rows(given, ["a", "b", "c"], step=1))
+    got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
+    fields = got.select("rollout_log_probs").rename_key_("rollout_log_probs", "old_log_probs")
+    transfer_queue.kv_batch_put(keys=batch.keys, partition_id="train", fields=fields)
+    PPOTrainer._compute_advantage(trainer(queue), batch, {})
+    back = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id="train", select_fields=["advantages"]
+    )
+    for found, sample in zip(back["advantages"].unbind(), given, strict=True):
+        assert found.tolist() == pytest.approx(sample.advantages[2:], abs=0)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_failed_episodes_and_uneven_groups_are_padded_and_count_nothing(
+    queue: Any, ranks: int
+) -> None:
+    given = samples()
+    batch = trainer(queue, ranks)._balance_batch(put(rows(given, ["a", "b", "c"], 1)), metrics={})
+    real = [not tag.get("is_padding", False) for tag in batch.tags]
+    assert sum(real) == len(given) == 6
+    assert len(real) == -(-len(given) // ranks) * ranks  # at most one row more per rank
+    got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
+    for own, mask, worth in zip(
+        real, got["loss_mask"].unbind(), got["rm_scores"].unbind(), strict=True
+    ):
+        assert bool(mask.any()) == own
+        assert own or not worth.any()
+    transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+def test_the_loss_is_a_mean_over_the_rows_that_were_played(queue: Any, folder: Path) -> None:
+    whole = samples()
+    norms = {}
+    for ranks in (1, 4):
+        made = trainer(queue, ranks)
+        torch.manual_seed(0)
+        model = world.AutoModelForCausalLM.from_pretrained(folder)
+        made.actor_rollout_wg = workers = world.Workers(queue, model, ranks)
+        batch = made._balance_batch(put(rows(whole, ["a", "b", "c"], 1)), metrics={})
+        got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
+        got["old_log_probs"], got["advantages"] = got["rollout_log_probs"], got["rm_scores"]
+        transfer_queue.kv_batch_put(
+            keys=batch.keys,
+            partition_id="train",
+            fields=got.select("old_log_probs", "advantages"),
+        )
+        batch.extra_info["temperature"] = 1.0
+        metrics: dict[str, Any] = {}
+        made._update_actor(batch, metrics)
+        assert workers.seen[0]["global_batch_size"] == 6
+        assert workers.seen[0]["rows"] == (6 if ranks == 1 else 8)
+        norms[ranks] = (metrics["actor/loss"], metrics["actor/grad_norm"])
+        transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+    assert norms[1] == pytest.approx(norms[4], rel=1e-5)
+    assert norms[1][1] > 0
+
+
+# --- the policy on a client that behaves like verl's ---
+
+
+class Server:
+    """Answers in an order of its own; what it is asked comes to `asked`."""
+
+    def __init__(self, **reply: Any) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.reply, self.ended = reply, 0
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
+    ) -> TokenOutput:
+        room = sampling_params.pop("max_tokens")  # as verl's server does
+        self.asked.append({"id": request_id, "prompt": prompt_ids, "room": room} | sampling_params)
+        try:
+            await asyncio.sleep(0.02 / len(prompt_ids))  # the longer prompt is answered first
+        finally:
+            self.ended += 1
+        given = {
+            "token_ids": prompt_ids[-1:] * min(3, room),
+            "stop_reason": "completed",
+            "extra_fields": {"min_global_steps": 4, "max_global_steps": 4},
+            **self.reply,
+        }
+        given.setdefault("log_probs", [-1.0] * len(given["token_ids"]))
+        if isinstance(given["stop_reason"], Exception):
+            raise given["stop_reason"]
+        return TokenOutput(**given)
+
+
+def policy(folder: Path, server: Server, patience: float = 60) -> VerlPolicy:
+    known = Known.of(str(folder))
+    return VerlPolicy(known, How(context=64), lambda: server, lambda: 4, patience)
+
+
+def sampled(folder: Path, server: Server, patience: float = 60) -> Any:
+    made = policy(folder, server, patience)
+    return asyncio.run(made.sample((5, 6, 7), Sampling(("stop",), 3, 0.5, key=11)))
+
+
+def test_answers_that_come_in_another_order_reach_whom_they_are_for(folder: Path) -> None:
+    server = Server()
+    made = policy(folder, server)
+
+    async def all_of_them() -> list[Any]:
+        prompts = [(3,) * length + (20 + length,) for length in range(1, 9)]
+        return await asyncio.gather(*(made.sample(p, Sampling(max_tokens=3)) for p in prompts))
+
+    for length, said in enumerate(asyncio.run(all_of_them()), start=1):
+        assert said.tokens == (20 + length,) * 3
+
+
+def test_what_the_server_is_asked(folder: Path) -> None:
+    server = Server()
+    said = sampled(folder, server)
+    assert said.truncated  # three tokens, none of which ends a turn: verl only says "completed"
+    assert said.logprobs == (-1.0,) * 3
+    first = server.asked[0]
+    assert first["prompt"] == [5, 6, 7]
+    assert (first["room"], first["temperature"], first["stop"]) == (3, 0.5, ["stop"])
+    assert first["logprobs"] is True
+    assert first["stop_token_ids"]
+    sampled(folder, server)
+    assert server.asked[1]["seed"] == first["seed"]
+    longer = policy(folder, server)
+    asyncio.run(longer.sample((5, 6, 7, 8), Sampling(("stop",), 3, 0.5, key=11)))
+    assert server.asked[2]["seed"] != first["seed"]  # new noise at another position
+    assert server.asked[2]["id"] == first["id"]  # and the same server, which has the beginning
+
+
+def test_a_completion_that_ends_itself_is_not_truncated(folder: Path) -> None:
+    eos = next(iter(Known.of(str(folder)).eos))
+    assert not sampled(folder, Server(token_ids=[9, 9, eos])).truncated
+    assert not sampled(folder, Server(token_ids=[9, 9])).truncated  # a stop string before the limit
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "said"),
+    [
+        ({"stop_reason": "aborted"}, RolloutError, "broke the completion off"),
+        ({"stop_reason": ActorDiedError()}, RolloutError, "is gone"),
+        ({"token_ids": [9] * 4}, RolloutError, "more tokens than allowed"),
+        ({"token_ids": []}, WorkupError, "0 tokens"),
+        ({"log_probs": None}, WorkupError, "no log-probabilities"),
+        ({"log_probs": [float("nan")] * 3}, WorkupError, "not numbers"),
+        (
+            {"extra_fields": {"min_global_steps": 3, "max_global_steps": 4}},
+            WorkupError,
+            "after update 3 and 4, not 4",
+        ),
+    ],
+)
+def test_what_goes_wrong_there_is_said(
+    folder: Path, reply: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(WorkupError, match=said) as error:
+        sampled(folder, Server(**reply))
+    assert type(error.value) is kind
+    assert "\n" not in str(error.value)
+
+
+def test_a_server_that_is_silent_fails_the_episode_and_is_let_go(folder: Path) -> None:
+    server = Server()
+    with pytest.raises(RolloutError, match="gave no answer in"):
+        sampled(folder, server, patience=0.001)
+    assert server.ended == 1
+
+
+def test_a_cancelled_episode_lets_go_of_the_server(folder: Path) -> None:
+    server = Server()
+    made = policy(folder, server)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(made.sample((5,), Sampling(max_tokens=3)))
+        while not server.asked:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert server.ended == 1
+
+
+# --- faults ---
+
+
+@pytest.mark.parametrize(
+    ("resources", "fits"),
+    [
+        ([{"GPU": 8.0}, {"GPU": 8.0}], True),
+        ([{"GPU": 8.0}, {"GPU": 4.0}, {"CPU": 64.0}], False),
+        ([], False),
+    ],
+)
+def test_more_nodes_than_ray_has_are_refused(resources: list[dict[str, float]], fits: bool) -> None:
+    if fits:
+        cluster.check(2, 8, resources)
+        return
+    with pytest.raises(UserError, match="=2 are asked for"):
+        cluster.check(2, 8, resources)
+
+
+def test_verl_itself_checks_the_configuration(folder: Path) -> None:
+    config = configured(folder, verl={"nodes": 1, "gpus_per_node": 4}, beta=0.1)
+    assert config.actor_rollout_ref.actor.use_kl_loss
+    assert config.algorithm.adv_estimator == "workup"
+    with pytest.raises(UserError, match="this verl has no setting"):
+        composed({"trainer.nowhere.x": 1})
+
+
+# --- a whole run ---
+
+
+def start(folder: Path, out: Path, cache: Path) -> subprocess.Popen[str]:
+    here = Path(__file__).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
+        "WORKUP_CACHE": str(cache),
+        "OMP_NUM_THREADS": "1",
+    }
+    words = [sys.executable, str(here / "verl_world.py"), str(folder), str(out)]
+    return subprocess.Popen(
+        [*words, "verl_world:method"],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said[-3000:]
+
+
+def played(run: Run) -> dict[tuple[int, str, int], Any]:
+    """Every training episode by its place: its tokens, and its advantages."""
+    records = list(run.episodes(phase="train"))
+    found = {
+        (r.step, r.episode.case.id, r.sample): (
+            [(t.prompt_tokens, t.completion.tokens) for t in r.episode.turns],
+            tuple(r.advantages),
+        )
+        for r in records
+    }
+    assert len(found) == len(records)  # none is there twice
+    return found
+
+
+def test_a_killed_run_goes_on_and_nothing_is_lost_or_counted_twice(
+    folder: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    finish(start(folder, tmp_path / "whole", cache))
+    whole = Run.open(tmp_path / "whole")
+    steps = world.SMALL["steps"]
+    assert Counter(step for step, _, _ in played(whole)) == dict.fromkeys(range(1, steps + 1), 4)
+    assert [line["step"] for line in whole.metrics()] == list(range(1, steps + 1))
+    assert any(line["grad_norm"] > 0 for line in whole.metrics())
+    assert whole.summary["doctors"].keys() == {"untrained", "trained"}
+    assert (whole.path / "policy" / "config.json").exists()
+    assert whole.report.exists()
+
+    killed = start(folder, tmp_path / "killed", cache)
+    line = tmp_path / "killed" / "metrics.jsonl"
+    while not (line.exists() and len(line.read_text().splitlines()) >= 2):
+        assert killed.poll() is None, killed.communicate()[0][-3000:]
+    os.killpg(killed.pid, signal.SIGKILL)  # the driver, and Ray beneath it
+    killed.wait()
+    finish(start(folder, tmp_path / "killed", cache))
+    resumed = Run.open(tmp_path / "killed")
+    assert played(resumed) == played(whole)
+    strip = [
+        [{k: v for k, v in json.loads(json.dumps(row)).items() if "second" not in k} for row in r]
+        for r in (list(whole.metrics()), list(resumed.metrics()))
+    ]
+    assert strip[0] == strip[1]

@@ -1,0 +1,83 @@
+"""A policy on verl's servers: token ids go out, sampled ids come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray.exceptions import RayError
+
+from workup.errors import RolloutError, WorkupError
+from workup.models.remote import Drawn, Known, RemotePolicy
+from workup.models.samplers import How
+from workup.ports import Sampling
+
+PATIENCE = 600.0  # seconds for one completion
+EPISODE = "episode"  # names an episode to verl's router, beside what vLLM is asked
+
+
+class VerlPolicy(RemotePolicy):
+    """Implements `LivePolicy` on `LLMServerClient`.
+
+    `client()` is asked at each draw: the first one starts the servers. `version()` is the number of
+    updates that the weights on the servers must have seen. Requests of one episode go to one
+    server, which has its beginning in the prefix cache.
+    """
+
+    def __init__(
+        self,
+        known: Known,
+        how: How,
+        client: Callable[[], Any],
+        version: Callable[[], int],
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(known, how)
+        self.client, self.version, self.patience = client, version, patience
+
+    def refresh(self) -> None:
+        """Does nothing: verl brings new weights to its servers, and `draw` checks their version."""
+
+    def parameters(self, prompt: Sequence[int], sampling: Sampling, room: int) -> dict[str, Any]:
+        asked = super().parameters(prompt, sampling, room)
+        # verl asks vLLM for the sampled token's own log-probability where this is true.
+        return asked | {"logprobs": True, EPISODE: f"{sampling.key:x}"}
+
+    async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
+        asked = {name: value for name, value in parameters.items() if name != EPISODE}
+        room = asked["max_tokens"]  # the server takes it out of what it is sent
+        try:
+            reply = await asyncio.wait_for(
+                self.client().generate(
+                    parameters[EPISODE], prompt_ids=list(prompt), sampling_params=asked
+                ),
+                self.patience,
+            )
+        except TimeoutError as error:
+            raise RolloutError(f"verl's server gave no answer in {self.patience:g} s") from error
+        except RayError as error:
+            raise RolloutError(f"verl's server is gone: {_first(error)}") from error
+        return self._checked(reply, room)
+
+    def _checked(self, reply: Any, room: int) -> Drawn:
+        if reply.stop_reason in {"aborted", "abort"}:
+            raise RolloutError("verl's server broke the completion off")
+        seen = {reply.extra_fields.get(f"{end}_global_steps") for end in ("min", "max")}
+        if seen != {self.version()}:
+            found = " and ".join(sorted(map(str, seen)))
+            raise WorkupError(
+                f"verl's server sampled with weights after update {found}, not {self.version()}: "
+                "new weights did not reach it; resume the run"
+            )
+        if reply.log_probs is None:
+            raise WorkupError("verl's server returned no log-probabilities")
+        if len(reply.token_ids) > room:
+            raise RolloutError("verl's server returned more tokens than allowed")
+        return list(reply.token_ids), list(reply.log_probs)
+
+
+def _first(error: Exception) -> str:
+    """The last line of what Ray says, which is the cause."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).strip()[:200]

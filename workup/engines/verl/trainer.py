@@ -1,0 +1,109 @@
+"""verl's synchronous trainer, told what only we know: how many rows are real, and when to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from workup.engines.verl import checkpoints
+from workup.errors import WorkupError
+from workup.ports import OnStep
+
+NAMES = {
+    "actor/loss": "loss",
+    "actor/grad_norm": "grad_norm",
+    "actor/lr": "lr",
+    "kl_loss": "kl",
+    "actor/entropy": "entropy",
+    "actor/pg_clipfrac": "clip_ratio",
+    "training/rollout_probs_diff_mean": "gap_mean",
+    "timing_s/update_actor": "update_seconds",
+}
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """How the trainer talks to the engine; `keep` is how many checkpoints stay."""
+
+    on_step: OnStep
+    stopping: Callable[[], bool]
+    keep: int
+
+
+class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
+    """Differs from verl's trainer in four things.
+
+    A step is one update per iteration over all of its rows, however many episodes failed. The loss
+    is divided by the number of real rows, not by that of an unharmed batch. A step's metrics are
+    told before its checkpoint. A checkpoint counts when it is whole, and old ones are removed after
+    that.
+    """
+
+    def __init__(self, config: Any, hooks: Hooks) -> None:
+        self.hooks = hooks
+        self.total_training_steps: int
+        super().__init__(config)
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        batch = super().step(metrics, timing_raw)
+        timed = {f"timing_s/{name}": seconds for name, seconds in timing_raw.items()}
+        self.hooks.on_step(self.global_steps, told(metrics | timed, self.global_steps))
+        return batch
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        if self.hooks.stopping() and self.global_steps < self.total_training_steps:
+            if not (self._folder(self.global_steps) / checkpoints.WHOLE).is_file():
+                self._save_checkpoint()
+            self.total_training_steps = self.global_steps
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        return dp_size
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        actor = self.config.actor_rollout_ref.actor
+        batch.extra_info.update(
+            calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff),
+            distillation_use_topk=False,
+            distillation_only=False,
+            # A mean over sequences is over those that were played.
+            global_batch_size=sum(not tag.get("is_padding", False) for tag in batch.tags),
+            mini_batch_size=len(batch.keys),
+            epochs=actor.ppo_epochs,
+            seed=actor.data_loader_seed,
+            dataloader_kwargs={"shuffle": False},
+            temperature=self.config.actor_rollout_ref.rollout.temperature,
+        )
+        output = self.actor_rollout_wg.update_actor(batch)
+        found = rename_dict(output["metrics"], "actor/")
+        found["perf/mfu/actor"] = found.pop("actor/mfu")
+        metrics.update(reduce_metrics(found))
+        return batch
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        checkpoints.seal(self._folder(self.global_steps), self.global_steps)
+        checkpoints.prune(Path(self.config.trainer.default_local_dir), self.hooks.keep)
+
+    def _folder(self, step: int) -> Path:
+        return Path(self.config.trainer.default_local_dir) / f"{checkpoints.PREFIX}{step}"
+
+
+def told(metrics: Mapping[str, Any], step: int) -> dict[str, float]:
+    """verl's metrics of an update by our names. Raises WorkupError where the loss is no number."""
+    found = {
+        name: float(metrics[theirs])
+        for theirs, name in {**{f"actor/{k}": v for k, v in NAMES.items()}, **NAMES}.items()
+        if theirs in metrics
+    }
+    for name in ("loss", "grad_norm"):
+        if not math.isfinite(found.get(name, 0.0)):
+            raise WorkupError(f"update {step}: {name} is {found[name]}; lower lr or max_grad_norm")
+    return found
