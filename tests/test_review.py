@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reviewing import SECRET, WORDS, made, played
+from serving import serving
 from sklearn.metrics import cohen_kappa_score
 from typer.testing import CliRunner
 
@@ -511,3 +512,31 @@ def test_the_commands_and_their_mistakes(
         with pytest.raises(UserError, match=why) as error:
             printed(*wrong)
         assert "\n" not in str(error.value)
+
+
+def test_a_judge_is_audited_with_reviewers_verdicts(single: Results, tmp_path: Path) -> None:
+    """A judge that always says "partly" agrees with the majorities that do."""
+    with serving(lambda body: json.dumps({"reason": "", "grade": "partly"})) as server:
+        config = tmp_path / "workup.yaml"
+        config.write_text(
+            f"endpoints: {{mine: {{base_url: '{server.url}', model: m, retries: 0}}}}\n"
+        )
+        out = tmp_path / "audit.json"
+        path = single.review.path
+        words = ("--model", "endpoint:mine", "--labels", path, "--config", config, "--out", out)
+        text = printed("audit", "judge", *words)
+    assert "beside most reviewers" in text
+    told = json.loads(out.read_text())
+    labels = single.labels("accuracy")
+    asked = [each for each in labels if each.verdict is not None and each.record.episode.answer]
+    assert len(server.asked) == len(
+        {(e.record.episode.case.truth.diagnosis, e.record.episode.answer) for e in asked}
+    )
+    assert len(told["probes"]) == len(asked) > 5
+    assert told["beside"] == "most reviewers"
+    whole = next(each for each in told["agreement"] if each["probes"] == "all")
+    assert whole["accuracy"]["mean"] == pytest.approx(
+        np.mean([label.verdict == "partly" for label in asked])
+    )
+    kinds = {each["probes"] for each in told["agreement"]}
+    assert kinds <= {"all", "all reviewers agree", "some disagree", "one reviewer"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,11 @@ from workup.cli.common import Endpoints, group
 from workup.errors import RolloutError
 
 if TYPE_CHECKING:
+    from workup.ports import Model
+    from workup.studies.audits.judge import Audit
     from workup.studies.audits.rages import Orders, RagesAudit
+
+    Ask = Callable[[Model, Callable[[], None]], Coroutine[None, None, Audit]]
 
 app = group("Measure how far to trust the models in supporting roles.")
 
@@ -30,33 +35,32 @@ def judge(
     cases: Annotated[
         str, typer.Option(help="where the probes come from; clinic:pathology tries all judgements")
     ] = ("clinic:pathology"),
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="a review: what most reviewers say, in place of probes and --cases"),
+    ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="probes of each judgement")] = 200,
     seed: Annotated[int, typer.Option(help="which probes")] = 0,
     config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
-    """Compare a model's verdicts with the exact judge's.
+    """Compare a model's verdicts with the exact judge's, or with people's.
 
-    The probes are those whose exact verdict is known.
+    The probes are those whose exact verdict is known. With --labels they are the diagnoses of a
+    review (`workup review`), and all of them are asked about.
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from workup.cases import open_source
     from workup.models.support.config import Config
     from workup.models.support.desk import Desk
-    from workup.studies.audits.judge import audit
 
-    source = open_source(cases)
-    desk = Desk(
-        Config.find(config), f"audit judge {model} {cases} {n} {seed}", restricted=source.restricted
-    )
+    ask, name, restricted = _of_reviewers(labels) if labels else _of_probes(cases, n, seed)
+    desk = Desk(Config.find(config), f"audit judge {model} {name}", restricted=restricted)
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("probes", total=None)
-            found = asyncio.run(
-                audit(desk.open(model), source, n, seed, lambda: progress.advance(task))
-            )
+            found = asyncio.run(ask(desk.open(model), lambda: progress.advance(task)))
     finally:
         desk.close()
     console = Console(highlight=False)
@@ -69,6 +73,27 @@ def judge(
         found.write(out)
         console.print(out, markup=False)
     _answered(found.failures(), len(found.compared))
+
+
+def _of_probes(cases: str, n: int, seed: int) -> tuple[Ask, str, bool]:
+    """What to ask a model, what that is called, and whether its cases are restricted."""
+    from workup.cases import open_source
+    from workup.studies.audits.judge import audit
+
+    source = open_source(cases)
+    name = f"{cases} {n} {seed}"
+    return lambda model, tick: audit(model, source, n, seed, tick), name, source.restricted
+
+
+def _of_reviewers(review: Path) -> tuple[Ask, str, bool]:
+    """The same for what reviewers have said."""
+    from workup.studies.audits.labels import audit
+    from workup.studies.review.folder import Review
+    from workup.studies.review.results import Results
+
+    results = Results.of(Review.open(review))
+    restricted = results.review.manifest.restricted
+    return lambda model, tick: audit(model, results, tick), f"labels {review}", restricted
 
 
 @app.command()

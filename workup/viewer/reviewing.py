@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from workup.errors import UserError
 from workup.extras import wanted
-from workup.runs.words import duration
 from workup.studies.review.answers import LONGEST_NOTE, Entry, Standing
 from workup.studies.review.folder import Review
 from workup.studies.review.form import SIDES
@@ -165,10 +165,11 @@ class Pages:
         given, _ = sent.answers(self.review)
         count = len(missing)
         told = "1 answer is missing" if count == 1 else f"{count} answers are missing"
+        give = "it" if count == 1 else "them"
         head = self._head(reader, standing) | {
             "note": sent.note,
             "state": _state(standing.entries.get(number)),
-            "told": f"Not saved: {told}. Give it, choose “{blind.CANNOT}”, or skip the item.",
+            "told": f"Not saved: {told}. Give {give}, choose “{blind.CANNOT}”, or skip the item.",
         }
         return _page("item.html", head | await self._item(number, given, missing), 400)
 
@@ -213,9 +214,15 @@ class Pages:
             "total": total,
             "done": done,
             "skipped": sum(entry.skipped for entry in standing.entries.values()),
-            "left": duration(left) if left else "",
+            "left": f"about {_minutes(left)} left" if left else "",
             "last": standing.last.id if standing.last else None,
         }
+
+
+def _minutes(seconds: float) -> str:
+    """ "1 min", "25 min", "2 h 5 min"; rounded up."""
+    hours, minutes = divmod(ceil(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _state(entry: Entry | None) -> str:

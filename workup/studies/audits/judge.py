@@ -76,7 +76,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Audit:
-    """A model as judge on `source`; `asked` is the number of probes asked for in each judgement."""
+    """A model as judge on `source`; `asked` is the number of probes asked for in each judgement.
+
+    `known` says whose labels the exact ones are.
+    """
 
     model: str
     source: str
@@ -84,6 +87,7 @@ class Audit:
     seed: int
     versions: dict[str, str]
     compared: tuple[Compared, ...]
+    known: str = "the exact judge"
 
     def agreement(self, judgement: str, kind: str = ALL) -> Agreement:
         """Over the probes of one class of a judgement, or of all."""
@@ -97,7 +101,10 @@ class Audit:
             pair for each in done for pair in zip(each.exact, each.model or (), strict=True)
         )
         accuracy, kappa = estimates(
-            [each.agreement for each in done if each.agreement is not None], confusion, len(own)
+            [each.agreement for each in done if each.agreement is not None],
+            confusion,
+            len(own),
+            [each.case for each in done],
         )
         return Agreement(
             judgement, kind, accuracy, kappa, dict(confusion), sum(each.moved for each in done)
@@ -120,7 +127,7 @@ class Audit:
         from rich.table import Table
 
         table = Table(
-            title=f"{self.model} beside the exact judge on {self.source}",
+            title=f"{self.model} beside {self.known} on {self.source}",
             title_justify="left",
             box=None,
         )
@@ -154,7 +161,9 @@ class Audit:
 
         counts = self.agreement(judgement).confusion
         rows, columns = (sorted({pair[side] for pair in counts}) for side in (0, 1))
-        table = Table("exact ↓  model →", *columns, title=judgement, title_justify="left", box=None)
+        table = Table(
+            f"{self.known} ↓  model →", *columns, title=judgement, title_justify="left", box=None
+        )
         for row in rows:
             table.add_row(row, *(str(counts.get((row, column), 0) or "·") for column in columns))
         return table
@@ -166,6 +175,7 @@ class Audit:
         """
         return {
             "model": self.model,
+            "beside": self.known,
             "cases": self.source,
             "asked": self.asked,
             "seed": self.seed,
