@@ -358,7 +358,7 @@ def marked(review: Review, reviewers: Sequence[str], seed: int = 0) -> Results:
 @pytest.fixture(scope="module")
 def paired(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
     review = made(run, tmp_path_factory.mktemp("reviews") / "pairs", cases=12)
-    return marked(review, ("Ada", "Bo", "Cy"))
+    return marked(review, ("Ada", "Bo", "Cy [red]"))
 
 
 @pytest.fixture(scope="module")
@@ -473,6 +473,7 @@ def test_every_mark_is_written_unblinded(paired: Results, tmp_path: Path) -> Non
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
     text = printed("review", "results", paired.review.path, *options)
     assert "Krippendorff" in text
+    assert "Cy [red]" in text
     with files["csv"].open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     table = pq.read_table(files["parquet"]).to_pylist()

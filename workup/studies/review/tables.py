@@ -27,7 +27,7 @@ _WHOLE, _TRUE = (
 
 
 def shown(results: Results) -> Iterator[Table | str]:
-    """What `workup review results` prints."""
+    """What `workup review results` prints; names are no markup of rich's."""
     yield _reviewers(results)
     form = results.review.form
     yield _agreement(results)
@@ -87,7 +87,7 @@ def _reviewers(results: Results) -> Table:
     table = _table("Reviewers", "", "answered", "skipped", "open", "cannot say")
     for name in results.standing:
         found = results.progress(name)
-        table.add_row(_plain(name), *(str(count) for count in found.values()))
+        table.add_row(name, *(str(count) for count in found.values()))
     return table
 
 
@@ -106,19 +106,19 @@ def _levels(results: Results, form: dict[str, Question]) -> Iterator[Table]:
     first, *others = results.doctors
     levels = _table("Means [95 % by case]", "", *form)
     for doctor in results.doctors:
-        levels.add_row(_plain(doctor), *(_words(results.level(name, doctor)) for name in form))
+        levels.add_row(doctor, *(_words(results.level(name, doctor)) for name in form))
     yield levels
     if others:
-        gaps = _table(f"Differences to {_plain(first)}, paired by case", "", *form)
+        gaps = _table(f"Differences to {first}, paired by case", "", *form)
         for doctor in others:
             found = [results.change(name, doctor, first) for name in form]
-            gaps.add_row(_plain(doctor), *(_words(each, sign=True) for each in found))
+            gaps.add_row(doctor, *(_words(each, sign=True) for each in found))
         yield gaps
     for name, question in form.items():
         counts = _table(f"{name}: how often", "", *question.answers)
         for doctor in results.doctors:
             own = results.shares(name, doctor)
-            counts.add_row(_plain(doctor), *(str(count) for count in own.values()))
+            counts.add_row(doctor, *(str(count) for count in own.values()))
         yield counts
 
 
@@ -127,7 +127,7 @@ def _wins(results: Results, name: str, question: Question) -> Table:
     table = _table(f"{name}: wins, a tie is half a win", "", "share [95 %]", "won", *tied, "lost")
     for each in results.wins(name):
         counts = [str(each.won), *([str(each.tied)] if tied else []), str(each.lost)]
-        who = f"{_plain(each.one)} over {_plain(each.other)}"
+        who = f"{each.one} over {each.other}"
         table.add_row(who, _words(each.share), *counts)
     return table
 
@@ -163,10 +163,3 @@ def _words(estimate: Estimate, *, sign: bool = False) -> str:
     if not math.isnan(estimate.low):
         text += f" [{form.format(estimate.low)}, {form.format(estimate.high)}]"
     return text.replace("-", "−")
-
-
-def _plain(text: str) -> str:
-    """A name as rich prints it: its brackets are no markup."""
-    from rich.markup import escape
-
-    return escape(text)
