@@ -59,11 +59,11 @@ test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (instal
 	@touch $@
 
 .venv-verl/.tested: .venv-verl/.done
-	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt 'pytest>=8' hypothesis
+	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt 'pytest>=8' hypothesis 'pytest-httpserver>=1.1' llguidance
 	@touch $@
 
 test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 3 GB; 5 minutes)
-	@.venv-verl/bin/python -m pytest tests/test_verl_*.py
+	@.venv-verl/bin/python -m pytest tests/test_verl_*.py tests/test_local_policy.py tests/test_rollout.py tests/test_chat.py
 
 check: lint types contracts ## lint, types, import contracts
 

@@ -82,14 +82,17 @@ class Client:
         )
 
 
-def logprobs(model: Any, data: Any, temperature: float) -> Any:
-    """log p of each token given those before it, nested as verl's engines return it."""
-    found = []
+def logprobs(model: Any, data: Any, temperature: float) -> tuple[Any, Any]:
+    """log p of each token given those before it, and the entropy there, nested as verl's engines
+    return them.
+    """
+    found, entropies = [], []
     for ids in data["input_ids"].unbind():
-        logits = model(input_ids=ids[None]).logits[0] / temperature
-        own = logits[:-1].log_softmax(-1).gather(-1, ids[1:, None])[:, 0]
+        every = (model(input_ids=ids[None]).logits[0].float() / temperature).log_softmax(-1)
+        own = every[:-1].gather(-1, ids[1:, None])[:, 0]
         found.append(torch.cat([own, own.new_zeros(1)]))
-    return torch.nested.as_nested_tensor(found, layout=torch.jagged)
+        entropies.append(-(every.exp() * every).sum(-1))
+    return tuple(torch.nested.as_nested_tensor(x, layout=torch.jagged) for x in (found, entropies))
 
 
 class Workers:
@@ -128,7 +131,7 @@ class Workers:
                     batch_num_tokens=whole,
                     global_batch_size=more["global_batch_size"],
                 )
-                output = {"log_probs": logprobs(self.model, part, more["temperature"])}
+                output = {"log_probs": logprobs(self.model, part, more["temperature"])[0]}
                 loss, _ = ppo_loss(self.loss, output, part)
                 (loss / self.ranks).backward()  # data-parallel workers average their gradients
                 total += float(loss) / self.ranks
