@@ -29,7 +29,6 @@ from werkzeug import Response
 from workup import api
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
-from workup.doctors.endpoint import up_to
 from workup.errors import UserError, WorkupError
 from workup.evaluation import loop as evaluation
 from workup.models.support.replies import FILE
@@ -37,6 +36,7 @@ from workup.report import build as build_report
 from workup.report.live import JsonLive
 from workup.runs import Run
 from workup.settings import PolicySettings
+from workup.text import up_to
 
 CASES = open_source("clinic:xs", split=0)
 ASKED = 3

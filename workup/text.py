@@ -188,3 +188,9 @@ def same_name(one: str, other: str) -> bool:
     """
     form = normalise(one)
     return bool(form) and form == normalise(other) and asserts(one) == asserts(other)
+
+
+def up_to(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the end of the stop string that ends first; all of it if there is none."""
+    ends = [at + len(mark) for mark in stop if (at := text.find(mark)) >= 0]
+    return text[: min(ends)] if ends else text

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from workup.case import Case
 from workup.episode import Completion, Message, Turn
 from workup.ports import Act, Model, Request, Sampling
+from workup.text import up_to
 
 VERSION = "1"
 
@@ -44,12 +45,6 @@ class ModelDoctor:
                 text, truncated=reply.truncated and not text.endswith(sampling.stop or "\0")
             ),
         )
-
-
-def up_to(text: str, stop: Sequence[str]) -> str:
-    """`text` up to the end of the stop string that ends first; all of it if there is none."""
-    ends = [at + len(mark) for mark in stop if (at := text.find(mark)) >= 0]
-    return text[: min(ends)] if ends else text
 
 
 def _messages(opening: Sequence[Message], past: Sequence[Turn]) -> tuple[Message, ...]:

@@ -201,22 +201,37 @@ async def _examine(
     async def one(job: Job, sample: int) -> Record:
         async with limit:
             episode = await player(examination, job)
-        episode, correct = await verdicts.settle(episode)
-        further: Values = {}
-        if correct is not None:
-            episode, further = await take(examination.measures, episode, correct)
-        if episode.ending is Ending.FAILED:
-            correct = None
-        tick(correct)
-        record = Record(label, episode, sample=sample, correct=correct, measures=further)
-        return measured(record, examination.environment, examination.costs)
+        record = await judged(examination, verdicts, label, episode, sample)
+        tick(record.correct)
+        return record
 
     records = await asyncio.gather(*(one(job, sample) for job, sample in jobs))
-    judged = tuple(record.episode for record in records if record.correct is not None)
-    if examination.reward is None or not judged:
-        return records
+    return await scored(examination, verdicts, records)
+
+
+async def judged(
+    examination: Examination, verdicts: Verdicts, label: str, episode: Episode, sample: int = 0
+) -> Record:
+    """The record of an episode that is over, with its verdict and its measures, not yet scored."""
+    episode, correct = await verdicts.settle(episode)
+    further: Values = {}
+    if correct is not None:
+        episode, further = await take(examination.measures, episode, correct)
+    if episode.ending is Ending.FAILED:
+        correct = None
+    record = Record(label, episode, sample=sample, correct=correct, measures=further)
+    return measured(record, examination.environment, examination.costs)
+
+
+async def scored(
+    examination: Examination, verdicts: Verdicts, records: Sequence[Record]
+) -> list[Record]:
+    """The judged records with the reward's scores; failed episodes have none."""
+    good = tuple(record.episode for record in records if record.correct is not None)
+    if examination.reward is None or not good:
+        return list(records)
     instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
-    scores = iter((await examination.reward((judged,), instruments))[0])
+    scores = iter((await examination.reward((good,), instruments))[0])
     return [
         record if record.correct is None else replace(record, score=next(scores))
         for record in records

@@ -143,19 +143,23 @@ async def take_turn(
     sampling = Sampling(environment.stop, play.max_tokens, play.temperature, job.key)
     for attempt in range(ATTEMPTS):
         act = await doctor.act(job.case, opening, past, sampling)
-        if act.completion.truncated:
-            # The token limit cut the text off: no action is executed, and the episode is over.
-            return Turn(
-                act.prompt_tokens,
-                act.completion,
-                environment.read(act.completion.text),
-                Observation(done=True),
-            )
-        action = environment.read(act.completion.text)
-        observation = await environment.answer(job.case, past, action)
-        if observation.item not in asked:
+        turn = await heard(job.case, environment, past, act)
+        if turn.observation.item not in asked:
             break
         sampling = replace(sampling, key=seed_key(job.key, len(past), attempt))
+    return turn
+
+
+async def heard(case: Case, environment: Environment, past: Sequence[Turn], act: Act) -> Turn:
+    """The turn that `act` makes after `past`: what is read in it, and the reply.
+
+    Of a text that the token limit cut off no action is executed, and the episode is over. Raises
+    RolloutError as the environment does.
+    """
+    action = environment.read(act.completion.text)
+    if act.completion.truncated:
+        return Turn(act.prompt_tokens, act.completion, action, Observation(done=True))
+    observation = await environment.answer(case, past, action)
     return Turn(act.prompt_tokens, act.completion, action, observation)
 
 

@@ -1,0 +1,71 @@
+"""The same actions played by our own loop and by somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from workup.adapters.bench import Bench
+from workup.case import Case
+from workup.episode import Completion, Message, Turn
+from workup.evaluation.examination import examine, playing
+from workup.ports import Act, Sampling
+from workup.runs import Record, Run
+from workup.settings import EvaluationSettings
+
+TURNS = 4
+
+
+def bench(method: str = "craft", most: int = 6, **settings: object) -> Bench:
+    return Bench.of(
+        method, cases="clinic:xs", most=most, environment={"max_turns": TURNS}, **settings
+    )
+
+
+def script(made: Bench, place: int) -> list[str]:
+    """What the doctor says: right, wrong, not readable, too long, or no diagnosis, by place."""
+    environment, case = made.examination.environment, made.cases[place]
+    asked = [environment.write("ask", fact.item) for fact in case.truth.facts]
+    asked = (asked * TURNS)[:TURNS]
+    right = environment.write("diagnose", case.truth.diagnosis)
+    wrong = environment.write("diagnose", "a broken heart")
+    return [
+        [asked[0], right],
+        [asked[0], asked[0], wrong],
+        ["I wonder.", asked[0], f"So I say: {right}"],
+        asked,
+        [right],
+        [asked[0], "…", "…", right],
+    ][place % 6]
+
+
+class Scripted:
+    """A `Doctor` that says what `script` says."""
+
+    def __init__(self, made: Bench) -> None:
+        self.lines = {made.cases[k].id: script(made, k) for k in range(len(made.cases))}
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        return Act((), Completion(self.lines[case.id][len(past)]))
+
+
+def ours(made: Bench, folder: Path) -> list[Record]:
+    """The records that our own evaluation writes for the scripts, in the order of the cases."""
+    examination = replace(
+        made.examination, cases=made.cases, settings=EvaluationSettings(cases=len(made.cases))
+    )
+    with Run.create(folder, {"cases": "clinic:xs"}, {}) as run:
+        examine(run, examination, playing(Scripted(made)), "ours")
+        by_case = {record.episode.case.id: record for record in run.episodes()}
+    return [by_case[case.id] for case in made.cases]
+
+
+def replies(record: Record) -> list[list[dict[str, str]]]:
+    """The environment's messages after each turn."""
+    return [
+        [{"role": m.role, "content": m.content} for m in turn.observation.messages]
+        for turn in record.episode.turns
+    ]

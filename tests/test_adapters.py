@@ -1,0 +1,95 @@
+"""What all adapters drive: the same actions give the same replies, verdicts and rewards as ours."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from acting import TURNS, bench, ours, replies, script
+
+from workup.adapters.bench import Bench, messages, told
+from workup.episode import Completion, Ending
+from workup.errors import RolloutError, UserError, WorkupError
+from workup.ports import Act
+
+
+@pytest.mark.parametrize("method", ["craft", "outcome", "grpo"])
+def test_step_by_step_is_our_own_loop(method: str, tmp_path: Path) -> None:
+    made = bench(method)
+
+    async def play(place: int) -> tuple[list[object], object]:
+        interaction, heard = made.open(place), []
+        for text in script(made, place):
+            assert not interaction.done
+            heard.append(messages((await interaction.say(text)).messages))
+        assert interaction.done
+        return heard, await made.judge(interaction.episode)
+
+    records = ours(made, tmp_path / "run")
+    assert {record.correct for record in records} == {True, False}
+    assert {record.episode.ending for record in records} == {Ending.DIAGNOSED, Ending.OUT_OF_TURNS}
+    for place, record in enumerate(records):
+        heard, judged = asyncio.run(play(place))
+        assert heard == replies(record)
+        assert (judged.correct, judged.score) == (record.correct, record.score)
+        assert judged.measures == record.measures
+        assert judged.episode.turns == record.episode.turns
+
+
+@pytest.mark.parametrize("name", ["craft", "grpo", "outcome", "evidence-seeking"])
+def test_methods_whose_reward_stands_by_itself_are_opened(name: str) -> None:
+    made = Bench.of(name, cases="clinic:xs", most=2)
+    assert len(made.cases) == 2
+    assert made.open(0).opening
+
+
+@pytest.mark.parametrize("name", ["promed", "cmig"])
+def test_a_reward_that_reads_the_trained_weights_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="weights that are trained"):
+        Bench.of(name, cases="clinic:xs")
+
+
+def test_what_ends_an_encounter() -> None:
+    made = bench()
+    cut = made.open(0)
+    assert asyncio.run(cut.say("<ask>fev", truncated=True)).done
+    assert cut.episode.ending is Ending.OUT_OF_TOKENS
+    with pytest.raises(WorkupError, match="is over"):
+        asyncio.run(cut.say("<ask>fever</ask>"))
+    left = made.open(0)
+    with pytest.raises(WorkupError, match="not over yet"):
+        _ = left.episode
+    left.leave()
+    assert (left.episode.ending, left.episode.reason) == (Ending.FAILED, "the doctor said nothing")
+    asked = made.open(0)
+    asyncio.run(asked.say(script(made, 0)[0]))
+    asked.leave()
+    assert asked.episode.ending is Ending.OUT_OF_TOKENS
+    assert told(asyncio.run(made.judge(asked.episode)))["correct"] is False
+
+
+def test_an_environment_that_gives_up_fails_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench()
+    interaction = made.open(0)
+
+    async def gone(*_: object) -> None:
+        raise RolloutError("the patient's endpoint gave up")
+
+    monkeypatch.setattr(type(made.examination.environment), "answer", gone)
+    assert asyncio.run(interaction.act(Act((), Completion("<ask>fever</ask>")))).done
+    outcome = told(asyncio.run(made.judge(interaction.episode)))
+    assert outcome["reason"] == "the patient's endpoint gave up"
+    assert (outcome["correct"], outcome["rewards"]) == (None, [])
+
+
+def test_mistakes_are_told() -> None:
+    for words, said in {
+        ("crfat", "clinic:xs", "train"): "Did you mean 'craft'",
+        ("craft", "clinci:xs", "train"): "clinic",
+        ("craft", "clinic:xs", "dev"): "no side 'dev'",
+    }.items():
+        method, cases, side = words
+        with pytest.raises(UserError, match=said):
+            Bench.of(method, cases=cases, side=side)
+    assert bench().examination.environment.max_turns == TURNS

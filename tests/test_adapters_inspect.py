@@ -1,0 +1,39 @@
+"""Our encounters as an Inspect task, played by Inspect itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from acting import bench, ours, replies, script
+
+inspect_ai = pytest.importorskip("inspect_ai", reason="extra `inspect`: it is not in `dev`")
+
+
+def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from workup.adapters.inspect import task
+
+    made = bench()
+    records = ours(made, tmp_path / "run")
+    said = [text for place in range(len(made.cases)) for text in script(made, place)]
+    outputs = [ModelOutput.from_content("mockllm/model", text) for text in said]
+    for output in outputs:
+        output.usage = ModelUsage()  # otherwise a tokenizer is fetched to count
+    model = get_model("mockllm/model", custom_outputs=outputs)
+    (log,) = inspect_ai.eval(
+        task(made), model=model, log_dir=str(tmp_path / "logs"), display="none", max_samples=1
+    )
+    assert log.status == "success", log.error.traceback
+    for sample, record in zip(log.samples, records, strict=True):
+        opening = len(record.episode.opening)
+        heard = [(m.role, m.text) for m in sample.messages[opening:] if m.role != "assistant"]
+        ourselves = [(m["role"], m["content"]) for turn in replies(record) for m in turn]
+        assert heard == ourselves
+        assert sample.scores["diagnosis"].value == ("C" if record.correct else "I")
+        assert sample.scores["reward"].value == pytest.approx(record.score.total)
+        assert sample.scores["reward"].metadata["rewards"] == pytest.approx(record.score.turns)
+    right = sum(record.correct is True for record in records) / len(records)
+    by_name = {score.name: score for score in log.results.scores}
+    assert by_name["diagnosis"].metrics["accuracy"].value == pytest.approx(right)

@@ -1,0 +1,119 @@
+"""Our encounters as a `verifiers` environment, played by its own loop against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acting import bench, ours, replies, script
+from serving import serving
+from werkzeug import Response
+
+from workup.adapters.bench import Bench, messages
+from workup.runs import Record
+
+pytest.importorskip("verifiers", reason="extra `verifiers`: it is not in `dev`")
+
+
+def distinct() -> Bench:
+    """Six cases that no two open alike, so that a server can tell them apart."""
+    made = bench(most=20)
+    environment = made.examination.environment
+    openings = {json.dumps(messages(environment.open(case))): case for case in made.cases}
+    return replace(made, cases=tuple(openings.values())[:6])
+
+
+def answers(made: Bench, ids: bool) -> Any:
+    """What a scripted model answers; with `ids` it tells token ids, one for each byte, as vLLM."""
+    environment = made.examination.environment
+    openings = [json.dumps(messages(environment.open(case))) for case in made.cases]
+
+    def answer(body: dict[str, Any]) -> Response:
+        said = [{"role": m["role"], "content": m["content"]} for m in body["messages"]]
+        opened = next(k for k in range(1, len(said) + 1) if json.dumps(said[:k]) in openings)
+        place = openings.index(json.dumps(said[:opened]))
+        turn = sum(m["role"] == "assistant" for m in said)
+        text = script(made, place)[turn]
+        choice: dict[str, Any] = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": text},
+        }
+        whole: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}
+        if ids:
+            tokens = list(text.encode())
+            marks = [{"token": chr(t), "logprob": -0.5, "top_logprobs": []} for t in tokens]
+            choice |= {"token_ids": tokens, "logprobs": {"content": marks}}
+            whole["prompt_token_ids"] = [b for m in said for b in m["content"].encode()]
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        body = json.dumps({**whole, "choices": [choice], "usage": usage})
+        return Response(body, content_type="application/json")
+
+    return answer
+
+
+def played(made: Bench, monkeypatch: pytest.MonkeyPatch, ids: bool = False) -> list[Any]:
+    """What verifiers makes of the cases, in their order."""
+    from verifiers.types import ClientConfig
+
+    from workup.adapters.verifiers import Encounters
+
+    monkeypatch.setenv("NO_KEY", "none")
+    environment = Encounters(made, made)
+    with serving(answers(made, ids)) as server:
+        client = ClientConfig(api_base_url=server.url, api_key_var="NO_KEY")
+        done = asyncio.run(
+            environment.evaluate(
+                client, "m", num_examples=-1, state_columns=["trajectory", "workup", "info"]
+            )
+        )
+    return sorted(done["outputs"], key=lambda row: row["info"]["place"])
+
+
+def test_verifiers_plays_what_we_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = distinct()
+    records = ours(made, tmp_path / "run")
+    for row, record in zip(played(made, monkeypatch), records, strict=True):
+        assert row["error"] is None
+        heard = [
+            {"role": m["role"], "content": m["content"]}
+            for m in map(dict, row["completion"])
+            if m["role"] != "assistant"
+        ]
+        assert heard == [m for turn in replies(record)[:-1] for m in turn]
+        same(row, record)
+
+
+def same(row: Any, record: Record) -> None:
+    assert row["reward"] == pytest.approx(record.score.total)
+    assert [step["reward"] for step in row["trajectory"]] == pytest.approx(record.score.turns)
+    assert row["workup"]["correct"] is record.correct
+    assert row["metrics"]["_questions"] == record.measures["questions"]
+
+
+def test_token_ids_are_handed_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workup.adapters import verifiers as adapter
+
+    made, kept = distinct(), []
+    judge = Bench.judge
+
+    async def watched(self: Bench, episode: Any, label: str = "") -> Record:
+        kept.append(episode)
+        return await judge(self, episode, label)
+
+    monkeypatch.setattr(adapter.Bench, "judge", watched)
+    records = ours(made, tmp_path / "run")
+    for row, record in zip(played(made, monkeypatch, ids=True), records, strict=True):
+        same(row, record)
+    assert len(kept) == len(made.cases)
+    for episode in kept:
+        read = "".join(m.content for m in episode.opening)
+        for turn in episode.turns:
+            assert bytes(turn.prompt_tokens).decode() == read
+            assert bytes(turn.completion.tokens).decode() == turn.completion.text
+            assert turn.completion.logprobs == (-0.5,) * len(turn.completion.tokens)
+            read = "".join(m.content for m in turn.observation.messages)

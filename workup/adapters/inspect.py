@@ -1,0 +1,105 @@
+"""An Inspect task: its model plays our encounters, and our judge and reward are its scorers.
+
+inspect eval workup/encounter --model …            (once this package is installed)
+inspect_ai.eval(task("craft", cases="clinic:s"))   (from Python)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspect_ai import Task
+from inspect_ai import task as registered
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageUser
+from inspect_ai.scorer import Score, Scorer, Target, accuracy, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from workup.adapters.bench import Bench, told
+from workup.episode import Message
+
+PLACE, OUTCOME = "place", "workup"
+_MANY = 100  # cases, if nobody says how many
+
+
+@registered
+def encounter(
+    method: str = "craft",
+    cases: str = "clinic:s",
+    side: str = "test",
+    most: int = _MANY,
+    settings: dict[str, Any] | None = None,
+) -> Task:
+    """Encounters in the environment of `method`, for `inspect eval`; `settings` as for `Bench`."""
+    return task(Bench.of(method, cases=cases, side=side, most=most, **(settings or {})))
+
+
+def task(bench: Bench) -> Task:
+    """The task that plays the cases of `bench`."""
+    samples = [_sample(bench, place) for place in range(len(bench.cases))]
+    return Task(
+        dataset=MemoryDataset(samples, name=bench.name),
+        solver=_playing(bench),
+        scorer=[diagnosis(), reward()],
+    )
+
+
+def _sample(bench: Bench, place: int) -> Sample:
+    case = bench.cases[place]
+    opening = bench.examination.environment.open(case)
+    return Sample(
+        input=[_message(each) for each in opening],
+        target=case.truth.diagnosis,
+        id=place + 1,
+        metadata={PLACE: place, "case": case.id, "category": case.category},
+    )
+
+
+def _message(said: Message) -> ChatMessage:
+    kind = ChatMessageSystem if said.role == "system" else ChatMessageUser
+    return kind(content=said.content)
+
+
+@solver
+def _playing(bench: Bench) -> Solver:
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        interaction = bench.open(int(state.metadata[PLACE]))
+        while not (interaction.done or state.completed):
+            state = await generate(state)
+            choice = state.output.choices[0] if state.output.choices else None
+            if choice is None:
+                break
+            cut = choice.stop_reason in {"max_tokens", "model_length"}
+            reply = await interaction.say(state.output.completion, truncated=cut)
+            state.messages += [_message(each) for each in reply.messages]
+        interaction.leave()
+        record = await bench.judge(interaction.episode, str(state.model))
+        state.store.set(OUTCOME, dict(told(record)))
+        return state
+
+    return solve
+
+
+@scorer(metrics=[accuracy(), stderr()])
+def diagnosis() -> Scorer:
+    """Our judge's verdict. An encounter that failed has none, and counts as wrong."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        outcome = state.store.get(OUTCOME, {})
+        answer = "; ".join(outcome.get("answer", ())) or None
+        why = outcome.get("reason") or outcome.get("ending")
+        return Score(value="C" if outcome.get("correct") else "I", answer=answer, explanation=why)
+
+    return score
+
+
+@scorer(metrics=[mean()])
+def reward() -> Scorer:
+    """The return; its metadata has the reward of every turn, its parts, and our measures."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        outcome = state.store.get(OUTCOME, {})
+        shown = {name: outcome.get(name) for name in ("rewards", "parts", "measures", "ending")}
+        return Score(value=float(outcome.get("reward", 0.0)), metadata=shown)
+
+    return score
