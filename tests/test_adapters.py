@@ -37,7 +37,7 @@ def test_step_by_step_is_our_own_loop(method: str, tmp_path: Path) -> None:
         assert judged.episode.turns == record.episode.turns
 
 
-@pytest.mark.parametrize("name", ["craft", "grpo", "outcome", "evidence-seeking"])
+@pytest.mark.parametrize("name", ["craft", "grpo", "outcome"])
 def test_methods_whose_reward_stands_by_itself_are_opened(name: str) -> None:
     made = Bench.of(name, cases="clinic:xs", most=2)
     assert len(made.cases) == 2
