@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
@@ -31,7 +35,7 @@ from workup.engines.verl.cluster import composed
 from workup.engines.verl.mapping import configuration
 from workup.engines.verl.policy import VerlPolicy
 from workup.engines.verl.rows import rows
-from workup.engines.verl.trainer import WorkupTrainer
+from workup.engines.verl.trainer import WorkupTrainer, micro_batch
 from workup.episode import Sample
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.remote import Known
@@ -103,8 +107,8 @@ def trainer(config: Any, ranks: int = 1) -> WorkupTrainer:
 
 def test_our_advantages_come_back_from_verls_trainer_unchanged(queue: Any) -> None:
     assert estimator.advantages
-    given = samples()
-    batch = put(rows(given, ["a", "b", "c"], step=1))
+    drawn = samples()
+    batch = put(rows(drawn, ["a", "b", "c"], step=1))
     got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
     fields = got.select("rollout_log_probs").rename_key_("rollout_log_probs", "old_log_probs")
     transfer_queue.kv_batch_put(keys=batch.keys, partition_id="train", fields=fields)
@@ -112,7 +116,7 @@ def test_our_advantages_come_back_from_verls_trainer_unchanged(queue: Any) -> No
     back = transfer_queue.kv_batch_get(
         keys=batch.keys, partition_id="train", select_fields=["advantages"]
     )
-    for found, sample in zip(back["advantages"].unbind(), given, strict=True):
+    for found, sample in zip(back["advantages"].unbind(), drawn, strict=True):
         assert found.tolist() == pytest.approx(sample.advantages[2:], abs=0)
     transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
 
@@ -121,11 +125,13 @@ def test_our_advantages_come_back_from_verls_trainer_unchanged(queue: Any) -> No
 def test_failed_episodes_and_uneven_groups_are_padded_and_count_nothing(
     queue: Any, ranks: int
 ) -> None:
-    given = samples()
-    batch = trainer(queue, ranks)._balance_batch(put(rows(given, ["a", "b", "c"], 1)), metrics={})
+    drawn = samples()
+    made = trainer(queue, ranks)
+    batch = made._balance_batch(put(rows(drawn, ["a", "b", "c"], 1)), metrics={})
     real = [not tag.get("is_padding", False) for tag in batch.tags]
-    assert sum(real) == len(given) == 6
-    assert len(real) == -(-len(given) // ranks) * ranks  # at most one row more per rank
+    assert sum(real) == len(drawn) == 6
+    assert len(real) == -(-len(drawn) // ranks) * ranks  # at most one row more per rank
+    assert made._micro == -(-len(drawn) // ranks)
     got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
     for own, mask, worth in zip(
         real, got["loss_mask"].unbind(), got["rm_scores"].unbind(), strict=True
@@ -133,6 +139,31 @@ def test_failed_episodes_and_uneven_groups_are_padded_and_count_nothing(
         assert bool(mask.any()) == own
         assert own or not worth.any()
     transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_micro_batches_are_equal_and_no_larger_than_allowed(queue: Any, limit: int) -> None:
+    made = trainer(queue, 2)
+    made.config = copy.deepcopy(queue)
+    made.config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = limit
+    batch = made._balance_batch(put(rows(samples(), ["a", "b", "c"], 1)), metrics={})
+    size = made._micro
+    assert size <= limit
+    assert len(batch.keys) % (2 * size) == 0
+    assert len(batch.keys) - 6 <= 2
+    transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+@given(st.integers(1, 5000), st.integers(1, 64), st.integers(1, 64))
+def test_few_rows_are_empty(number: int, workers: int, limit: int) -> None:
+    size = micro_batch(number, workers, limit)
+    assert 1 <= size <= limit
+    multiple = workers * size
+    whole = -(-number // multiple) * multiple
+    share = math.ceil(number / workers)
+    parts = math.ceil(share / limit)  # the fewest micro-batches that a worker can have
+    assert whole // multiple <= parts
+    assert whole - number < workers * (parts + 1)
 
 
 def test_the_loss_is_a_mean_over_the_rows_that_were_played(queue: Any, folder: Path) -> None:

@@ -19,13 +19,14 @@ import transfer_queue
 from transformers import AutoModelForCausalLM
 from verl.utils import tensordict_utils
 from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine.utils import prepare_micro_batches
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.utils.losses import ppo_loss
 
 from workup.cases import open_source
 from workup.engines import Job, verl
 from workup.engines.verl.engine import VerlEngine
-from workup.engines.verl.trainer import WorkupTrainer
+from workup.engines.verl.trainer import MICRO, WorkupTrainer
 from workup.environments import load as environment
 from workup.episode import Score
 from workup.methods.craft.outcome import Outcome
@@ -95,6 +96,13 @@ def logprobs(model: Any, data: Any, temperature: float) -> tuple[Any, Any]:
     return tuple(torch.nested.as_nested_tensor(x, layout=torch.jagged) for x in (found, entropies))
 
 
+def cut(rows: Any, more: Any) -> Any:
+    """A worker's micro-batches, as verl cuts them: it refuses sizes that do not divide."""
+    how = {MICRO: more[MICRO], "use_dynamic_bsz": False}
+    tensordict_utils.assign_non_tensor(rows, **how)
+    return prepare_micro_batches(rows)[0]
+
+
 class Workers:
     """verl's group of actor workers: `ranks` of them, one after the other in this process."""
 
@@ -124,7 +132,7 @@ class Workers:
         total = 0.0
         for _ in range(more["epochs"]):
             self.optimizer.zero_grad()
-            for part in parts:
+            for part in (chunk for rank in parts for chunk in cut(rank, more)):
                 tensordict_utils.assign_non_tensor(
                     part,
                     dp_size=self.ranks,

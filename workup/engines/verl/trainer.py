@@ -16,6 +16,7 @@ from workup.engines.verl import checkpoints
 from workup.errors import WorkupError
 from workup.ports import OnStep
 
+MICRO = "micro_batch_size_per_gpu"  # verl's name of it beside a batch
 NAMES = {
     "actor/loss": "loss",
     "actor/grad_norm": "grad_norm",
@@ -49,6 +50,7 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
     def __init__(self, config: Any, hooks: Hooks) -> None:
         self.hooks = hooks
         self.total_training_steps: int
+        self._played = self._micro = 1  # rows of the present step, and of its micro-batches
         super().__init__(config)
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
@@ -64,8 +66,23 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
                 self._save_checkpoint()
             self.total_training_steps = self.global_steps
 
+    def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        self._played = len(batch.keys)
+        return super()._balance_batch(batch, *args, **kwargs)
+
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        return dp_size
+        # verl cuts a worker's rows into equal micro-batches of a given size, or stops.
+        limit = self.config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu
+        self._micro = micro_batch(self._played, dp_size, limit)
+        return dp_size * self._micro
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.extra_info[MICRO] = self._micro
+        return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch.extra_info[MICRO] = self._micro
+        return super()._compute_ref_log_prob(batch, metrics)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         actor = self.config.actor_rollout_ref.actor
@@ -76,6 +93,7 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
             # A mean over sequences is over those that were played.
             global_batch_size=sum(not tag.get("is_padding", False) for tag in batch.tags),
             mini_batch_size=len(batch.keys),
+            micro_batch_size_per_gpu=self._micro,
             epochs=actor.ppo_epochs,
             seed=actor.data_loader_seed,
             dataloader_kwargs={"shuffle": False},
@@ -94,6 +112,16 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _folder(self, step: int) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"{checkpoints.PREFIX}{step}"
+
+
+def micro_batch(rows: int, workers: int, limit: int) -> int:
+    """Rows of a micro-batch, at most `limit`, so that few empty rows make all of them equal.
+
+    Example: 17 rows on 2 workers with at most 4: each worker has 9 or 8, in three micro-batches of
+    3; one row is empty.
+    """
+    share = -(-rows // workers)
+    return -(-share // -(-share // limit))
 
 
 def told(metrics: Mapping[str, Any], step: int) -> dict[str, float]:
