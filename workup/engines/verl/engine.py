@@ -36,7 +36,7 @@ class VerlEngine(Alone):
 
     The first sample, or the stage, starts verl's workers and servers; they keep running until the
     process ends. Checkpoints are verl's own, in `folder/1-grpo/global_step_N`. `make` builds the
-    trainer.
+    trainer, `join` connects to Ray.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class VerlEngine(Alone):
         values = job.settings.model_dump()
         self.folder = (job.folder / "1-grpo").resolve()  # workers start elsewhere
         self.config = composed(configuration(values, job.place, self.folder))
-        self.make, self.join, self.keep = make, join, values["save_total_limit"]
+        join(self.config)  # too few machines are told before anything is written
+        self.make, self.keep = make, values["save_total_limit"]
         self.known = Known.of(job.place)
         how = How(values["concurrency"], values["dtype"], context=values["sampler_context"])
         self.policy = VerlPolicy(self.known, how, self._client, lambda: self._trained)
@@ -142,7 +143,6 @@ class VerlEngine(Alone):
             trainer = self.config.trainer
             trainer.resume_mode = "resume_path" if found else "disable"
             trainer.resume_from_path = str(found[-1]) if found else None
-            self.join(self.config)
             OmegaConf.resolve(self.config)
             self.folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(self.config, self.folder / "verl.yaml")
