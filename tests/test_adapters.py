@@ -24,6 +24,7 @@ def test_step_by_step_is_our_own_loop(method: str, tmp_path: Path) -> None:
             assert not interaction.done
             heard.append(messages((await interaction.say(text)).messages))
         assert interaction.done
+        assert tuple(interaction.turns) == interaction.episode.turns
         return heard, await made.judge(interaction.episode)
 
     records = ours(made, tmp_path / "run")

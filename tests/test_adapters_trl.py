@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 from acting import bench, ours, script
+from waiting import HANG
 
 from workup.adapters import trl as adapter
+from workup.adapters.bench import Bench
 from workup.cases import open_source
 from workup.environments.consultation import Consultation
 from workup.errors import UserError
 from workup.models.tiny import TinySettings, build
+from workup.runs import Record
 
 TOKENS = 6
 
@@ -115,16 +118,34 @@ def test_a_trainer_learns_what_was_sampled(tmp_path: Path) -> None:
             assert all(p == 0 for p, own in zip(logprobs, mask, strict=True) if not own)
 
 
-def test_the_ids_are_those_of_our_own_loop() -> None:
-    made = bench(most=2)
-    model, tokenizer = weights()
-    trainer = SimpleNamespace(
+def stopped(model: Any, tokenizer: Any) -> Any:
+    """What a rollout reads of a trainer."""
+    return SimpleNamespace(
         model=model,
         processing_class=tokenizer,
         accelerator=SimpleNamespace(unwrap_model=lambda model: model),
         state=SimpleNamespace(global_step=0),
         args=SimpleNamespace(seed=0, temperature=1.0, max_completion_length=TOKENS),
     )
+
+
+def test_a_judge_is_asked_about_all_episodes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, judge, inside = bench(most=3), Bench.judge, asyncio.Barrier(3)
+
+    async def together(self: Bench, episode: Any, label: str = "policy") -> Record:
+        async with asyncio.timeout(HANG):  # it runs out where one is asked about after the other
+            await inside.wait()
+        return await judge(self, episode, label)
+
+    monkeypatch.setattr(Bench, "judge", together)
+    prompts = [row["prompt"] for row in adapter.dataset(made)]
+    assert len(adapter.rollout(made)(prompts, stopped(*weights()))["reward"]) == 3
+
+
+def test_the_ids_are_those_of_our_own_loop() -> None:
+    made = bench(most=2)
+    model, tokenizer = weights()
+    trainer = stopped(model, tokenizer)
     prompts = [row["prompt"] for row in adapter.dataset(made)]
     first, again = (adapter.rollout(made)(prompts, trainer) for _ in range(2))
     assert first == again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from serving import serving
 from werkzeug import Response
 
 from workup.adapters.bench import Bench, messages
+from workup.episode import Episode
 from workup.runs import Record
 
 pytest.importorskip("verifiers", reason="extra `verifiers`: it is not in `dev`")
@@ -27,8 +29,11 @@ def distinct() -> Bench:
     return replace(made, cases=tuple(openings.values())[:6])
 
 
-def answers(made: Bench, ids: bool) -> Any:
-    """What a scripted model answers; with `ids` it tells token ids, one for each byte, as vLLM."""
+def answers(made: Bench, ids: Callable[[int], bool]) -> Any:
+    """What a scripted model answers.
+
+    In turns for which `ids` is true it tells token ids, one for each byte, as vLLM does.
+    """
     environment = made.examination.environment
     openings = [json.dumps(messages(environment.open(case))) for case in made.cases]
 
@@ -44,7 +49,7 @@ def answers(made: Bench, ids: bool) -> Any:
             "message": {"role": "assistant", "content": text},
         }
         whole: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}
-        if ids:
+        if ids(turn):
             tokens = list(text.encode())
             marks = [{"token": chr(t), "logprob": -0.5, "top_logprobs": []} for t in tokens]
             choice |= {"token_ids": tokens, "logprobs": {"content": marks}}
@@ -56,7 +61,9 @@ def answers(made: Bench, ids: bool) -> Any:
     return answer
 
 
-def played(made: Bench, monkeypatch: pytest.MonkeyPatch, ids: bool = False) -> list[Any]:
+def played(
+    made: Bench, monkeypatch: pytest.MonkeyPatch, ids: Callable[[int], bool] = lambda turn: False
+) -> list[Any]:
     """What verifiers makes of the cases, in their order."""
     from verifiers.types import ClientConfig
 
@@ -95,25 +102,49 @@ def same(row: Any, record: Record) -> None:
     assert row["metrics"]["_questions"] == record.measures["questions"]
 
 
-def test_token_ids_are_handed_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
+    """The episodes that are judged, as they come."""
     from workup.adapters import verifiers as adapter
 
-    made, kept = distinct(), []
-    judge = Bench.judge
+    judge, found = Bench.judge, []
 
-    async def watched(self: Bench, episode: Any, label: str = "") -> Record:
-        kept.append(episode)
+    async def watched(self: Bench, episode: Episode, label: str = "") -> Record:
+        found.append(episode)
         return await judge(self, episode, label)
 
     monkeypatch.setattr(adapter.Bench, "judge", watched)
+    return found
+
+
+def test_token_ids_are_handed_on_exactly(
+    kept: list[Episode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = distinct()
     records = ours(made, tmp_path / "run")
-    for row, record in zip(played(made, monkeypatch, ids=True), records, strict=True):
+    for row, record in zip(played(made, monkeypatch, lambda turn: True), records, strict=True):
         same(row, record)
     assert len(kept) == len(made.cases)
     for episode in kept:
-        read = "".join(m.content for m in episode.opening)
-        for turn in episode.turns:
-            assert bytes(turn.prompt_tokens).decode() == read
-            assert bytes(turn.completion.tokens).decode() == turn.completion.text
-            assert turn.completion.logprobs == (-0.5,) * len(turn.completion.tokens)
-            read = "".join(m.content for m in turn.observation.messages)
+        exact(episode, len(episode.turns))
+
+
+def test_after_a_turn_without_ids_there_are_none(
+    kept: list[Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what the doctor said in that turn would be a prompt of the next."""
+    played(distinct(), monkeypatch, lambda turn: turn != 1)
+    assert max(len(episode.turns) for episode in kept) > 2
+    for episode in kept:
+        exact(episode, 1)
+
+
+def exact(episode: Episode, count: int) -> None:
+    """The first `count` turns have their ids, and the others none."""
+    read = "".join(m.content for m in episode.opening)
+    for turn in episode.turns[:count]:
+        assert bytes(turn.prompt_tokens).decode() == read
+        assert bytes(turn.completion.tokens).decode() == turn.completion.text
+        assert turn.completion.logprobs == (-0.5,) * len(turn.completion.tokens)
+        read = "".join(m.content for m in turn.observation.messages)
+    assert not any(turn.prompt_tokens or turn.completion.tokens for turn in episode.turns[count:])

@@ -70,9 +70,9 @@ class Bench:
         return Interaction(self.cases[place], self.examination.environment)
 
     async def judge(self, episode: Episode, label: str = "policy") -> Record:
-        """An encounter that is over, with verdict, measures, and the reward of every turn.
+        """The record of an encounter that is over: verdict, measures, the reward of every turn.
 
-        Neither verdict nor score if it failed.
+        A failed one has neither verdict nor score.
         """
         verdicts = Verdicts(self.examination.judge, self.examination.settle)
         record = await judged(self.examination, verdicts, label, episode)

@@ -1,7 +1,7 @@
 """An Inspect task: its model plays our encounters, and our judge and reward are its scorers.
 
-inspect eval workup/encounter --model …            (once this package is installed)
-inspect_ai.eval(task("craft", cases="clinic:s"))   (from Python)
+inspect eval FILE.py --model …                                         FILE.py has a task of its own
+inspect_ai.eval(task(Bench.of("craft", cases="clinic:s")), model=…)    from Python
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def encounter(
     most: int = _MANY,
     settings: dict[str, Any] | None = None,
 ) -> Task:
-    """Encounters in the environment of `method`, for `inspect eval`; `settings` as for `Bench`."""
+    """Encounters in the environment of `method`; `settings` are those of `Bench.of`."""
     return task(Bench.of(method, cases=cases, side=side, most=most, **(settings or {})))
 
 

@@ -22,6 +22,7 @@ from workup.models.local import LocalPolicy
 from workup.rl.interaction import Interaction
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all, seed_key
 from workup.rl.samples import spoken
+from workup.runs import Record
 
 T = TypeVar("T")
 PLACE = "name"  # of a message: which case it opens, since two cases may open alike
@@ -142,10 +143,9 @@ async def _played(
     bench: Bench, jobs: Sequence[Job], doctor: TokenDoctor, how: Play
 ) -> dict[str, Any]:
     examination = bench.examination
-    episodes: list[Episode] = await play_all(
-        jobs, examination.environment, doctor, how, examination.concurrency
+    records: list[Record] = await play_all(
+        jobs, examination.environment, doctor, how, examination.concurrency, bench.judge
     )
-    records = [await bench.judge(episode) for episode in episodes]
     tokens = [_tokens(record.episode, doctor) for record in records]
     columns = {name: [each[name] for each in tokens] for name in tokens[0]}
     worth = [record.score.total if record.score else float("nan") for record in records]

@@ -1,7 +1,7 @@
 """A `verifiers` environment: its loop and its client play our encounters.
 
-Every turn's reward is in the state's trajectory. A client that gets token ids hands them on
-exactly, so that the episode is the one that was sampled.
+Every turn's reward is in the state's trajectory. Where the client gets token ids, the episode has
+them exactly as they were sampled.
 """
 
 from __future__ import annotations
@@ -120,14 +120,16 @@ def _ids(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]] | None:
     """(new prompt ids, sampled ids, log-probabilities); None where the client gave no exact ids.
 
-    They are exact if the prompt continues all that was read and sampled before.
+    They are exact if every turn before has its ids, and the prompt continues all of them.
     """
     tokens = step.get("tokens")
     if not tokens or not tokens["completion_ids"]:
         return None
+    if not all(turn.completion.tokens for turn in interaction.turns):
+        return None
     past = [i for t in interaction.turns for i in (*t.prompt_tokens, *t.completion.tokens)]
     whole = list(tokens["prompt_ids"])
-    if whole[: len(past)] != past or (interaction.turns and not past):
+    if whole[: len(past)] != past:
         return None
     said, logprobs = tuple(tokens["completion_ids"]), tuple(tokens["completion_logprobs"])
     return (tuple(whole[len(past) :]), said, logprobs) if len(said) == len(logprobs) else None

@@ -1,7 +1,7 @@
-"""One encounter, step by step: whoever plays the doctor is outside and says one thing at a time.
+"""One encounter, step by step: the caller plays the doctor and says one thing at a time.
 
-`workup.rl.rollout.rollout` asks a doctor; here a doctor calls. Both make their turns with `heard`
-and their episodes with `ended`.
+`workup.rl.rollout.rollout` asks a doctor for every action; here the caller hands each action in.
+Both make their turns with `heard` and their episodes with `ended`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from workup.text import up_to
 
 
 class Interaction:
-    """An encounter with `case` that has begun: `opening` is what the doctor reads first."""
+    """An encounter with `case` that has begun.
+
+    `opening` is what the doctor reads first, `turns` all turns so far, the last one too.
+    """
 
     def __init__(self, case: Case, environment: Environment) -> None:
         self.case, self.environment = case, environment
@@ -50,6 +53,7 @@ class Interaction:
             turn = await heard(self.case, self.environment, self.turns, act)
             if turn.observation.done:
                 self._over = ended(self.case, self.opening, self.turns, turn)
+                self.turns = list(self._over.turns)
                 return turn.observation
         except RolloutError as error:
             self._end(Ending.FAILED, str(error) or type(error).__name__)
@@ -60,10 +64,10 @@ class Interaction:
         return replace(turn.observation, done=self.done)
 
     def leave(self, reason: str = "") -> None:
-        """Ends an encounter that the outside does not go on with; nothing happens if it is over.
+        """Ends an encounter that the caller stops early; nothing happens if it is over.
 
-        With a `reason` the episode has failed. Without, or for lack of any turn, the doctor's limit
-        is what ended it.
+        With a `reason`, or without any turn, the episode has failed. Otherwise it counts as ended
+        by the doctor's token limit.
         """
         if self._over is not None:
             return
