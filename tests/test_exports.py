@@ -211,25 +211,73 @@ def test_cases_as_lines_come_back_equal(tmp_path: Path) -> None:
     assert [item.name for item in again.items] == [item.name for item in source.items]
 
 
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Runs of 40, 100 and 400 episodes, two of each case."""
+    found = {count: tmp_path_factory.mktemp("lengths") / "run" for count in (40, 100, 400)}
+    for count, path in found.items():
+        with Run.create(path, {"method": "x"}, {}) as run:
+            run.write(
+                example_run.record(case, "trained", sample, 0)
+                for case in range(count // 2)
+                for sample in range(2)
+            )
+    return found
+
+
+@pytest.mark.parametrize("name", [n for n in exports.names() if "run" in exports.load(n).takes])
 def test_an_export_holds_a_bounded_part_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, lengths: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name == "inspect":
+        pytest.importorskip("inspect_ai", reason="it asks for older libraries than ours")
     monkeypatch.setattr(parquet, "_ROWS", 20)
 
     def peak(count: int) -> int:
-        with Run.create(tmp_path / f"run{count}", {"method": "x"}, {}) as run:
-            for start in range(0, count, 50):
-                run.write(
-                    [example_run.record(k, "trained", 0, 0) for k in range(start, start + 50)]
-                )
         tracemalloc.start()
-        written(tmp_path / f"run{count}", "chat", tmp_path / f"out{count}")
+        written(lengths[count], name, tmp_path / str(count))
         _, highest = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return highest
 
-    peak(50)  # what is imported once
-    assert peak(500) < 1.5 * peak(100)
+    peak(40)  # what is imported once
+    assert peak(400) < 1.5 * peak(100)
+
+
+def test_failed_episodes_are_in_no_set(tmp_path: Path) -> None:
+    records = [
+        replace(example_run.record(case, "trained", 0, seed), phase=phase, doctor="policy")
+        for case in range(4)
+        for phase, seed in (("chosen", 1), ("rejected", 2))
+    ]
+    failed = [
+        replace(
+            each,
+            score=None,
+            correct=None,
+            episode=replace(each.episode, ending=Ending.FAILED, reason="the judge gave up"),
+        )
+        if each.phase == "rejected"
+        else each
+        for each in records
+    ]
+    for name, kept in (("whole", records), ("half", failed)):
+        with Run.create(tmp_path / name, {"method": "x"}, {}) as run:
+            run.write(kept)
+    assert table(written(tmp_path / "whole", "preference", tmp_path / "pairs"))
+    with pytest.raises(UserError, match="no pair can be made"):
+        written(tmp_path / "half", "preference", tmp_path / "none")
+    for name in ("chat", "prompt-completion"):
+        with pytest.raises(UserError, match="all of these episodes failed"):
+            written(tmp_path / "half", name, tmp_path / "none", "phase=rejected")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_card_shows_no_empty_code(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "run", {"method": "x", "cases": ""}, {}) as run:
+        run.write([example_run.record(0, "trained", 0, 0)])
+    out = written(tmp_path / "run", "chat", tmp_path / "out")
+    assert "``" not in (out / "README.md").read_text()
 
 
 def test_restricted_cases_are_refused_and_kept_for_oneself(tmp_path: Path) -> None:
@@ -277,6 +325,7 @@ def test_mistakes_are_one_line(call: Call, run: Path, tmp_path: Path) -> None:
         ("mine", "--as", "chat", "step=two"): "whole number",
         ("mine", "--as", "chat", "correct=maybe"): "true, false",
         ("mine", "--as", "chat", "trained"): "column=value",
+        ("mine", "--as", "chat", "doctor=trained", "doctor=x"): "named twice",
         ("mine", "--as", "chat", "--out", "full"): "not empty",
         ("mine", "--as", "chat", "--out", "full/note"): "no folder",
         ("clinic:xs", "--as", "chat"): "jsonl, parquet",

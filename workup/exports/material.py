@@ -107,7 +107,8 @@ def drawn(spec: str, *, split: int = 0, side: str = "test", most: int | None = N
 def filters(words: Sequence[str]) -> dict[str, Any]:
     """`column=value` words as conditions on episodes; `case` means the case's id.
 
-    Raises UserError for another word, an unknown column, and a value that its column cannot have.
+    Raises UserError for another word, an unknown column, one that is named twice, and a value that
+    its column cannot have.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -116,6 +117,8 @@ def filters(words: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"'{word}' is no filter: write column=value, as in doctor=trained")
         if name not in FILTERS and name != "case":
             raise unknown("column", name, FILTERS)
+        if name in found:
+            raise UserError(f"'{word}': {name} is named twice; give each column one value")
         found[name] = _value(name, value)
     return found
 

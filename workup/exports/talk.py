@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from workup.episode import Episode, Message, Turn
-from workup.runs import Record
+from workup.errors import UserError
+from workup.exports.material import Chosen
+from workup.runs import Record, parquet
 
 ASSISTANT = "assistant"
+FILE = "train.parquet"
 MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _PLACE = (
     *((name, pa.string()) for name in ("phase", "doctor", "stage")),
@@ -31,6 +35,27 @@ PLACE: Mapping[str, str] = {
 def schema(*columns: tuple[str, Any]) -> Any:
     """The Arrow schema of a set: its own columns, then the place of the episode in the run."""
     return pa.schema([*columns, *_PLACE])
+
+
+def write(
+    rows: Iterable[Mapping[str, Any]], columns: Any, folder: Path, none: str
+) -> dict[str, int]:
+    """Writes a set into the folder; returns its file with the number of rows.
+
+    `columns` is the Arrow schema. Raises UserError, which says `none`, if there is no row.
+    """
+    count = parquet.write(rows, columns, folder / FILE)
+    if not count:
+        raise UserError(none)
+    return {FILE: count}
+
+
+def all_failed(chosen: Chosen) -> str:
+    """What to say of episodes that all failed."""
+    return (
+        f"{chosen.run.path}: all of these episodes failed, and none can be learned from; "
+        "--as jsonl or parquet has them with their reasons"
+    )
 
 
 def place(record: Record) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _of_run(chosen: Chosen, command: str) -> Origin:
         "command of the run": run.versions.get("command"),
         **{f"only {column}": value for column, value in chosen.where.items()},
     }
-    shown = {label: str(value) for label, value in facts.items() if value is not None}
+    shown = {label: str(value) for label, value in facts.items() if value not in (None, "")}
     return Origin(run.name, shown, (), run.restricted, command)
 
 

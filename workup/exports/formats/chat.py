@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from workup.exports import Written
 from workup.exports.material import Chosen
-from workup.exports.talk import MESSAGES, PLACE, place, schema, whole
-from workup.runs import parquet
+from workup.exports.talk import MESSAGES, PLACE, all_failed, place, schema, whole, write
 
 summary = "whole conversations (`messages`) for supervised fine-tuning"
 
@@ -37,5 +36,4 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
         }
         for record in chosen.finished()
     )
-    count = parquet.write(rows, _SCHEMA, folder / "train.parquet")
-    return Written({"train.parquet": count}, COLUMNS, (NOTE,))
+    return Written(write(rows, _SCHEMA, folder, all_failed(chosen)), COLUMNS, (NOTE,))

@@ -14,11 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from workup.errors import UserError
 from workup.exports import Written
 from workup.exports.material import Chosen
-from workup.exports.talk import MESSAGES, PLACE, before, place, schema, spoken
-from workup.runs import Record, parquet
+from workup.exports.talk import MESSAGES, PLACE, before, place, schema, spoken, write
+from workup.runs import Record
 
 summary = "pairs of actions (`prompt`, `chosen`, `rejected`) for preference optimisation"
 
@@ -58,21 +57,19 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
     searched = {CHOSEN, REJECTED} <= set(chosen.phases)
     found = _searched(chosen) if searched else _grouped(chosen.finished())
     rows = (row for pair in found if (row := _row(*pair)) is not None)
-    count = parquet.write(rows, _SCHEMA, folder / "train.parquet")
-    if not count:
-        raise UserError(
-            f"{chosen.run.path}: no pair can be made of these episodes. It takes two of one case "
-            "in one step, of which one came to more: train with group=2 or more, or evaluate with "
-            "--repeats 2"
-        )
-    return Written({"train.parquet": count}, COLUMNS, (_NOTE,))
+    none = (
+        f"{chosen.run.path}: no pair can be made of these episodes. It takes two of one case in "
+        "one step, of which one came to more: train with group=2 or more, or evaluate with "
+        "--repeats 2"
+    )
+    return Written(write(rows, _SCHEMA, folder, none), COLUMNS, (_NOTE,))
 
 
 def _searched(chosen: Chosen) -> Iterator[Pair]:
-    """The k-th episode that was chosen of a case, and the k-th rejected; both come in one order."""
-    others = chosen.records(phase=REJECTED)
+    """The k-th episode that was chosen of a case with the k-th rejected; both in the same order."""
+    others = chosen.finished(phase=REJECTED)
     other = next(others, None)
-    for record in chosen.records(phase=CHOSEN):
+    for record in chosen.finished(phase=CHOSEN):
         while other is not None and other.key[1:] < record.key[1:]:
             other = next(others, None)
         if other is not None and other.key[1:] == record.key[1:]:

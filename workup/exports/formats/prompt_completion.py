@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from workup.exports import Written
 from workup.exports.material import Chosen
-from workup.exports.talk import MESSAGES, PLACE, before, place, schema, spoken
-from workup.runs import Record, parquet
+from workup.exports.talk import MESSAGES, PLACE, all_failed, before, place, schema, spoken, write
+from workup.runs import Record
 
 summary = "one row per action of the doctor (`prompt`, `completion`) for supervised fine-tuning"
 
@@ -38,8 +38,7 @@ _SCHEMA = schema(
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
     rows = (row for record in chosen.finished() for row in _rows(record))
-    count = parquet.write(rows, _SCHEMA, folder / "train.parquet")
-    return Written({"train.parquet": count}, COLUMNS)
+    return Written(write(rows, _SCHEMA, folder, all_failed(chosen)), COLUMNS)
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:

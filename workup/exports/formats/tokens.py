@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from workup.errors import UserError
 from workup.exports import Written
 from workup.exports.material import Chosen
-from workup.exports.talk import PLACE, place, schema
+from workup.exports.talk import PLACE, place, schema, write
 from workup.rl.samples import spoken
-from workup.runs import Record, parquet
+from workup.runs import Record
 
 summary = "exact token ids with mask, log-probabilities and advantages (`input_ids`)"
 
@@ -40,7 +39,7 @@ _NOTE = "The ids belong to the tokenizer of the policy that played: train that p
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
-    """Episodes of others than a token policy are left out; UserError where no other is there."""
+    """The episodes of token policies; all others are left out. Raises UserError if none is left."""
     left_out = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -51,14 +50,13 @@ def of_run(chosen: Chosen, folder: Path) -> Written:
             else:
                 left_out += 1
 
-    count = parquet.write(rows(), _SCHEMA, folder / "train.parquet")
-    if not count:
-        raise UserError(
-            f"{chosen.run.path}: no episode there has token ids, which only a local policy's own "
-            "have; take --as chat or prompt-completion"
-        )
+    none = (
+        f"{chosen.run.path}: no episode there has token ids, which only a local policy's own have; "
+        "take --as chat or prompt-completion"
+    )
+    files = write(rows(), _SCHEMA, folder, none)
     others = f"{left_out:,} episodes without token ids are left out: no token policy played them."
-    return Written({"train.parquet": count}, COLUMNS, (_NOTE, *([others] if left_out else [])))
+    return Written(files, COLUMNS, (_NOTE, *([others] if left_out else [])))
 
 
 def exact(record: Record) -> bool:
