@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import StringIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reviewing import SECRET, WORDS, made, played
+from rich.console import Console
 from serving import serving
 from sklearn.metrics import cohen_kappa_score
 from typer.testing import CliRunner
@@ -28,7 +30,7 @@ from typer.testing import CliRunner
 from workup.cli.app import app
 from workup.errors import UserError
 from workup.runs import Run
-from workup.studies.review import answers, drawing, folder, form
+from workup.studies.review import answers, drawing, folder, form, tables
 from workup.studies.review.answers import Answers
 from workup.studies.review.folder import Plan, Review
 from workup.studies.review.results import Mark, Results
@@ -153,6 +155,11 @@ def test_questions_come_from_a_file(tmp_path: Path) -> None:
         ("questions: {a: {ask: x, values: {yes: 1, no: 0}}}", "put them in quotes"),
         ("questions: {a: {ask: x, values: [one]}}", "field 'questions.a': it needs 2 to 9"),
         ("questions: {a: {ask: x, values: {b: 1, c: 1}}}", "the same number"),
+        ("questions: {a: {ask: x, values: [b, b, c]}}", "two of its values are the same"),
+        ("questions: {a: {ask: x, values: [1.0000001, 1, 2]}}", "two of its values are the same"),
+        ("questions: {a: {ask: x, values: [{b: 1}, c]}}", "a word or a number"),
+        ("questions: {note: {ask: x, values: [b, c]}}", "give the question another name"),
+        ("questions: {as: {ask: x, pairs: true}}", "give the question another name"),
         ("questions: {a: {ask: x, values: {b: 1, c: .nan}}}", "finite number"),
         ("questions: {a: {ask: x, values: [b, c], verdicts: {d: same}}}", "'d' is none"),
         ("questions: {a: {ask: x, values: [b, c], verdicts: {b: same}}}", "every value"),
@@ -435,6 +442,16 @@ def test_wins_are_counted_by_doctor_and_not_by_side(paired: Results) -> None:
     assert wins.share.missing == len(paired.standing) * 12 - counts.total()
     left = [{"A": 1, "equal": 0.5, "B": 0}[str(m.value)] for m in by_hand(paired, "better")]
     assert paired.left("better").mean == pytest.approx(np.mean(left))
+
+
+def test_names_in_square_brackets_are_printed_as_they_are(single: Results) -> None:
+    doctors = [each.model_copy() for each in single.review.manifest.doctors]
+    doctors[0] = doctors[0].model_copy(update={"label": "[/b]x[red]"})
+    manifest = single.review.manifest.model_copy(update={"doctors": tuple(doctors)})
+    console = Console(width=200, file=StringIO())
+    for each in tables.shown(Results(replace(single.review, manifest=manifest), single.standing)):
+        console.print(each, "", markup=False)
+    assert "Differences to [/b]x[red]" in console.file.getvalue()
 
 
 def test_means_are_those_of_the_marks(single: Results) -> None:

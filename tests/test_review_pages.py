@@ -25,6 +25,7 @@ from workup.case import Case, Fact, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import UserError
 from workup.runs import Record, Run
+from workup.studies.review import form
 from workup.studies.review.folder import Plan, Review, make
 from workup.studies.review.form import Question
 from workup.viewer import app, reviewing
@@ -295,6 +296,8 @@ def test_forms_from_elsewhere_are_refused(
         ("/item/1", {"note": "x" * 70_000}, 413, "at most 65,536"),
         ("/item/99", {}, 404, "no item 99"),
         ("/item/0", {}, 404, "no item 0"),
+        (f"/item/{'9' * 5_000}", {}, 404, "no item 9"),
+        ("/item/²", {}, 404, "no item"),
         ("/undo", {"entry": "x"}, 400, "names no entry"),
         ("/undo", {"entry": "9" * 40}, 400, "names no entry"),
         ("/undo", {"entry": "1"}, 303, ""),
@@ -311,6 +314,14 @@ def test_a_wrong_form_is_told_in_one_line(
         assert ada.get("/item/99").status_code == 404
         assert ada.get("/undo").status_code == 405
     assert not review.answers.standing("Dr Ada").entries
+
+
+def test_no_question_can_have_the_name_of_another_field(review: Review) -> None:
+    with serving(review) as address, client(address) as ada:
+        page = ada.get("/item/1").text
+    tags = ("input", "textarea", "button")
+    named = {a.get("name") for tag, a in Reader(page).elements if tag in tags}
+    assert named - {None, "entry"} == {*form.RESERVED, *review.form}
 
 
 def test_an_incomplete_form_comes_back_as_it_was(review: Review) -> None:

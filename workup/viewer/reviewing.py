@@ -179,9 +179,10 @@ class Pages:
         return reader, await aside(self.review.answers.standing, reader)
 
     def _number(self, request: Request) -> int:
-        number = int(request.path_params["number"])
+        text = request.path_params["number"]
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if not 1 <= number <= len(self.review.items):
-            raise RefusedError(f"there is no item {number}", 404)
+            raise RefusedError(f"there is no item {text[:20]}", 404)
         return number
 
     def _next(self, standing: Standing, behind: int) -> int | None:
@@ -220,7 +221,7 @@ class Pages:
 
 
 def _minutes(seconds: float) -> str:
-    """ "1 min", "25 min", "2 h 5 min"; rounded up."""
+    """Minutes and hours, rounded up, as in "25 min" and "2 h 5 min"."""
     hours, minutes = divmod(ceil(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
@@ -245,8 +246,8 @@ def application(review: Review) -> ASGIApp:
     compile_templates()
     routes = [
         route("/", pages.start),
-        route("/item/{number:int}", pages.item, methods=["GET"]),
-        route("/item/{number:int}", pages.save, methods=["POST"]),
+        route("/item/{number}", pages.item, methods=["GET"]),
+        route("/item/{number}", pages.save, methods=["POST"]),
         route("/undo", pages.undo, methods=["POST"]),
         *assets(),
     ]

@@ -47,8 +47,8 @@ def singles(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
 def pairs(played: Sequence[Played], cases: int, seed: int) -> list[Item]:
     """Two doctors' episodes of each of at most `cases` cases.
 
-    Every two doctors meet as often as any other two, and each of them stands on the left as often
-    as on the right, give or take one.
+    Every two doctors meet as often as any other two, give or take one. In the meetings of the same
+    two, each stands on the left as often as on the right, give or take one.
     """
     rng = np.random.default_rng([seed, 2])
     drawn = _cases(played, cases, rng)

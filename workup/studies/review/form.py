@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from workup.errors import UserError, unknown
 from workup.mapping import load
@@ -15,6 +23,7 @@ from workup.studies.agreement import Level
 MOST = 9  # values of a question: each has a key from 1 to 9
 A, EQUAL, B = "A", "equal", "B"  # what can be said of two episodes
 SIDES = (A, B)
+RESERVED = ("act", "as", "note")  # fields of the page's form beside its questions
 WINS = {A: 1.0, EQUAL: 0.5, B: 0.0}  # in the eyes of A
 Words = Annotated[str, Field(min_length=1, max_length=300)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -24,14 +33,22 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 def _numbered(values: Any) -> Any:
     """A list of values as a mapping: numbers stand for themselves, words count from 1."""
     if isinstance(values, list):
-        if all(type(value) in (int, float) for value in values):
-            return {f"{value:g}": value for value in values}
-        values = dict(zip(values, range(1, len(values) + 1), strict=True))
+        if any(isinstance(value, list | dict) for value in values):
+            raise ValueError("each of its values is a word or a number")
+        plain = all(type(value) in (int, float) for value in values)
+        words = [_shown(value) for value in values] if plain else values
+        if len(set(words)) < len(words):
+            raise ValueError("two of its values are the same")
+        values = dict(zip(words, values if plain else range(1, len(words) + 1), strict=True))
     if isinstance(values, Mapping):
         if any(isinstance(value, bool) for value in values):
             raise ValueError("YAML reads yes, no, on and off as true and false: put them in quotes")
         return {str(value): number for value, number in values.items()}
     return values
+
+
+def _shown(number: float) -> str:
+    return f"{number:g}" if isinstance(number, float) else str(number)
 
 
 class Question(BaseModel):
@@ -74,7 +91,13 @@ class Question(BaseModel):
         return {word: won for word, won in WINS.items() if self.ties or word != EQUAL}
 
 
-Form = dict[Name, Question]
+def _free(name: str) -> str:
+    if name in RESERVED:
+        raise ValueError(f"'{name}' is a field of the page: give the question another name")
+    return name
+
+
+Form = dict[Annotated[Name, AfterValidator(_free)], Question]
 DEFAULT: Form = {
     "accuracy": Question(
         ask="Is the diagnosis right?",

@@ -76,8 +76,10 @@ def write_figures(results: Results, file: Path) -> None:
 
 def _table(title: str, *headings: str) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None)
+    # Of a plain string rich would read names in square brackets as markup.
+    table = Table(title=Text(title, style="table.title"), title_justify="left", box=None)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", overflow="fold")
     return table
