@@ -45,7 +45,7 @@ from workup.rewards.shapley import answer_game
 
 @dataclass(frozen=True)
 class Size:
-    """A Llama's, the precision of its weights, and whether adapters alone are trained."""
+    """The size of a Llama, the precision of its weights, and whether adapters alone are trained."""
 
     width: int
     layers: int
@@ -65,6 +65,7 @@ QUICK = {
     "tiny": Size(48, 2, 3, 3, 96, vocabulary=2_100),
     "tiny, LoRA": Size(48, 2, 3, 3, 96, lora=True, vocabulary=2_100),
 }
+TABLES = ("sampling", "step")
 OPENING, ANSWER, EVIDENCE = 190, 20, 300  # tokens that an episode reads
 TURNS, SHORT, LONG = 4, 32, 64  # turns, tokens per turn of the two tables
 CASES, GROUP = 8, 8  # of a training step
@@ -73,20 +74,27 @@ FACTS, STEPS = 16, 2
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="sampling, step (default: both)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(TABLES)} (default: both)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument("--quick", action="store_true", help="small, without a GPU")
     arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(TABLES)):
+        parser.error(f"there is no '{unknown[0]}'; there are {', '.join(TABLES)}")
+    if not (arguments.quick or torch.cuda.is_available()):
+        parser.error("there is no GPU here; --quick runs without one")
     device = "cpu" if arguments.quick else "cuda"
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}", flush=True)
     sizes = QUICK if arguments.quick else SIZES
     episodes = (4, 2) if arguments.quick else (128, 8)
-    names, rows = arguments.names or ["sampling", "step"], []
+    names, rows = arguments.names or TABLES, []
     if "sampling" in names:
         rows += sampling(next(iter(sizes.values())), device, *episodes)
-    for label, size in sizes.items() if "step" in names else ():
-        rows.append({"measure": f"step, {label}", **step(size, device)})
+    if "step" in names:
+        for label, size in sizes.items():
+            rows.append({"measure": f"step, {label}", **step(size, device)})
     if arguments.json:
         arguments.json.write_text(json.dumps({"device": name, "rows": rows}, indent=1))
 

@@ -19,9 +19,8 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 BLOCK = 64  # tokens: slots share whole blocks, and their length is a multiple of it
-TAIL = (
-    8  # idle slots are looked up by their last tokens before their whole transcripts are compared
-)
+# Idle slots are looked up by this many last tokens before whole transcripts are compared.
+TAIL = 8
 
 
 def blocks_of(tokens: Sequence[int]) -> list[bytes]:
@@ -135,12 +134,10 @@ class Slots:
         self.layers = [SlotLayer(self) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
         self.free: list[int] = []
-        self.idle: dict[
-            int, tuple[int, ...]
-        ] = {}  # slots that no request is using → the tokens they hold, oldest first
-        self.index: dict[
-            int, dict[tuple[int, ...], list[int]]
-        ] = {}  # how many those are → the last of them → slots
+        # Slots that no request is using → the tokens they hold, oldest first.
+        self.idle: dict[int, tuple[int, ...]] = {}
+        # Of idle slots: the number of tokens → the last TAIL of them → the slots.
+        self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}
         self.holders: dict[bytes, int] = {}  # a beginning's digest → a slot that holds it
         self.held: dict[int, set[bytes]] = {}  # a slot → the digests under which it stands there
 
