@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from workup.adapters.bench import Bench
 from workup.case import Case
-from workup.episode import Completion, Message, Turn
+from workup.episode import Completion, Ending, Episode, Message, Turn
 from workup.evaluation.examination import examine, playing
-from workup.ports import Act, Sampling
+from workup.ports import Act, Doctor, Sampling
 from workup.runs import Record, Run
 from workup.settings import EvaluationSettings
 
@@ -54,13 +56,31 @@ class Scripted:
 
 def ours(made: Bench, folder: Path) -> list[Record]:
     """The records that our own evaluation writes for the scripts, in the order of the cases."""
+    return by_us(made, Scripted(made), folder)
+
+
+def by_us(made: Bench, doctor: Doctor, folder: Path) -> list[Record]:
+    """The records that our own evaluation writes for `doctor`, in the order of the cases."""
     examination = replace(
         made.examination, cases=made.cases, settings=EvaluationSettings(cases=len(made.cases))
     )
     with Run.create(folder, {"cases": "clinic:xs"}, {}) as run:
-        examine(run, examination, playing(Scripted(made)), "ours")
+        examine(run, examination, playing(doctor), "ours")
         by_case = {record.episode.case.id: record for record in run.episodes()}
     return [by_case[case.id] for case in made.cases]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, made: Bench) -> str:
+    """Has the judge give up on the last case; the result is what it says."""
+    judge, last = Bench.judge, made.cases[-1].id
+
+    async def gone(self: Bench, episode: Episode, label: str = "policy") -> Record:
+        if episode.case.id == last:
+            episode = replace(episode, ending=Ending.FAILED, reason="the judge gave up")
+        return await judge(self, episode, label)
+
+    monkeypatch.setattr(Bench, "judge", gone)
+    return "the judge gave up"
 
 
 def replies(record: Record) -> list[list[dict[str, str]]]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from acting import TURNS, bench, ours, replies, script
+from acting import TURNS, bench, by_us, ours, replies, script
 
+from workup import environments
 from workup.adapters.bench import Bench, messages, told
-from workup.episode import Completion, Ending
+from workup.case import Case
+from workup.episode import Completion, Ending, Turn
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.ports import Act
+from workup.runs import Record
+from workup.settings import Settings, furnished
+from workup.stages import SftStage
+from workup.training.loop import Plan
 
 
 @pytest.mark.parametrize("method", ["craft", "outcome", "grpo"])
@@ -38,11 +46,49 @@ def test_step_by_step_is_our_own_loop(method: str, tmp_path: Path) -> None:
         assert judged.episode.turns == record.episode.turns
 
 
-@pytest.mark.parametrize("name", ["craft", "grpo", "outcome"])
-def test_methods_whose_reward_stands_by_itself_are_opened(name: str) -> None:
-    made = Bench.of(name, cases="clinic:xs", most=2)
-    assert len(made.cases) == 2
-    assert made.open(0).opening
+OPEN = {  # of every environment, a method whose reward stands by itself
+    "consultation": ("craft", "clinic:xs"),
+    "questioning": ("grpo", "clinic:xs"),
+    "library": ("search-r1", "clinic:xs"),
+    "evidence": ("evidence-seeking", "clinic:pathology"),
+    "reasoning": ("medr3", "clinic:xs"),
+}
+
+
+def test_every_environment_is_played_through_adapters() -> None:
+    assert set(OPEN) == set(environments.names())
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_every_environment_step_by_step_is_our_own_loop(name: str, tmp_path: Path) -> None:
+    """What is said was demonstrated: for the first case, for another one, and cut short."""
+    method, cases = OPEN[name]
+    plan = Plan.of(furnished(Settings, {"method": method, "cases": cases}), "account")
+    stage = next(each for each in plan.stages if isinstance(each, SftStage))
+    shown = stage.demonstrate(plan.source, plan.environment, 0, 0)
+    said = [text for text, _ in shown.exchanges]
+    made = Bench.of(method, cases=cases, most=2)
+    scripts = {made.cases[0].id: said, made.cases[1].id: [*said[:-1], "…", said[-1]]}
+    limit = made.examination.environment.max_turns
+
+    class Doctor:
+        async def act(self, case: Case, opening: Any, past: Sequence[Turn], sampling: Any) -> Act:
+            lines = scripts[case.id]
+            return Act((), Completion(lines[len(past)] if len(past) < len(lines) else "…"))
+
+    async def play(place: int) -> Record:
+        interaction, lines = made.open(place), scripts[made.cases[place].id]
+        for turn in range(limit):
+            if not interaction.done:
+                await interaction.say(lines[turn] if turn < len(lines) else "…")
+        return await made.judge(interaction.episode)
+
+    for place, record in enumerate(by_us(made, Doctor(), tmp_path / "run")):
+        judged = asyncio.run(play(place))
+        assert judged.episode.turns == record.episode.turns
+        assert (judged.episode.ending, judged.correct) == (record.episode.ending, record.correct)
+        assert judged.score == record.score
+        assert judged.measures == record.measures
 
 
 @pytest.mark.parametrize("name", ["promed", "cmig"])

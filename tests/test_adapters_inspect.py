@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from acting import bench, ours, replies, script
+from acting import bench, failing, ours, replies, script
+
+from workup.adapters.bench import Bench
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="extra `inspect`: it is not in `dev`")
 
 
-def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
+def evaluated(made: Bench, folder: Path) -> Any:
+    """The log of Inspect's evaluation, in which a model says what the scripts say."""
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
     from workup.adapters.inspect import task
 
-    made = bench()
-    records = ours(made, tmp_path / "run")
     said = [text for place in range(len(made.cases)) for text in script(made, place)]
     outputs = [ModelOutput.from_content("mockllm/model", text) for text in said]
     for output in outputs:
         output.usage = ModelUsage()  # otherwise a tokenizer is fetched to count
     model = get_model("mockllm/model", custom_outputs=outputs)
     (log,) = inspect_ai.eval(
-        task(made), model=model, log_dir=str(tmp_path / "logs"), display="none", max_samples=1
+        task(made), model=model, log_dir=str(folder), display="none", max_samples=1
     )
+    return log
+
+
+def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
+    made = bench()
+    records = ours(made, tmp_path / "run")
+    log = evaluated(made, tmp_path / "logs")
     assert log.status == "success", log.error.traceback
     for sample, record in zip(log.samples, records, strict=True):
         opening = len(record.episode.opening)
@@ -37,3 +46,17 @@ def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
     right = sum(record.correct is True for record in records) / len(records)
     by_name = {score.name: score for score in log.results.scores}
     assert by_name["diagnosis"].metrics["accuracy"].value == pytest.approx(right)
+
+
+def test_an_encounter_that_fails_is_an_error_and_no_zero(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = bench()
+    why = failing(monkeypatch, made)
+    log = evaluated(made, tmp_path)
+    assert log.status == "success", "one of six is below the share that ends an evaluation"
+    *others, last = log.samples
+    assert why in last.error.message
+    assert not last.scores
+    assert all(sample.scores for sample in others)
+    assert log.results.completed_samples == len(others)

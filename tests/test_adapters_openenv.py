@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acting import bench, ours, replies, script
+from acting import bench, failing, ours, replies, script
 
 pytest.importorskip("openenv.core", reason="extra `openenv`: it is not in `dev`")
 
@@ -64,3 +64,18 @@ def test_two_sessions_do_not_meet(address: str) -> None:
         for mine, yours in zip(script(made, 0), script(made, 3), strict=False):
             first, second = one.step({"text": mine}), other.step({"text": yours})
         assert (first.done, second.done) == (True, False)
+
+
+def test_an_encounter_that_fails_has_a_reason_and_no_reward(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openenv.core import GenericEnvClient
+
+    made = bench()
+    why, last = failing(monkeypatch, made), len(made.cases) - 1
+    with GenericEnvClient(base_url=address).sync() as client:
+        client.reset(seed=last)
+        result = [client.step({"text": text}) for text in script(made, last)][-1]
+    assert result.done
+    assert result.reward is None
+    assert result.observation["outcome"]["reason"] == why

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import bench, ours, replies, script
+from acting import bench, failing, ours, replies, script
 from serving import serving
 from werkzeug import Response
 
@@ -93,6 +93,15 @@ def test_verifiers_plays_what_we_play(tmp_path: Path, monkeypatch: pytest.Monkey
         ]
         assert heard == [m for turn in replies(record)[:-1] for m in turn]
         same(row, record)
+
+
+def test_an_encounter_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = distinct()
+    why = failing(monkeypatch, made)
+    *others, last = played(made, monkeypatch)
+    assert why in str(last["error"])
+    assert last["workup"]["reward"] is None
+    assert all(row["error"] is None for row in others)
 
 
 def same(row: Any, record: Record) -> None:

@@ -87,13 +87,13 @@ def messages(said: Sequence[Message]) -> list[dict[str, str]]:
 def told(record: Record) -> Mapping[str, Any]:
     """Verdict and reward as plain values.
 
-    `correct` (None if it failed), `reward` (the return; 0 if there is no score), `rewards` (one per
-    turn), `parts`, `answer`, `ending`, `reason`, and the measures that are defined.
+    `correct` and `reward` (the return), both None if the episode failed; `rewards` (one per turn),
+    `parts`, `answer`, `ending`, `reason`, and the measures that are defined.
     """
     score = record.score
     return {
         "correct": record.correct,
-        "reward": score.total if score else 0.0,
+        "reward": score.total if score else None,
         "rewards": list(score.turns) if score else [],
         "parts": dict(score.parts) if score else {},
         "answer": list(record.episode.answer),

@@ -17,6 +17,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from workup.adapters.bench import Bench, told
 from workup.episode import Message
+from workup.errors import RolloutError
 
 PLACE, OUTCOME = "place", "workup"
 _MANY = 100  # cases, if nobody says how many
@@ -35,12 +36,17 @@ def encounter(
 
 
 def task(bench: Bench) -> Task:
-    """The task that plays the cases of `bench`."""
+    """The task that plays the cases of `bench`.
+
+    An encounter that fails is an error of its sample. More than the share `max_failed` of such
+    samples ends the evaluation, as in ours.
+    """
     samples = [_sample(bench, place) for place in range(len(bench.cases))]
     return Task(
         dataset=MemoryDataset(samples, name=bench.name),
         solver=_playing(bench),
         scorer=[diagnosis(), reward()],
+        fail_on_error=bench.examination.max_failed or True,
     )
 
 
@@ -73,8 +79,11 @@ def _playing(bench: Bench) -> Solver:
             reply = await interaction.say(state.output.completion, truncated=cut)
             state.messages += [_message(each) for each in reply.messages]
         interaction.leave()
-        record = await bench.judge(interaction.episode, str(state.model))
-        state.store.set(OUTCOME, dict(told(record)))
+        outcome = told(await bench.judge(interaction.episode, str(state.model)))
+        if outcome["correct"] is None:
+            # Inspect counts such a sample among its errors, and does not score it.
+            raise RolloutError(outcome["reason"])
+        state.store.set(OUTCOME, dict(outcome))
         return state
 
     return solve
@@ -82,7 +91,7 @@ def _playing(bench: Bench) -> Solver:
 
 @scorer(metrics=[accuracy(), stderr()])
 def diagnosis() -> Scorer:
-    """Our judge's verdict. An encounter that failed has none, and counts as wrong."""
+    """Our judge's verdict."""
 
     async def score(state: TaskState, target: Target) -> Score:
         outcome = state.store.get(OUTCOME, {})
@@ -100,6 +109,6 @@ def reward() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         outcome = state.store.get(OUTCOME, {})
         shown = {name: outcome.get(name) for name in ("rewards", "parts", "measures", "ending")}
-        return Score(value=float(outcome.get("reward", 0.0)), metadata=shown)
+        return Score(value=float(outcome["reward"]), metadata=shown)
 
     return score

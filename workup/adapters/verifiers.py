@@ -88,6 +88,8 @@ class Encounters(vf.MultiTurnEnv):
         bench = self.benches[state["info"]["side"]]
         outcome = told(await bench.judge(interaction.episode, str(state["model"])))
         state[OUTCOME] = dict(outcome)
+        if outcome["correct"] is None and error is None:
+            state["error"] = vf.Error(outcome["reason"])
         for step, reward in zip(state["trajectory"], outcome["rewards"], strict=False):
             step["reward"] = reward
 
@@ -136,7 +138,8 @@ def _ids(
 
 
 async def _reward(state: vf.State) -> float:
-    return float(state[OUTCOME]["reward"])
+    """The return. Of a failed encounter verifiers wants a number too; its state has the error."""
+    return float(state[OUTCOME]["reward"] or 0.0)
 
 
 async def _correct(state: vf.State) -> float:
