@@ -17,11 +17,10 @@ from workup.errors import UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_ON = "free some space, then type the command again, or `workup resume` where a run had begun"
 _SQLITE_HINTS = {
-    "SQLITE_FULL": "the disk is full; free some space, then type `workup resume` with this folder",
-    "SQLITE_IOERR": (
-        "the disk failed or is full; free some space, then type `workup resume` with this folder"
-    ),
+    "SQLITE_FULL": f"the disk is full; {_ON}",
+    "SQLITE_IOERR": f"the disk failed or is full; {_ON}",
     "SQLITE_READONLY": "it is read-only; choose a writable folder with --out",
     "SQLITE_CANTOPEN": "it cannot be opened for writing; choose a writable folder with --out",
     "SQLITE_BUSY": "another process is writing to it; wait for it to end, or stop it",
@@ -48,7 +47,7 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 def _os_hint(error: OSError) -> str:
     if error.errno in _FULL:
-        return "the disk is full; free some space, then type `workup resume` with this folder"
+        return f"the disk is full; {_ON}"
     if error.errno in _SEALED:
         return "the folder is read-only; choose a writable one with --out"
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
