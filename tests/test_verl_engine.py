@@ -29,6 +29,7 @@ from ray.exceptions import ActorDiedError
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
+from waiting import HANG
 
 from workup.engines.verl import cluster, estimator
 from workup.engines.verl.cluster import composed
@@ -368,7 +369,7 @@ def start(folder: Path, out: Path, cache: Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=HANG)
     assert process.returncode == 0, said[-3000:]
 
 

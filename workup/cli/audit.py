@@ -44,7 +44,7 @@ def judge(
     config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
-    """Compare a model's verdicts with the exact judge's, or with people's.
+    """Compare a model's verdicts with the exact judge's or people's.
 
     The probes are those whose exact verdict is known. With --labels they are the diagnoses of a
     review (`workup review`), and all of them are asked about.

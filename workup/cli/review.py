@@ -42,7 +42,7 @@ def make(
         Path | None, typer.Option(help="the review's folder [default: reviews/RUN]")
     ] = None,
 ) -> None:
-    """Draw episodes for a review, and copy them with its questions into a folder."""
+    """Draw episodes for a review into a folder of its own."""
     from workup.studies.review import folder, form
 
     names = [name.strip() for name in by.split(",") if name.strip()]
@@ -62,7 +62,7 @@ def results(
     parquet: Annotated[Path | None, typer.Option(help="the same as Parquet")] = None,
     json: Annotated[Path | None, typer.Option(help="write all figures as JSON")] = None,
 ) -> None:
-    """Agreement of the reviewers, means, win rates, and the runs' own judge beside them."""
+    """Agreement of reviewers, means, win rates, the judge beside them."""
     from rich.console import Console
 
     from workup.studies.review import tables

@@ -116,7 +116,7 @@ DEFAULT: Form = {
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     questions: Form = Field(min_length=1, max_length=20)
 
