@@ -62,7 +62,7 @@ def results(
     parquet: Annotated[Path | None, typer.Option(help="the same as Parquet")] = None,
     json: Annotated[Path | None, typer.Option(help="write all figures as JSON")] = None,
 ) -> None:
-    """Agreement of reviewers, means, win rates, the judge beside them."""
+    """Show agreement, means and win rates of a review."""
     from rich.console import Console
 
     from workup.studies.review import tables

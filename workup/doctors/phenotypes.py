@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 NOBODYS: frozenset[str] = frozenset()
 
 UNTOLD = 0.5
-"""P(finding | disease) where no frequency is told; counts of few patients are drawn towards it."""
+"""Prior mean of P(finding | disease): it smooths small counts, and stands where none is known."""
 
 ASPECTS = "PH"  # findings, of the present or the past; not inheritance, course or modifiers
 

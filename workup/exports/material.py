@@ -33,7 +33,7 @@ class Chosen:
         return iter(self.run.episodes(**{**self.where, **more}))
 
     def finished(self, **more: Any) -> Iterator[Record]:
-        """The same without failed episodes: an endpoint or a judge gave up in those."""
+        """The records of episodes that did not fail: no endpoint and no judge gave up in them."""
         return (each for each in self.records(**more) if each.episode.ending is not Ending.FAILED)
 
     def within(self, phase: str) -> Chosen:

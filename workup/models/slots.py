@@ -115,7 +115,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
     def get_max_length(self) -> int:
         return -1
 
-    get_max_cache_shape = get_max_length  # its name before transformers 5.2x, which verl needs
+    get_max_cache_shape = get_max_length  # its name in transformers 5.10, which verl needs
 
 
 def _wide_enough(store: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:

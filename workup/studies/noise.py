@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from workup.case import Case, Fact, Source
+from workup.cases.files import evenly_spaced
 from workup.environments.base.lexical import chinese
 from workup.errors import RolloutError, UserError
 from workup.rewards.shapley import (
@@ -283,9 +284,8 @@ async def _study(
 
 
 def spread(cases: Sequence[Case]) -> list[Case]:
-    """At most POOL of `cases`, evenly spaced, since a file may be sorted by diagnosis."""
-    count = min(len(cases), POOL)
-    return [cases[place * len(cases) // count] for place in range(count)]
+    """At most POOL of `cases`, evenly spaced."""
+    return list(evenly_spaced(cases, POOL))
 
 
 def noise(

@@ -161,7 +161,7 @@ class Asked(Around):
         return 1 + self.how.retrieves
 
     def open(self, case: Case) -> tuple[Message, ...]:
-        """The mode's rules, then the case as it is put there, with a letter before each option."""
+        """The mode's instructions, then the environment's question with lettered options."""
         opening = self.usual.open(case)
         if not self.how.told:
             return opening
@@ -221,7 +221,7 @@ class Retrieving:
 
 
 def query(shown: str, case: Case) -> str:
-    """What is searched for: the case as it is `shown`, without its options.
+    """The query for a case: the question as it is `shown`, without its options.
 
     What is longer than a query may be (500 characters) is cut in words: the question stays, and of
     the description before it the beginning.

@@ -1,4 +1,4 @@
-"""Our advantages, handed on by verl's trainer unchanged."""
+"""An advantage estimator for verl that returns the advantages Workup has computed."""
 
 from __future__ import annotations
 

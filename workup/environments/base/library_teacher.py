@@ -133,7 +133,7 @@ class _Scene:
         return ": ".join(filter(None, (*named, ", ".join(shared)))) if named else ""
 
     def diagnosis(self, read: Sequence[Turn]) -> str:
-        """The diagnosis behind these turns, as it is written."""
+        """The demonstrated diagnosis after the turns `read`, in its tag."""
         shown = [passage for turn in read for passage in passages(turn)]
         return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, self._findings))
 

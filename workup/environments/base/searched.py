@@ -85,7 +85,7 @@ class Searched(Encounter):
     @property
     @abstractmethod
     def _rules(self) -> str:
-        """What the doctor is told of the encounter and its grammar."""
+        """The system prompt: the encounter's rules and its grammar."""
 
     def _phrases(self, tags: Sequence[str]) -> tuple[str, ...]:
         """All phrases of an environment with these tags."""

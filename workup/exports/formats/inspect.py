@@ -202,7 +202,7 @@ def _error(reason: str) -> Any:
 
 
 def _id(case: str) -> str:
-    """The case's id as a sample's: as it is, unless it could not be the name of a file."""
+    """The sample's id: the case's, with what a file name cannot hold percent-encoded."""
     safe = _UNSAFE.sub(lambda found: quote(found[0], safe="").replace(".", "%2E"), case)
     if len(safe) <= _LONGEST:
         return safe

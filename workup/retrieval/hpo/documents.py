@@ -1,4 +1,4 @@
-"""The annotations of the HPO as documents in plain sentences, and Orphanet's beside them.
+"""Documents on diseases, in sentences, from the annotations of the HPO and from Orphanet's.
 
 A disease has a document for each set of publications that its annotations rest on, and one for what
 rests on other sources too (`workup.retrieval.provenance`).
