@@ -22,6 +22,7 @@ from workup.ports import Reply, Request
 ray = pytest.importorskip("ray", reason="Ray comes with verl's environment: make test-verl")
 PRICE = Price(output=100_000)  # ten tokens of an answer cost 1
 CALLS = "calls.txt"
+HERE = Path(__file__).parent
 
 
 class Told:
@@ -76,7 +77,10 @@ async def asked(model: Cached, numbers: list[int]) -> tuple[list[str], bool]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    # Ray's workers import this module by its name, wherever the tests were started.
+    path = os.pathsep.join(filter(None, (str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH"))))
+    own = {"env_vars": {"PYTHONPATH": path}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=own)
     yield
     ray.shutdown()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 import ray
@@ -31,11 +33,12 @@ def composed(keys: Mapping[str, Any]) -> Any:
             raise UserError(f"this verl has no setting '{parent}' (for '{name}')")
         OmegaConf.update(config, key, value, force_add=True)
     try:
-        validate_config(
-            config,
-            use_reference_policy=need_reference_policy(config),
-            use_critic=need_critic(config),
-        )
+        with redirect_stdout(StringIO()):  # it prints; what we print there may be read as YAML
+            validate_config(
+                config,
+                use_reference_policy=need_reference_policy(config),
+                use_critic=need_critic(config),
+            )
     except (AssertionError, ValueError) as error:
         raise UserError(
             f"verl refuses this configuration: {' '.join(str(error).split())}"
