@@ -149,7 +149,14 @@ def test_a_replay_needs_no_key(call: Call, tmp_path: Path, monkeypatch: pytest.M
             ("evaluate", "greedy", *EVALUATE[2:]),
             "no policy 'greedy'. Did you mean 'greedy information'?",
         ),
-        (("evaluate", "told information", *EVALUATE[2:]), "'told information' does not play here"),
+        (
+            ("evaluate", "greedy informatoin", *EVALUATE[2:]),
+            "no policy 'greedy informatoin'. Did you mean 'greedy information'?",
+        ),
+        (
+            ("evaluate", "told information", *EVALUATE[2:]),
+            "'told information' does not play here; here play random doctor, greedy information",
+        ),
         (
             ("train", "craft", "clinic:xs"),
             "'clinic:xs' is no setting. Did you mean --cases clinic:xs?",

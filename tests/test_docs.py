@@ -26,6 +26,7 @@ from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
 from workup.metrics.naming import CODER
+from workup.ports import Environment
 from workup.stages import KeptStage
 
 ROOT = Path(__file__).parents[1]
@@ -319,6 +320,14 @@ def test_the_example_environment_refuses_and_trains_from_outside(extended: Path)
     own["granted"] = 2
     run = workup.train("outcome", cases="clinic:xs", out="run", environment=own, **SMALL)
     assert run.config["environment"]["granted"] == 2
+
+
+def test_every_member_of_an_environment_is_in_its_table() -> None:
+    page = (ROOT / "docs/extending.md").read_text()
+    table = page.partition("`workup.ports.Environment`:")[2].partition("\n\n`evidence`")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == {name for name in vars(Environment) if not name.startswith("_")}
 
 
 def test_make_targets_named_in_the_documentation_exist() -> None:

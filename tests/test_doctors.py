@@ -14,8 +14,13 @@ from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script
 from workup.case import FixedSource
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
-from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor, GreedyDoctor, RandomDoctor
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
+from workup.environments.base.anchors import (
+    BayesDiagnoser,
+    FullInformationDoctor,
+    GreedyDoctor,
+    RandomDoctor,
+)
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.consultation import Consultation
 from workup.episode import Action, Ending, Episode

@@ -5,6 +5,7 @@ turn, read as it is written; and one from outside is trained and evaluated by na
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from workup.case import Kind
 from workup.episode import DIAGNOSE, MALFORMED
 from workup.errors import UserError
 from workup.ports import Environment, Teaching
+from workup.runs.words import in_order
 from workup.settings import world
 
 NAMES = environments.names()
@@ -162,6 +164,7 @@ def test_what_training_needs_of_one(name: str) -> None:
 
 TRIAGE = '''
 from pydantic import Field
+from workup.environments.base.anchors import RandomDoctor
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation
 from workup.ports import Request
@@ -213,6 +216,9 @@ class Triage(Encounter):
     def conclude(self, case):
         return "Well?"
 
+    def further_anchors(self, source, knowledge, seed):
+        return {"one question": RandomDoctor(knowledge, source.items, 2, seed, self.write)}
+
     def staffed(self, models):
         return Triage(self.items, self.settings, models.get("nurse"))
 
@@ -259,6 +265,14 @@ def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
     assert all(len(record.episode.turns) <= 3 for record in played)
     greedy = run.episodes(phase="eval", doctor="greedy information")
     assert {turn.action.kind for r in greedy for turn in r.episode.turns} == {"ask", DIAGNOSE}
+    exact = ["random doctor", "greedy information", "one question", "full information"]
+    assert run.summary["anchors"] == exact
+    assert in_order(run.doctors(), run.anchors) == [
+        *(exact[0], "untrained", "warm start", "trained"),
+        *exact[1:],
+    ]
+    page = run.report.read_text()
+    assert len(re.findall(r'<tr class="anchor">', page)) == len(exact)
     again = workup.evaluate("run", out="again", quiet=True, evaluation=evaluation)
     assert {r.episode.opening for r in again.episodes()} == {
         r.episode.opening for r in run.episodes(phase="eval")
@@ -268,6 +282,11 @@ def test_one_from_outside_is_trained_in_and_evaluated(triage: str) -> None:
         evaluation=evaluation,
     )  # fmt: skip
     assert all(r.episode.opening[0].content.startswith("Next, please.\n") for r in other.episodes())
+    own = workup.evaluate(
+        "one question", cases="clinic:xs", out="own", environment=triage, quiet=True,
+        evaluation={"cases": 4, "anchors": False},
+    )  # fmt: skip
+    assert own.doctors() == ["one question"]
 
 
 def test_what_one_from_outside_can_be_told_is_checked(triage: str) -> None:

@@ -16,13 +16,18 @@ from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.environments.base.lists import lists, take_apart, written
 from workup.environments.base.ranked_teacher import LEAST
-from workup.environments.evidence import CHINESE, ENGLISH, EvidenceSeeking, Settings, open, seeking
+from workup.environments.evidence import (
+    CHINESE,
+    ENGLISH,
+    LENGTHS,
+    EvidenceSeeking,
+    Settings,
+    open,
+    seeking,
+)
 from workup.episode import DIAGNOSE, Action, Ending
 from workup.errors import UserError
-from workup.evaluation.loop import anchors
 from workup.ports import Teaching
-from workup.report.outcomes import LANDMARKS
-from workup.runs.words import ANCHORS, LISTS
 from workup.settings import world
 
 WING = open_source("clinic:pathology")
@@ -276,10 +281,10 @@ def test_other_environments_are_refused() -> None:
 # --- anchors ---
 
 
-@pytest.mark.parametrize("length", LISTS.values())
+@pytest.mark.parametrize("length", LENGTHS)
 def test_the_best_list_of_every_length_is_an_anchor(length: int) -> None:
     place = open(WING, Settings(max_turns=3))
-    doctor = anchors(WING, place, 0)[f"list of {length}"]
+    doctor = place.anchors(WING, 0)[f"list of {length}"]
     for case in (WING.test[place_] for place_ in range(4)):
         episode = play(doctor, place, case)
         assert len(episode.turns) == 3
@@ -299,7 +304,7 @@ def test_the_best_list_of_every_length_is_an_anchor(length: int) -> None:
 
 
 def test_anchors_of_lists_play_where_lists_are_written() -> None:
-    assert list(anchors(WING, WORLD, 0)) == ["told information", *LISTS, "full information"]
+    lists = [f"list of {length}" for length in LENGTHS]
+    assert list(WORLD.anchors(WING, 0)) == ["told information", *lists, "full information"]
     direct = open(WING, Settings(max_turns=1, told="record"))
-    assert list(anchors(WING, direct, 0)) == ["told information", "full information"]
-    assert len(LANDMARKS) == len(ANCHORS)
+    assert list(direct.anchors(WING, 0)) == ["told information", "full information"]

@@ -19,7 +19,7 @@ from library_world import DOCUMENTS, index_folder, open_shelf
 
 from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
-from workup.doctors.anchors import FullInformationDoctor
+from workup.environments.base.anchors import FullInformationDoctor
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import NOTHING, SearchGrammar, evidence
 from workup.environments.library import UNREADABLE, Library, open_library

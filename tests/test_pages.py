@@ -29,6 +29,7 @@ from workup.episode import Ending, Episode
 from workup.report import build, compare, curves, dynamics, outcomes, plotting
 from workup.report.curves import Curve
 from workup.report.sheets import Sheet
+from workup.report.tables import Ends
 from workup.report.transcripts import CASES, CHARACTERS, Meeting, Player, everything, in_pages
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
@@ -365,7 +366,7 @@ def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
     curve = Curve("run", lines)
     with mpl.rc_context({**mpl.rcParamsDefault, **plotting.STYLE}):
         for draw, given in (
-            (curves.learning, (curve, {}, {})),
+            (curves.learning, (curve, {}, Ends(None, None))),
             (dynamics.drawn, (curve,)),
             (curves.parts, (curve, True)),
         ):
@@ -385,7 +386,7 @@ def test_ticks_of_the_scatter_do_not_run_together(
 
     doctors = {"one": levels(one), "other": levels(other)}
     with mpl.rc_context({**mpl.rcParamsDefault, **plotting.STYLE}):
-        looks = outcomes.looks(list(doctors))
+        looks = outcomes.looks(list(doctors), Ends(None, None))
         made = outcomes.against_accuracy.__wrapped__(doctors, looks, Curve("", []))  # type: ignore[attr-defined]
         assert len(made.panels) == 3
         for ax in made.panels:

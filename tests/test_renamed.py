@@ -22,12 +22,11 @@ from workup.cases.clinic.renamed import FIRST, SECOND, Names, called, heard, mea
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
 from workup.cases.jsonl import line_of
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.doctors.anchors import IdealSearcher, RandomSearcher
 from workup.environments.base.queries import drawn_case, known_findings
 from workup.environments.base.searched import Searched
+from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.episode import Action, Completion, Episode, Turn
 from workup.errors import UserError
-from workup.evaluation.loop import anchors
 from workup.judges.exact import ExactJudge
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer
@@ -238,7 +237,7 @@ def test_without_a_search_exact_reasoning_is_at_chance_and_with_one_at_the_ceili
     assert RENAMED.knowledge is not None
     assert plain.knowledge is not None
     told = shelf(plain)
-    doctors = anchors(RENAMED, SHELF, 0)
+    doctors = SHELF.anchors(RENAMED, 0)
     for index in range(40):
         case, before = RENAMED.test[index], plain.test[index]
         blind = RENAMED.knowledge.posterior(SHELF.known(case))
@@ -271,7 +270,7 @@ def test_a_random_searcher_knows_what_it_has_read_and_no_more() -> None:
 
 def test_the_anchors_of_the_plain_clinic_are_those_it_had() -> None:
     plain = open_source("clinic:s")
-    assert set(anchors(plain, shelf(plain), 0)) == {"told information", "full information"}
+    assert set(shelf(plain).anchors(plain, 0)) == {"told information", "full information"}
 
 
 # --- what is taught, and the tiny policy ---

@@ -598,14 +598,18 @@ def test_labels_are_moved_apart_and_no_further(places: list[float], gap: float) 
 
 
 def test_who_is_compared() -> None:
-    assert Ends.of(["random doctor", "warm start", "trained"]) == Ends("warm start", "trained")
-    assert Ends.of(["untrained", "trained", "hybrid"]) == Ends("untrained", "trained")
-    assert Ends.of(["warm start"]) == Ends(None, "warm start")
-    assert Ends.of(["untrained", "sft"]) == Ends("untrained", "sft")
-    assert Ends.of(["random doctor", "m", "m, bayes concludes", "bayes, oracle context"]) == Ends(
-        None, "m"
-    )
-    assert Ends.of(["greedy information"]) == Ends(None, None)
+    exact = ("random doctor", "greedy information")
+
+    def of(*doctors: str) -> Ends:
+        return Ends.of(doctors, exact)
+
+    assert of("random doctor", "warm start", "trained") == Ends("warm start", "trained", exact)
+    assert of("untrained", "trained", "hybrid") == Ends("untrained", "trained", exact)
+    assert of("warm start") == Ends(None, "warm start", exact)
+    assert of("untrained", "sft") == Ends("untrained", "sft", exact)
+    several = of("random doctor", "m", "m, bayes concludes", "bayes, oracle context")
+    assert several == Ends(None, "m", exact)
+    assert of("greedy information") == Ends(None, None, exact)
 
 
 def test_stage_borders_are_where_stages_change() -> None:

@@ -166,6 +166,14 @@ class Environment(Protocol):
         """The findings that the opening tells."""
         ...
 
+    def anchors(self, source: Source, seed: int) -> Mapping[str, Doctor]:
+        """Doctors that know the model of the cases and bound every curve, by label.
+
+        They stand from the lowest to the highest; `seed` decides what they draw. None if the source
+        has no model of its cases.
+        """
+        ...
+
     def presented(self, source: Source, seed: int) -> Source:
         """`source` with its cases as they are put to the doctor here: often as they are.
 

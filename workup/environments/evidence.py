@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.case import Case, Evidence, Item, Source, evidence_of
+from workup.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.lexical import chinese
@@ -31,6 +31,7 @@ from workup.environments.base.lists import (
     written,
 )
 from workup.environments.base.rages import ExamSimulator, RagesSettings
+from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import RankedTeaching
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
@@ -40,7 +41,7 @@ from workup.judges.exact import ExactExaminations, ExactRanking
 from workup.judges.examinations import ExaminationJudge
 from workup.judges.questions import Appraised, Ordered, Placed, Ranked
 from workup.judges.ranking import RankingJudge
-from workup.ports import Demonstration, Environment, Model, Teaching
+from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.retrieval.exam_terms import read
 from workup.text import THINK, neutralise, normalise
 
@@ -122,6 +123,7 @@ CHINESE = Wording(
     conclude="不能再申请检查了，请现在给出诊断。",
 )
 _WORDINGS = (ENGLISH, CHINESE)
+LENGTHS = (1, 2, 3, 5, 10)  # of the lists that anchors write
 
 summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
 
@@ -181,6 +183,17 @@ class EvidenceSeeking(Encounter):
                     if source.items
                     else f"environment.stages: {source.name} does not list its examinations"
                 )
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """The best list of every length, where lists are written."""
+        if self.max_turns == 1:
+            return {}
+        return {
+            f"list of {length}": RankedDoctor(knowledge, source.items, self, length)
+            for length in LENGTHS
+        }
 
     # --- the encounter ---
 

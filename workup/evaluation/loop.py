@@ -12,23 +12,12 @@ from typing import Any
 
 from workup import environments, policies
 from workup.case import Source
-from workup.cases.clinic.renamed import Names
 from workup.doctors import strategies
-from workup.doctors.anchors import (
-    BayesDiagnoser,
-    FullInformationDoctor,
-    GreedyDoctor,
-    IdealSearcher,
-    RandomDoctor,
-    RandomSearcher,
-    RankedDoctor,
-)
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.hybrid import Diagnoser, TranscriptDiagnoser
 from workup.doctors.strategies import Searcher, Seat, Strategy
-from workup.environments.base.searched import Searched
+from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
 from workup.environments.consultation import Consultation
-from workup.environments.evidence import EvidenceSeeking
 from workup.errors import UserError
 from workup.evaluation.examination import (
     Examination,
@@ -43,46 +32,16 @@ from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
 from workup.policies.unseen import counted, open_unseen, own_cases, refuse_met
-from workup.ports import Doctor, Environment, LanguageModel, Sampling
+from workup.ports import Doctor, LanguageModel, Sampling
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
 from workup.runs import Run, versions
 from workup.runs.folder import free
 from workup.runs.summary import repeats, summarise
-from workup.runs.words import ANCHORS, LISTS
 from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
 
 BAYES = "bayes"  # concludes by the source's own model
-
-
-def anchors(source: Source, environment: Environment, seed: int) -> dict[str, Doctor]:
-    """The doctors that bound every curve, by label.
-
-    None if the source has no model of its cases.
-    """
-    if source.knowledge is None:
-        return {}
-    world, turns, write = (source.knowledge, source.items), environment.max_turns, environment.write
-    if not environment.asks:
-        exact: dict[str, Doctor] = {
-            "told information": BayesDiagnoser(*world, write, environment.known)
-        }
-        if isinstance(source.knowledge, Names) and isinstance(environment, Searched) and turns > 1:
-            exact |= {
-                "random searcher": RandomSearcher(source, source.knowledge, environment, seed),
-                "ideal searcher": IdealSearcher(source, source.knowledge, environment),
-            }
-        if isinstance(environment, EvidenceSeeking) and turns > 1:
-            exact |= {
-                label: RankedDoctor(*world, environment, length) for label, length in LISTS.items()
-            }
-        return {**exact, "full information": FullInformationDoctor(*world, write)}
-    return {
-        "random doctor": RandomDoctor(*world, turns, seed, write),
-        "greedy information": GreedyDoctor(*world, turns, write),
-        "full information": FullInformationDoctor(*world, write),
-    }
 
 
 def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
@@ -117,7 +76,8 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     evaluation = Evaluation.of(settings, account)
     players = evaluation.players()
     asked = evaluation.asked(settings)
-    noted = {"notes": evaluation.own_judges} if evaluation.own_judges else {}
+    noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
+    noted |= {"notes": evaluation.own_judges} if evaluation.own_judges else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})
     Run.create(
@@ -199,7 +159,6 @@ class Evaluation:
 
         Raises UserError, also for cases that a policy was trained on, unless `seen` is set.
         """
-        policies.check(settings.policy, ANCHORS)
         if settings.conclude is not None:
             policies.check(settings.conclude, (BAYES,))
         settings, (strategy, plan) = as_trained(settings), strategy_of(settings)
@@ -209,6 +168,12 @@ class Evaluation:
         environment, measures = encounter(settings).open(source), settings.evaluation.measures
         strategies.refuse_unfit(strategy, environment)
         source = environment.presented(source, settings.seed)
+        known = environment.anchors(source, settings.seed)
+        policies.check(settings.policy, known)
+        if settings.policy in known and settings.strategy is not None:
+            raise UserError(
+                f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
+            )
         staff = Staff(settings, source, environment, account, measures)
         examination = Examination.of(
             source,
@@ -221,23 +186,20 @@ class Evaluation:
             concurrency=settings.concurrency,
             max_failed=settings.max_failed,
         )
-        known = anchors(source, staff.environment, settings.seed)
         for name in (settings.policy, settings.conclude or BAYES):
             if name.startswith(ENDPOINT):
                 staff.desk.open(name)
-            elif name in ANCHORS and name not in known:
-                lacks = "" if known else f"; {source.name} has no model of its cases"
-                raise UserError(f"'{name}' does not play here{lacks}")
-        if settings.policy in known and settings.strategy is not None:
-            raise UserError(
-                f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
-            )
         seen = settings.evaluation.seen
         met = refuse_met(examination.played, settings.cases, split, named, allowed=seen)
         # Each episode in flight needs a slot of a local policy's prefix cache. With more
         # episodes than slots, prompts are computed again in every turn.
         at_once = max(1, settings.concurrency // plan.in_flight)
         return cls(settings, source, staff, replace(examination, concurrency=at_once), met)
+
+    @property
+    def anchors(self) -> Mapping[str, Doctor]:
+        """The doctors that bound what is measured, by label, from the lowest to the highest."""
+        return self.examination.environment.anchors(self.source, self.settings.seed)
 
     def asked(self, settings: PolicySettings) -> dict[str, Any]:
         """`settings`, from which this was made, as a run keeps them: with the split and the roles.
@@ -260,8 +222,7 @@ class Evaluation:
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""
-        s, environment = self.settings, self.examination.environment
-        known = anchors(self.source, environment, s.seed)
+        s, known = self.settings, self.anchors
         gatherer = playing(known[s.policy]) if s.policy in known else self.player(s.policy)
         label = played_as(s.policy, s.strategy)
         players = {label: gatherer}

@@ -18,7 +18,6 @@ from workup.case import Case, Source
 from workup.environments.consultation import Consultation
 from workup.episode import Ending, Episode
 from workup.errors import UserError
-from workup.evaluation.loop import anchors
 from workup.judges.exact import ExactJudge
 from workup.methods import craft
 from workup.metrics.facts import scored
@@ -91,7 +90,7 @@ class _Round:
     def rivals(self, against: Doctor | None) -> dict[str, Doctor]:
         """The other players by label: the policy, and the anchors if the source has a model."""
         doctors = {} if against is None else {"policy": against}
-        known = anchors(self.source, self.environment, self.seed)
+        known = self.environment.anchors(self.source, self.seed)
         order = ("greedy information", "random doctor", "told information")
         doctors |= {label: known[label] for label in order if label in known}
         return doctors

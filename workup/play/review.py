@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workup.case import Case, Evidence, Fact, Source
-from workup.doctors.anchors import BayesDiagnoser, FullInformationDoctor
+from workup.environments.base.anchors import BayesDiagnoser, FullInformationDoctor
 from workup.episode import DIAGNOSE, Episode, Turn
 from workup.methods import craft
 from workup.metrics.facts import scored

@@ -66,13 +66,13 @@ def trained(run: str) -> Mapping[str, Any]:
     return config
 
 
-def check(name: str, anchors: Collection[str] = (), forms: str = FORMS) -> None:
+def check(name: str, anchors: Collection[str] | None = None, forms: str = FORMS) -> None:
     """Raises UserError, with what to type instead, for a name that is no policy.
 
-    `anchors` are names that need no weights; nor does the tiny policy. An endpoint is checked when
-    it is opened.
+    `anchors`, where some could play, are names that need no weights; nor does the tiny policy. An
+    endpoint is checked when it is opened.
     """
-    if name in (*anchors, TINY) or name.startswith(ENDPOINT):
+    if name in (*(anchors or ()), TINY) or name.startswith(ENDPOINT):
         return
     if name not in OURS and not Path(name).expanduser().exists():
         _refuse_other_names(name, anchors)
@@ -125,7 +125,7 @@ def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
     return "", str((folder / "policy" if is_run(folder) else folder).resolve())
 
 
-def _refuse_other_names(name: str, anchors: Collection[str]) -> None:
+def _refuse_other_names(name: str, anchors: Collection[str] | None) -> None:
     if name in Config.find(None).endpoints:
         raise UserError(f"no policy '{name}'. Did you mean '{ENDPOINT}{name}'?")
     if name in methods.names():
@@ -134,7 +134,13 @@ def _refuse_other_names(name: str, anchors: Collection[str]) -> None:
         )
     if name in strategies.names():
         raise UserError(f"'{name}' is a strategy: type workup evaluate POLICY strategy={name}")
+    if anchors is None or "/" in name:
+        return
     begun = [anchor for anchor in anchors if anchor.startswith(name)]
-    near = begun or get_close_matches(name, [*anchors], n=1, cutoff=0.6)
-    if near and "/" not in name:
+    # Anchors share words: "told information" is no misspelt "full information".
+    near = begun or get_close_matches(name, [*anchors], n=1, cutoff=0.9 if " " in name else 0.6)
+    if near:
         raise UserError(f"no policy '{name}'. Did you mean '{near[0]}'?")
+    if " " in name:  # as anchors are called; no model is
+        others = f"here play {', '.join(anchors)}" if anchors else "these cases have no model"
+        raise UserError(f"'{name}' does not play here; {others}")

@@ -25,7 +25,7 @@ from workup.report.transcripts import Player
 from workup.runs import Outcome, Run
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import ANCHORS, COLUMNS, DASH, plus_minus
+from workup.runs.words import COLUMNS, DASH, plus_minus
 
 REGRESSION = "what success goes with (logistic regression)"
 
@@ -137,7 +137,7 @@ def _sides(runs: Sequence[Run]) -> list[Side]:
 
 
 def _doctor(run: Run) -> str:
-    doctor = Ends.of(run.doctors()).after
+    doctor = Ends.of(run.doctors(), run.anchors).after
     if doctor is None:
         raise UserError(
             f"{run.path}: no policy has been evaluated in this run yet; let it finish with "
@@ -149,11 +149,12 @@ def _doctor(run: Run) -> str:
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
     """What the runs began with, the compared doctors, and the first run's anchors."""
     first = sides[0].run
-    anchors = {doctor: describe(first, doctor) for doctor in first.doctors() if doctor in ANCHORS}
+    exact = [doctor for doctor in first.doctors() if doctor in first.anchors]
+    anchors = {doctor: describe(first, doctor) for doctor in exact}
     ends = {side.row: side.entry for side in sides}
     shown, rows = tables.headline(
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
-        Ends(None, None),
+        Ends(None, None, first.anchors),
     )
     return [HEADINGS[metric] for metric in shown], rows
 
@@ -267,12 +268,12 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
     found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)
-    start = Ends.of(first.run.doctors()).before
+    doctors, anchors = first.run.doctors(), first.run.anchors
+    start = Ends.of(doctors, anchors).before
     before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
-    marks = {
-        doctor: describe(first.run, doctor) for doctor in first.run.doctors() if doctor in ANCHORS
-    }
-    looks = outcomes.looks([*rows, *before, *marks], before=next(iter(before), None))
+    marks = {doctor: describe(first.run, doctor) for doctor in doctors if doctor in anchors}
+    ends = Ends(next(iter(before), None), None, anchors)
+    looks = outcomes.looks([*rows, *before, *marks], ends)
     return {
         "scatter": outcomes.against_accuracy(
             tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])

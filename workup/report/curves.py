@@ -26,7 +26,7 @@ from workup.report.plotting import (
     thin,
     tidy,
 )
-from workup.runs.words import ANCHORS, LISTS
+from workup.report.tables import Ends
 from workup.statistics import Estimate
 
 PANELS = {
@@ -51,7 +51,6 @@ SHORT = {
     "ideal searcher": "ideal",
     "greedy information": "greedy",
     "full information": "full",
-    **{name: f"list {length}" for name, length in LISTS.items()},
 }
 DASHES = {
     "random doctor": (0, (1, 2)),
@@ -60,7 +59,6 @@ DASHES = {
     "ideal searcher": (0, (4, 2)),
     "greedy information": (0, (4, 2)),
     "full information": (0, ()),
-    **dict.fromkeys(LISTS, (0, (1, 4))),
 }
 
 
@@ -107,11 +105,10 @@ Levels = Mapping[str, Mapping[str, Estimate]]  # doctor → metric → estimate
 
 
 @figure
-def learning(curve: Curve, levels: Levels, ends: Levels) -> Drawing | None:
+def learning(curve: Curve, levels: Levels, ends: Ends) -> Drawing | None:
     """One panel per metric: every step thin, their mean thick, the anchors as labelled lines.
 
-    The held-out evaluations before and after training (`ends`, in that order) are points with their
-    intervals.
+    The held-out evaluations before and after training are points with their intervals.
     """
     shown = [
         metric for metric in PANELS if any(value is not None for value in curve.values(metric))
@@ -121,9 +118,14 @@ def learning(curve: Curve, levels: Levels, ends: Levels) -> Drawing | None:
         ax = panel(PANELS[metric], HEIGHT)
         _curve(ax, curve, metric, faint=True, color=COLOURS["after"])
         name = "return" if metric == "reward" else metric
-        _evaluations(ax, [end.get(name) for end in ends.values()], len(curve.lines))
+        _evaluations(ax, [levels[end].get(name) for end in ends.names], len(curve.lines))
         _anchors(
-            ax, {doctor: levels[doctor][name].mean for doctor in levels if name in levels[doctor]}
+            ax,
+            {
+                doctor: levels[doctor][name].mean
+                for doctor in ends.anchors
+                if name in levels.get(doctor, ())
+            },
         )
         _steps(ax, curve)
         panels.append(ax)
@@ -269,13 +271,10 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
 
     Names that would overlap are moved apart.
     """
-    known = sorted(
-        (mean, doctor)
-        for doctor, mean in means.items()
-        if doctor in ANCHORS and math.isfinite(mean)
-    )
+    known = sorted((mean, doctor) for doctor, mean in means.items() if math.isfinite(mean))
     for mean, doctor in known:
-        ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=DASHES[doctor])
+        dashes = DASHES.get(doctor, (0, (1, 4)))
+        ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=dashes)
     low, high = ax.get_ylim()
     places = apart([mean for mean, _ in known], 0.075 * (high - low))
     for (_, doctor), place in zip(known, places, strict=True):
@@ -285,7 +284,8 @@ def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
             "va": "center",
             "annotation_clip": False,
         }
-        ax.annotate(SHORT[doctor], (1.015, place), xycoords=("axes fraction", "data"), **style)
+        name = SHORT.get(doctor, doctor.replace("list of ", "list "))
+        ax.annotate(name, (1.015, place), xycoords=("axes fraction", "data"), **style)
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:

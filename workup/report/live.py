@@ -20,7 +20,6 @@ from rich.text import Text
 
 from workup.runs.files import finite
 from workup.runs.words import (
-    ANCHORS,
     COLUMNS,
     LIST_COLUMNS,
     cell,
@@ -34,7 +33,6 @@ SMOOTHED = 10  # steps that shown figures are averaged over
 REFRESHES = 4  # per second, on a terminal
 PLAIN_EVERY = 5.0  # seconds between two lines where there is no terminal
 SHORTEST = 10  # columns of a bar that shares its line
-STYLES = {"trained": "bold", **dict.fromkeys(ANCHORS, "dim")}
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = (
     *("accuracy", "questions", "critical", "noise", "repeats"),
@@ -203,8 +201,9 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         for sheet in suite.sheets(summary):
             sheet.show(console)
         return
-    doctors = summary["doctors"]
-    ranked = in_order(doctors)
+    doctors, anchors = summary["doctors"], summary["anchors"]
+    ranked = in_order(doctors, anchors)
+    bold = {"trained": "bold", **dict.fromkeys(anchors, "dim")}
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
     lists = {
@@ -221,7 +220,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         rows,
         f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
         f"{size}± half of the 95 % interval by case, [ ] its ends",
-        styles={place: STYLES.get(name, "") for place, name in enumerate(ranked)},
+        styles={place: bold.get(name, "") for place, name in enumerate(ranked)},
     ).show(console)
 
 

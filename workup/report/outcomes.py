@@ -24,8 +24,7 @@ from workup.report.plotting import (
     thin,
     tidy,
 )
-from workup.report.tables import Categories
-from workup.runs.words import ANCHORS
+from workup.report.tables import Categories, Ends
 from workup.statistics import Estimate
 
 Look = tuple[dict[str, Any], Key]  # for matplotlib, and for the legend
@@ -134,26 +133,25 @@ def against_accuracy(
     )
 
 
-def looks(doctors: Sequence[str], before: str | None = None, after: str | None = None) -> Looks:
+def looks(doctors: Sequence[str], ends: Ends) -> Looks:
     """The style of each doctor's points, the same in every figure of a page.
 
     The policy before training is hollow, anchors are grey.
     """
-    numbers = count(1 if after in doctors else 0)  # the first colour is that of `after`
-    return {
-        doctor: _look(doctor, {before: "before", after: "after"}.get(doctor, ""), numbers)
-        for doctor in doctors
-    }
+    numbers = count(1 if ends.after in doctors else 0)  # the first colour is that of `after`
+    return {doctor: _look(doctor, ends, numbers) for doctor in doctors}
 
 
-def _look(doctor: str, role: str, numbers: Iterator[int]) -> Look:
-    if not role and doctor not in ANCHORS:
+def _look(doctor: str, ends: Ends, numbers: Iterator[int]) -> Look:
+    role = {ends.before: "before", ends.after: "after"}.get(doctor, "")
+    if not role and doctor not in ends.anchors:
         number = next(numbers)
         return points(number), points_key(doctor, number)
     if role:
         marker, symbol, colour = "o", "○" if role == "before" else "●", COLOURS[role]
     else:
-        (marker, symbol), colour = LANDMARKS[ANCHORS.index(doctor)], COLOURS["muted"]
+        place, colour = ends.anchors.index(doctor) % len(LANDMARKS), COLOURS["muted"]
+        marker, symbol = LANDMARKS[place]
     face = {"markerfacecolor": COLOURS["paper"]} if role == "before" else {}
     return {"color": colour, "marker": marker, **face}, Key(doctor, colour, symbol)
 

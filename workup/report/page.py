@@ -17,7 +17,7 @@ from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
 from workup.runs import Run
 from workup.runs.files import write_whole
-from workup.runs.words import ANCHORS, adds_up, duration, in_order
+from workup.runs.words import adds_up, duration, in_order
 from workup.statistics import RESAMPLES
 
 ENDING_CLASS = dict(zip(Ending, ("e-diagnosed", "e-turns", "e-tokens", "e-failed"), strict=True))
@@ -34,9 +34,8 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
         return suite.build(run)
     restricted = run.restricted
     withheld = restricted and not transcripts
-    everyone = (
-        [] if withheld else [Player(doctor, run, doctor) for doctor in in_order(run.doctors())]
-    )
+    doctors = [] if withheld else in_order(run.doctors(), run.anchors)
+    everyone = [Player(doctor, run, doctor) for doctor in doctors]
     more = leaves.write(run.transcripts, everyone, title(run), run.report.name, private=restricted)
     write_whole(
         run.report,
@@ -48,7 +47,7 @@ def build(run: Run, *, transcripts: bool = False) -> Path:
 
 def _content(run: Run, withheld: bool) -> dict[str, Any]:
     entries = tables.entries_of(run)
-    ends = Ends.of(list(entries))
+    ends = Ends.of(entries, run.anchors)
     lines = list(run.metrics())
     shown, rows = tables.headline(entries, ends)
     compared = [*tables.CHANGED, *(metric for metric in shown if metric in tables.ON_REQUEST)]
@@ -69,7 +68,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
             if name not in {change.metric for change in changes}
         ],
         "resamples": RESAMPLES,
-        "anchors": [doctor for doctor in entries if doctor in ANCHORS],
+        "anchors": [doctor for doctor in entries if doctor in run.anchors],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
         "parts": tables.reward_parts(run, ends) if ends.names else [],
@@ -130,9 +129,9 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         adds_up(line["reward"], line.get("parts") or {}) for line in curve.lines
     )
     return {
-        "learning": curves.learning(curve, levels, {name: levels[name] for name in ends.names}),
+        "learning": curves.learning(curve, levels, ends),
         "learning_caption": _learning_caption(
-            curve, ends, any(doctor in ANCHORS for doctor in entries)
+            curve, ends, any(doctor in ends.anchors for doctor in entries)
         ),
         "parts_figure": curves.parts(curve, additive),
         "parts_caption": _parts_caption(curve, additive),
@@ -185,7 +184,7 @@ def _evaluations(
 ) -> dict[str, Any]:
     found = tables.by_category({name: run.outcomes(name) for name in ends.names}, run.seed)
     rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
-    looks = outcomes.looks(list(entries), ends.before, ends.after)
+    looks = outcomes.looks(list(entries), ends)
     return {
         "endings": rows,
         "endings_seen": [

@@ -22,7 +22,7 @@ from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate, value
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import ANCHORS, DASH, NOT_SHARES, in_order, plus_minus
+from workup.runs.words import DASH, NOT_SHARES, plus_minus
 from workup.statistics import LEVEL, RESAMPLES, SHARE, Estimate, macro, paired
 
 KIND = "suite"
@@ -47,6 +47,7 @@ class Entrant:
     label: str
     runs: Mapping[str, tuple[Run, str]]
     seed: int
+    anchor: bool = False
 
     @cached_property
     def outcomes(self) -> dict[str, list[Outcome]]:
@@ -132,6 +133,7 @@ def opened(run: Run, prefix: str = "") -> Table:
     benchmarks = [Benchmark(**each) for each in run.config["benchmarks"]]
     played: dict[str, dict[str, tuple[Run, str]]] = {}
     exact: dict[str, dict[str, tuple[Run, str]]] = {}
+    order: dict[str, None] = {}  # anchors from the lowest to the highest, benchmark by benchmark
     named = {arm["doctor"] for arm in run.config["arms"]}
     for arm in run.config["arms"]:
         own = played.setdefault(arm["doctor"], {})
@@ -143,11 +145,14 @@ def opened(run: Run, prefix: str = "") -> Table:
         if arm["played_as"] in doctors:
             own[arm["benchmark"]] = inner, arm["played_as"]
         for doctor in doctors:
-            if doctor in ANCHORS and doctor not in named:
+            if doctor in inner.anchors and doctor not in named:
                 exact.setdefault(doctor, {})[arm["benchmark"]] = inner, doctor
-    found = {f"{prefix}{label}": runs for label, runs in played.items()}
-    found |= {label: exact[label] for label in in_order(exact)}
-    return Table(benchmarks, [Entrant(label, runs, run.seed) for label, runs in found.items()])
+        order |= dict.fromkeys(inner.anchors)
+    seed, anchors = run.seed, [name for name in order if name in exact]
+    entrants = [Entrant(f"{prefix}{label}", runs, seed) for label, runs in played.items()]
+    return Table(
+        benchmarks, [*entrants, *(Entrant(name, exact[name], seed, True) for name in anchors)]
+    )
 
 
 # --- summary.json ---------------------------------------------------------------------------------
@@ -176,6 +181,7 @@ def figures(table: Table) -> dict[str, Any]:
     return {
         "benchmarks": [asdict(each) for each in table.benchmarks],
         "doctors": {each.label: _entry(table, each) for each in table.entrants},
+        "anchors": [each.label for each in table.entrants if each.anchor],
     }
 
 
@@ -194,7 +200,7 @@ def _entry(table: Table, entrant: Entrant) -> dict[str, Any]:
         name: found.as_json()
         for name, _, names in table.lines
         if entrant is not first
-        and entrant.label not in ANCHORS
+        and not entrant.anchor
         and (found := entrant.lead(first, names)) is not None
     }
     return {"benchmarks": own, "averages": averages, **({"lead": lead} if lead else {})}
@@ -377,7 +383,8 @@ def _figure(found: Mapping[str, Any]) -> Any:
         return None
     sizes = {name: _count(cells) for name, cells in rows}
     drawn = tables.Categories("benchmark", sizes, shown)
-    return outcomes.by_category(drawn, outcomes.looks(list(shown)))
+    ends = tables.Ends(None, None, tuple(found["anchors"]))
+    return outcomes.by_category(drawn, outcomes.looks(list(shown), ends))
 
 
 @dataclass(frozen=True)
@@ -395,11 +402,12 @@ class Detail:
 def _detail(table: Table, benchmark: Benchmark, base: Path) -> Detail:
     played = [each for each in table.entrants if benchmark.name in each.runs]
     entries = {each.label: describe(*each.runs[benchmark.name]) for each in played}
-    shown, rows = tables.headline(entries, tables.Ends(None, None))
+    anchors = tuple(each.label for each in played if each.anchor)
+    shown, rows = tables.headline(entries, tables.Ends(None, None, anchors))
     pages = [
         (each.label, Path(relpath(each.runs[benchmark.name][0].report, base)).as_posix())
         for each in played
-        if each.label not in ANCHORS
+        if not each.anchor
     ]
     heads = [tables.HEADINGS[metric] for metric in shown]
     return Detail(benchmark.name, benchmark.domain, benchmark.cases, pages, heads, rows)
@@ -430,8 +438,8 @@ def beside(runs: Sequence[Run], alike: Callable[[Run, Run], bool]) -> tuple[Tabl
         each.name for t in own for each in t.benchmarks if each.name not in {k.name for k in kept}
     )
     notes = [f"not compared, since not all of them have it on the same cases: {n}" for n in left]
-    entrants = [each for t in own for each in t.entrants if each.label not in ANCHORS]
-    exact = [each for each in own[0].entrants if each.label in ANCHORS]
+    entrants = [each for t in own for each in t.entrants if not each.anchor]
+    exact = [each for each in own[0].entrants if each.anchor]
     return Table(kept, [*entrants, *exact]), notes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from workup.episode import Ending
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate
 from workup.runs.summary import describe
-from workup.runs.words import ANCHORS, DASH, DOCTORS, NOT_SHARES, cell, in_order, number, plus_minus
+from workup.runs.words import DASH, NOT_SHARES, STAGES, cell, in_order, number, plus_minus
 from workup.statistics import Estimate, interval
 
 HEADINGS = {
@@ -57,20 +57,24 @@ Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.
 
 @dataclass(frozen=True)
 class Ends:
-    """The two policies compared: before training (None if it was not evaluated) and after."""
+    """The two policies compared: before training (None if it was not evaluated) and after.
+
+    `anchors` bound them, from the lowest to the highest.
+    """
 
     before: str | None
     after: str | None
+    anchors: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, doctors: Sequence[str]) -> Ends:
+    def of(cls, doctors: Iterable[str], anchors: tuple[str, ...]) -> Ends:
         """What the doctors' names say was compared.
 
         With "trained": it, against "warm start" or "untrained". Without it, the policy that was
         evaluated (it stands before its hybrid pipelines), or else the last stage of the training.
         """
-        others = [doctor for doctor in doctors if doctor not in ANCHORS]
-        named = [doctor for doctor in others if doctor not in DOCTORS]
+        others = [doctor for doctor in doctors if doctor not in anchors]
+        named = [doctor for doctor in others if doctor not in STAGES]
         after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
         return cls(
             next(
@@ -78,6 +82,7 @@ class Ends:
                 None,
             ),
             after,
+            anchors,
         )
 
     @property
@@ -107,7 +112,7 @@ class Row:
 
 def entries_of(run: Run) -> Entries:
     """Every evaluated doctor's entry, from the floor to the ceiling."""
-    return {doctor: describe(run, doctor) for doctor in in_order(run.doctors())}
+    return {doctor: describe(run, doctor) for doctor in in_order(run.doctors(), run.anchors)}
 
 
 def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
@@ -159,7 +164,7 @@ def _cell(
 
 
 def _role(doctor: str, ends: Ends) -> str:
-    if doctor in ANCHORS:
+    if doctor in ends.anchors:
         return "anchor"
     return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
 

@@ -32,13 +32,13 @@ from rich.table import Table
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
-from workup.runs.older import translated
+from workup.runs.older import ANCHORS, translated
 from workup.runs.record import Outcome, Record
 from workup.runs.store import Store, conditions
 
 CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
-NOTED = ("kind", "restricted", "account", "trained_before", "notes", "changed")
+NOTED = ("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed")
 
 
 class Episodes(Sequence[Record]):
@@ -152,6 +152,11 @@ class Run:
     def restricted(self) -> bool:
         """Whether a data-use agreement forbids passing on the text of its cases."""
         return bool(self.config.get("restricted"))
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """The anchors' labels, from the lowest to the highest."""
+        return tuple(self.config.get("anchors", ANCHORS))
 
     @property
     def account(self) -> str:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# The anchors of runs that do not name theirs, from the lowest to the highest.
+ANCHORS = (
+    *("random doctor", "told information", "random searcher", "ideal searcher"),
+    *("greedy information", *(f"list of {length}" for length in (1, 2, 3, 5, 10))),
+    "full information",
+)
 # What stood beside an evaluation's settings, or among a method's own, and belongs to the encounter.
 _ALWAYS = ("max_turns", "share", "persona", "index")
 _LIBRARY = ("told", "subqueries", "passages", "passage_tokens")

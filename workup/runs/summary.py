@@ -30,6 +30,7 @@ def summarise(
     summary = {
         **head,
         **size,
+        "anchors": list(run.anchors),
         "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()},
     }
     run.write_summary(summary)

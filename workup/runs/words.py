@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from workup.statistics import Estimate
 
-# Exact doctors that rank at most so many candidates, where lists are ranked.
-LISTS = {f"list of {length}": length for length in (1, 2, 3, 5, 10)}
-# The order in which doctors are listed: from the lower to the upper anchors.
-ANCHORS = (
-    *("random doctor", "told information", "random searcher", "ideal searcher"),
-    *("greedy information", *LISTS, "full information"),
-)
-DOCTORS = (ANCHORS[0], "untrained", "warm start", "sft", "dpo", "trained", *ANCHORS[1:])
+# What a training evaluates, in the order in which it is listed.
+STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
 COLUMNS = {
     "accuracy": "accuracy",
     "macro_accuracy": "macro",
@@ -42,10 +36,14 @@ NOT_SHARES = (
 DASH = "–"
 
 
-def in_order(doctors: Iterable[str]) -> list[str]:
-    """Doctors from lower to upper anchors; unknown ones come after the trained policy."""
-    place = {doctor: number for number, doctor in enumerate(DOCTORS)}
-    return sorted(doctors, key=lambda doctor: place.get(doctor, place["trained"] + 0.5))
+def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
+    """The lowest anchor, the policies from untrained to trained, others, the higher anchors.
+
+    `anchors` stand from the lowest to the highest.
+    """
+    floor, ceiling = anchors[:1], anchors[1:]
+    place = {name: number for number, name in enumerate((*floor, *STAGES, "", *ceiling))}
+    return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
 
 
 def number(metric: str, value: float | None) -> str:

@@ -12,7 +12,7 @@ from workup.environments.base.outset import partial
 from workup.environments.base.patients import fact_text
 from workup.environments.consultation import Consultation
 from workup.errors import UserError
-from workup.evaluation.loop import Evaluation, anchors, open_model
+from workup.evaluation.loop import Evaluation, open_model
 from workup.models.endpoint import ENDPOINT
 from workup.ports import Environment, LanguageModel, Scorer, ScoreRequest
 from workup.rewards.shapley import Game, answer_game, pieces
@@ -72,7 +72,7 @@ def weights(settings: PolicySettings, source: Source, environment: Environment) 
     Raises UserError for one without log-probabilities: an endpoint, or an anchor.
     """
     name = settings.policy
-    if name.startswith(ENDPOINT) or name in anchors(source, environment, 0):
+    if name.startswith(ENDPOINT) or name in environment.anchors(source, 0):
         raise UserError(
             f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
             "model folder or a hub id"

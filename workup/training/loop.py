@@ -33,12 +33,20 @@ from workup.engines import Job
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.errors import UserError
 from workup.evaluation.examination import Examination, Player, examine, playing
-from workup.evaluation.loop import anchors
 from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
 from workup.policies.unseen import counted, recorded, refuse_met
-from workup.ports import DOCTOR, Demonstration, Engine, Environment, Instruments, Model, Scorer
+from workup.ports import (
+    DOCTOR,
+    Demonstration,
+    Doctor,
+    Engine,
+    Environment,
+    Instruments,
+    Model,
+    Scorer,
+)
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
@@ -118,6 +126,7 @@ class Plan:
         own = {
             "roles": self.staff.roles,
             "environment": self.world.config,
+            "anchors": list(self.anchors),
             "reward": self.options.model_dump(mode="json"),
         }
         return {**self.settings.model_dump(mode="json"), **own}
@@ -162,6 +171,11 @@ class Plan:
     @property
     def environment(self) -> Environment:
         return self.staff.environment
+
+    @property
+    def anchors(self) -> Mapping[str, Doctor]:
+        """The doctors that bound what is measured, by label, from the lowest to the highest."""
+        return self.environment.anchors(self.source, self.settings.seed)
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -548,9 +562,7 @@ class Training:
         from workup.report import build as build_report  # matplotlib takes a second to load
 
         if self.settings.evaluation.anchors:
-            for label, doctor in anchors(
-                self.plan.source, self.plan.environment, self.settings.seed
-            ).items():
+            for label, doctor in self.plan.anchors.items():
                 self._examine(playing(doctor), label)
         seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
         summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)

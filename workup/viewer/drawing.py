@@ -7,13 +7,13 @@ hold style attributes, which the pages' security policy refuses.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workup.report.curves import HEALTH, PANELS, Curve, reinforced
 from workup.report.plotting import smooth, thin
-from workup.runs.words import ANCHORS, number
+from workup.runs.words import number
 
 WIDTH, HEIGHT = 300.0, 90.0  # of a figure, in its own units
 
@@ -42,11 +42,14 @@ class Figure:
 
 
 def figures(
-    lines: Sequence[Mapping[str, Any]], doctors: Mapping[str, Mapping[str, Any]]
+    lines: Sequence[Mapping[str, Any]],
+    doctors: Mapping[str, Mapping[str, Any]],
+    anchors: Collection[str],
 ) -> list[Figure]:
-    """What the report draws of a training, with the anchors among `doctors` (of summary.json)."""
+    """What the report draws of a training, with `anchors` among `doctors` (of summary.json)."""
+    exact = {doctor: entry for doctor, entry in doctors.items() if doctor in anchors}
     curve = Curve("policy", reinforced(lines))
-    made = [_figure(curve, metric, title, doctors) for metric, title in PANELS.items()]
+    made = [_figure(curve, metric, title, exact) for metric, title in PANELS.items()]
     for stage in dict.fromkeys(line["stage"] for line in lines):
         own = Curve(stage, [line for line in lines if line["stage"] == stage])
         made += [_figure(own, metric, f"{HEALTH[metric]} · {stage}", {}) for metric in HEALTH]
@@ -54,14 +57,14 @@ def figures(
 
 
 def _figure(
-    curve: Curve, metric: str, title: str, doctors: Mapping[str, Mapping[str, Any]]
+    curve: Curve, metric: str, title: str, anchors: Mapping[str, Mapping[str, Any]]
 ) -> Figure | None:
     values = curve.values(metric)
     known = [value for value in values if value is not None]
     if not known:
         return None
-    anchors = _anchors(doctors, "return" if metric == "reward" else metric)
-    low, high = min([*known, *anchors.values()]), max([*known, *anchors.values()])
+    levels = _levels(anchors, "return" if metric == "reward" else metric)
+    low, high = min([*known, *levels.values()]), max([*known, *levels.values()])
     span = high - low or 1.0
     index = [int(k) for k in thin(len(values))]
     averaged = smooth(values, curve.window)
@@ -83,7 +86,7 @@ def _figure(
         len(values),
         [
             Level(doctor, round(HEIGHT * (high - mean) / span, 1), told(metric, mean))
-            for doctor, mean in anchors.items()
+            for doctor, mean in levels.items()
         ],
     )
 
@@ -95,12 +98,12 @@ def told(metric: str, value: float) -> str:
     return number(metric, value) if abs(value) >= 0.005 or not value else f"{value:.0e}"
 
 
-def _anchors(doctors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:
+def _levels(anchors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:
     """Means of the anchors; of what it asked, the full-information doctor has none."""
     means = {
         doctor: entry[metric].get("mean")
-        for doctor, entry in doctors.items()
-        if doctor in ANCHORS and isinstance(entry.get(metric), Mapping)
+        for doctor, entry in anchors.items()
+        if isinstance(entry.get(metric), Mapping)
         if doctor != "full information" or metric == "accuracy"
     }
     return {doctor: float(mean) for doctor, mean in means.items() if mean is not None}

@@ -58,7 +58,7 @@ def _run_row(shown: Shown) -> Content:
     run = shown.run
     entries = _entries(run)
     policy = str(run.config.get("policy"))  # of an evaluation, perhaps an anchor
-    after = Ends.of(list(entries)).after or (policy if policy in entries else None)
+    after = Ends.of(entries, run.anchors).after or (policy if policy in entries else None)
     accuracy = entries[after].get("accuracy", {}).get("mean") if after else None
     return head | {
         "href": address(f"/run/{shown.name}"),
@@ -77,7 +77,7 @@ def overview(shown: Shown) -> Content:
     columns.catch_up(WAIT)
     state, lines, entries = progress.state(run), list(run.metrics()), _entries(run)
     phases = progress.stages(run, lines)
-    order = Ends.of(list(entries))
+    order = Ends.of(entries, run.anchors)
     metrics, rows = headline(entries, order) if entries else ([], [])
     last = listed(columns, Asked(), LAST)
     money = progress.spent(run, lines)
@@ -88,7 +88,7 @@ def overview(shown: Shown) -> Content:
         "playing": [] if finished else progress.evaluations(run, _evaluated(shown)),
         "shown": [HEADINGS[metric] for metric in metrics],
         "rows": rows,
-        "figures": drawing.figures(lines, entries),
+        "figures": drawing.figures(lines, entries, run.anchors),
         "episodes": _rows(shown, [place.id for place in last.places], Asked()),
         "total": columns.count(),
         "whole": columns.whole,
@@ -399,9 +399,9 @@ def _head(shown: Shown, run: Run, state: State) -> Content:
 def _entries(run: Run) -> dict[str, Any]:
     """The doctors of summary.json, from the floor to the ceiling; none before it is written."""
     found = run.summary.get("doctors")
-    return (
-        {doctor: found[doctor] for doctor in in_order(found)} if isinstance(found, Mapping) else {}
-    )
+    if not isinstance(found, Mapping):
+        return {}
+    return {doctor: found[doctor] for doctor in in_order(found, run.anchors)}
 
 
 def _started(run: Run) -> str:

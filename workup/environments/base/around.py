@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from workup.case import Case, Evidence, Source
 from workup.episode import Action, Message, Observation, Turn
-from workup.ports import Demonstration, Environment, Model, Teaching
+from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 
 
 class Around(ABC):
@@ -63,6 +63,9 @@ class Around(ABC):
 
     def known(self, case: Case) -> Evidence:
         return self.world.known(case)
+
+    def anchors(self, source: Source, seed: int) -> Mapping[str, Doctor]:
+        return self.world.anchors(source, seed)
 
     def presented(self, source: Source, seed: int) -> Source:
         return self.world.presented(source, seed)

@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case, Evidence, Source, evidence_of
+from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.environments.base import teacher
+from workup.environments.base.anchors import (
+    BayesDiagnoser,
+    FullInformationDoctor,
+    GreedyDoctor,
+    RandomDoctor,
+)
 from workup.environments.base.outset import told_at_outset
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
-from workup.ports import Demonstration, Environment, Model, Teaching
+from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 
 TURNS = 10  # where nobody says otherwise
 
@@ -91,6 +97,27 @@ class Encounter(ABC):
 
     def known(self, case: Case) -> Evidence:
         return evidence_of(case.given)
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        if source.knowledge is None:
+            return {}
+        exact, turns, write = (source.knowledge, source.items), self.max_turns, self.write
+        own: dict[str, Doctor] = (
+            {
+                "random doctor": RandomDoctor(*exact, turns, seed, write),
+                "greedy information": GreedyDoctor(*exact, turns, write),
+            }
+            if self.asks
+            else {"told information": BayesDiagnoser(*exact, write, self.known)}
+        )
+        further = self.further_anchors(source, source.knowledge, seed)
+        return {**own, **further, "full information": FullInformationDoctor(*exact, write)}
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """What can be done in this environment alone; they stand below full information."""
+        return {}
 
     def presented(self, source: Source, seed: int) -> Source:
         return source if self.share is None else told_at_outset(source, self.share, seed)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
-from workup.case import Case, Evidence, Source, evidence_of
+from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.cases.clinic.library import library
-from workup.cases.clinic.renamed import heard, said, unmarked
+from workup.cases.clinic.renamed import Names, heard, said, unmarked
 from workup.cases.clinic.tables import RENAMED
 from workup.cases.publications import publications
 from workup.environments.base.encounter import Encounter
 from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.errors import UserError
-from workup.ports import Passage, Retriever
+from workup.ports import Doctor, Passage, Retriever
 from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
@@ -71,6 +72,17 @@ class Searched(Encounter):
     @property
     def searches(self) -> bool:
         return True
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """Where names are made up, what searching is worth: drawn queries, and the best ones."""
+        if not isinstance(knowledge, Names) or self.max_turns == 1:
+            return {}
+        return {
+            "random searcher": RandomSearcher(source, knowledge, self, seed),
+            "ideal searcher": IdealSearcher(source, knowledge, self),
+        }
 
     def known(self, case: Case) -> Evidence:
         """The findings that the opening states, and the normal ones that it leaves out.

@@ -198,7 +198,8 @@ def _chosen(paths: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[Run, 
         if not own:
             raise UserError(f"{run.path}: nobody has been evaluated in this run")
         named = [name for name in dict.fromkeys(names) if name in own]
-        yield from ((run, name) for name in (named if names else [Ends.of(own).after or own[0]]))
+        chosen = named if names else [Ends.of(own, run.anchors).after or own[0]]
+        yield from ((run, name) for name in chosen)
 
 
 def _played(run: Run, doctor: str) -> Played:
