@@ -246,5 +246,7 @@ def test_one_step_with_adapters(here: Path, call: Call) -> None:
     (line,) = (here / "run" / "metrics.jsonl").read_text().splitlines()
     told = json.loads(line)
     assert told["tokens"] > 0
-    assert (here / "run" / "policy" / "config.json").is_file()
-    assert (here / "run" / "policy" / "model.safetensors").stat().st_size > 5e8
+    policy = here / "run" / "policy"
+    assert json.loads((policy / "base.json").read_text())["name"] == "smollm2"
+    assert sum(file.stat().st_size for file in policy.iterdir()) < 2e7
+    assert load(policy)[0].num_parameters() == 134_515_008

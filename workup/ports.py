@@ -579,7 +579,8 @@ class Engine(Processes, Protocol):
     def save(self, folder: Path, *, merged: bool = True) -> None:
         """The main process writes a model folder, which appears whole.
 
-        With `merged`, adapters are merged into the weights, so that any loader reads it.
+        With `merged` any policy can begin with it (`workup.models.weights.load`): adapters are
+        merged into the weights, or stand alone beside the name of their base model.
         """
         ...
 

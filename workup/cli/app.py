@@ -293,6 +293,22 @@ def report(
 
 
 @app.command()
+def merge(
+    policy: Annotated[str, typer.Argument(help="a run that trained adapters, or their folder")],
+    folder: Annotated[Path, typer.Argument(help="the model folder to write")],
+) -> None:
+    """Write a run's policy as whole weights, with its adapters merged in."""
+    from workup import policies
+    from workup.models.weights import write_merged
+
+    place = policies.path(policy)
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a new folder")
+    write_merged(place, folder)
+    print(folder)
+
+
+@app.command()
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="two or more run folders; differences are to the first")

@@ -24,6 +24,10 @@ class LoraSettings(_Settings):
     targets: str | tuple[str, ...] = Field(
         default="all-linear", description="which layers get one (peft: target_modules)"
     )
+    merged: bool = Field(
+        default=False,
+        description="save the trained policy as whole weights, with the adapters merged in",
+    )
 
 
 class RateSettings(_Settings):

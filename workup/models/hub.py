@@ -9,6 +9,7 @@ with a short timeout, before a library that would try again many times may ask i
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable
@@ -31,6 +32,8 @@ ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 FORMS = "smollm2, a model folder, a hub id or endpoint:NAME"
 WEIGHTS = (".safetensors", ".bin")
 TEXTS = (".json", ".jinja", ".model", ".txt")
+BASE = "base.json"  # beside adapters: which model they change (`workup.models.lora`)
+UNKNOWN = "unknown"  # the commit of what the hub's cache does not hold
 PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
 
 
@@ -86,21 +89,28 @@ def identity(name: str) -> str:
     folder = Path(weights(name) if name == smollm2.NAME else name).expanduser()
     if folder.is_dir():
         return f"{folder.resolve().name}@{digest(folder)}"
-    return f"{name}@{Path(cached(name) or 'unknown').name}"  # the cache has a folder per commit
+    return f"{name}@{Path(cached(name) or UNKNOWN).name}"  # the cache has a folder per commit
 
 
 def digest(folder: Path) -> str:
     """A BLAKE2b digest (64 bits, hexadecimal) of a model folder's file names and contents.
 
-    The files are weights, settings and tokenizer.
+    The files are weights, settings and tokenizer. Of the base model of adapters its digest counts,
+    and not where it lies.
     """
     whole = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.iterdir()):
         if path.suffix in (*WEIGHTS, *TEXTS):
-            with path.open("rb") as file:
-                part = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
-            whole.update(path.name.encode() + b"\0" + part.digest())
+            whole.update(path.name.encode() + b"\0" + _digest(path))
     return whole.hexdigest()
+
+
+def _digest(path: Path) -> bytes:
+    if path.name == BASE:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return hashlib.blake2b(str(told["weights"]).encode(), digest_size=16).digest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
 
 
 def is_path(name: str) -> bool:
@@ -121,11 +131,14 @@ def is_path(name: str) -> bool:
     )
 
 
-def cached(name: str) -> str | None:
-    """The folder of the hub's cache for a model of this name, complete or partial."""
+def cached(name: str, commit: str | None = None) -> str | None:
+    """The folder of the hub's cache for a model of this name, complete or partial.
+
+    It is that of the newest commit there, or of `commit`.
+    """
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(name, file) for file in FILES)
+    found = (try_to_load_from_cache(name, file, revision=commit) for file in FILES)
     return next((str(Path(file).parent) for file in found if isinstance(file, str)), None)
 
 

@@ -13,12 +13,11 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from workup.episode import Completion
 from workup.errors import UserError, WorkupError
-from workup.models import hub
+from workup.models import hub, lora
 from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.samplers import How
 from workup.ports import Sampling
@@ -44,21 +43,18 @@ class Known:
 
     @classmethod
     def of(cls, place: str) -> Known:
-        """Raises UserError where there is no such model, or only adapters of one."""
+        """Raises UserError where there is no such model, or adapters lack their base model."""
         return hub.opened(place, cls._read)
 
     @classmethod
     def _read(cls, folder: str) -> Known:
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-        if (Path(folder) / "adapter_config.json").exists():
-            raise UserError(
-                f"{folder} holds adapters alone, and vLLM takes whole weights: merge them"
-            )
-        config = AutoConfig.from_pretrained(folder)
+        whole = lora.whole_of(folder)
+        config = AutoConfig.from_pretrained(whole)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         try:
-            generation = GenerationConfig.from_pretrained(folder)
+            generation = GenerationConfig.from_pretrained(whole)
         except OSError:  # the model has none
             generation = GenerationConfig.from_model_config(config)
         return cls(folder, config, tokenizer, endings(generation, tokenizer))

@@ -29,4 +29,4 @@ def open(job: Job) -> Engine:
     from workup.engines.trl.engine import Following, TrlEngine
 
     policy = cast("Following", job.follow(*job.load()))
-    return TrlEngine(policy, job.settings, job.folder, resume=True)
+    return TrlEngine(policy, job.settings, job.folder, resume=True, place=job.place)

@@ -40,6 +40,7 @@ from workup.episode import Sample
 from workup.errors import UserError
 from workup.models.chat import LocalChat
 from workup.models.local import LocalPolicy
+from workup.models.lora import Base, refuse_other, write
 from workup.models.scorer import LocalScorer
 from workup.ports import (
     REFERENCE,
@@ -77,6 +78,9 @@ class TrlEngine(AccelerateProcesses):
     trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo` with margin and
     preferred. `run` runs a coroutine to its end (asyncio.run, or that of a Runner, which keeps one
     event loop).
+
+    `place` is the folder or hub id that the policy's weights were read from. With it adapters are
+    saved alone and name that model; without it, and with `lora.merged`, they are saved merged.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class TrlEngine(AccelerateProcesses):
         on_step: OnStep = lambda step, metrics: None,
         resume: bool = False,
         run: Callable[[Coroutine[Any, Any, Sequence[Sample]]], Sequence[Sample]] = asyncio.run,
+        place: str = "",
     ) -> None:
         self.policy, self.settings, self.folder, self.on_step, self.resume, self.run = (
             policy,
@@ -103,6 +108,9 @@ class TrlEngine(AccelerateProcesses):
         self._stages = 0
         self._stopping = self.stopped = False
         self.checkpoint: Path | None = None  # the newest one of the present stage
+        self._base = None
+        if settings.lora is not None and place:
+            self._base = Base.of(place, str(policy.model.dtype).removeprefix("torch."))
         self.model = _adapted(policy.model, settings)
 
     # --- the policy ---
@@ -125,12 +133,15 @@ class TrlEngine(AccelerateProcesses):
     def save(self, folder: Path, *, merged: bool = True) -> None:
         if not self.is_main:
             return
-        model = self.policy.model
-        if merged and isinstance(self.model, PeftModel):
-            model = copy.deepcopy(self.model).merge_and_unload()
+        model, lora = self.policy.model, self.settings.lora
         with whole_folder(folder) as draft:
-            quietly(model.save_pretrained, draft)
             self.policy.tokenizer.save_pretrained(draft)
+            if merged and self._base is not None and lora is not None and not lora.merged:
+                quietly(write, self.model, self._base, draft)
+                return
+            if merged and isinstance(self.model, PeftModel):
+                model = copy.deepcopy(self.model).merge_and_unload()
+            quietly(model.save_pretrained, draft)
 
     def load(self, folder: Path) -> str:
         model = self.policy.model
@@ -241,6 +252,8 @@ class TrlEngine(AccelerateProcesses):
             )
         if found:
             refuse_incomplete(found[-1])
+            if self._base is not None:
+                refuse_other(found[-1], self._base)
         done = updates(found[-1]) if found else 0
         base = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
         with scoring(base):
@@ -272,7 +285,8 @@ class TrlEngine(AccelerateProcesses):
         gc.collect()  # a data-parallel wrapper lets go of the gradients only when it is collected
 
     def _hooks(self, period: int) -> Hooks:
-        return Hooks(self.on_step, lambda: self._stopping, period, self.settings.save_total_limit)
+        keep = self.settings.save_total_limit
+        return Hooks(self.on_step, lambda: self._stopping, period, keep, self._base)
 
 
 async def _awaited(collect: Collect, policy: Policy, step: int) -> Sequence[Sample]:

@@ -32,6 +32,7 @@ from workup.engines.trl.batches import Part, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
 from workup.engines.trl.scoring import Wanted
 from workup.errors import UserError, WorkupError
+from workup.models.lora import Base
 from workup.ports import OnStep
 from workup.rl.samples import Packed
 
@@ -56,13 +57,15 @@ KEPT = (
 class Hooks:
     """How a trainer talks to the engine.
 
-    `period` is how many updates make a step, `keep` how many checkpoints stay.
+    `period` is how many updates make a step, `keep` how many checkpoints stay. `base` is the model
+    that adapters are trained on, where it has a name.
     """
 
     on_step: OnStep
     stopping: Callable[[], bool]
     period: int
     keep: int
+    base: Base | None = None
 
 
 class StageTrainer(Trainer, ABC):  # type: ignore[misc]
@@ -174,6 +177,8 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         quietly(super()._save_checkpoint, model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            if self.hooks.base is not None:
+                self.hooks.base.note(folder / "saving" / name)
             seal(folder / "saving" / name)
             (folder / "saving" / name).rename(folder / name)
             (folder / "saving").rmdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workup.errors import UserError
+from workup.models.lora import base_of
 from workup.stages import GrpoStage, SftStage, Stage
 
 Values = Mapping[str, Any]
@@ -48,9 +49,14 @@ def configuration(values: Values, model: str, folder: Path) -> dict[str, Any]:
 
     `values` are all settings of a run, as `Settings.model_dump` gives them. `model` is the folder
     or hub id of the weights. `folder` takes verl's checkpoints. Raises UserError for a setting that
-    has no counterpart.
+    has no counterpart, and for adapters without their model.
     """
     refuse(values)
+    if base_of(model) is not None:
+        raise UserError(
+            f"{model} holds adapters alone, and verl takes whole weights: type `workup merge "
+            f"{model} FOLDER`, then train that"
+        )
     return {**_data(values), **_update(values), **_sampling(values), **_place(values)} | {
         f"{MODEL}.path": model,
         "trainer.default_local_dir": str(folder),

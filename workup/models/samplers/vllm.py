@@ -19,6 +19,7 @@ from typing import Any
 
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.extras import wanted
+from workup.models import lora
 from workup.models.chat_tokens import endings
 from workup.models.remote import Drawn, Known, OwnLoop, RemotePolicy
 from workup.models.remote_model import RemoteModel
@@ -96,10 +97,14 @@ class Engine(OwnLoop):
 
 
 class VllmPolicy(RemotePolicy):
-    """A policy on the weights of a model folder or a hub id, which stay as they are."""
+    """A policy on the weights of a model folder or a hub id, which stay as they are.
 
-    def __init__(self, known: Known, how: How) -> None:
+    `kept` is a temporary folder that holds them, if one does.
+    """
+
+    def __init__(self, known: Known, how: How, kept: TemporaryDirectory[str] | None = None) -> None:
         super().__init__(known, how)
+        self._kept = kept
         self.place, self.how, self.version = known.folder, how, "default"
         text = known.config.get_text_config()
         self.space = _space(text, self.context, how) if _on_cpu() else 0
@@ -166,8 +171,8 @@ class LiveVllmPolicy(VllmPolicy):
         precise = str(model.dtype).removeprefix("torch.")
         eos = endings(model.generation_config, tokenizer)
         known = Known(folder.name, model.config, tokenizer, eos)
-        super().__init__(known, replace(how, dtype=precise))
-        self.model, self._folder = model, folder
+        super().__init__(known, replace(how, dtype=precise), folder)
+        self.model = model
         self._syncs = 0
         self._transfer: Any = None
 
@@ -200,9 +205,15 @@ class LiveVllmPolicy(VllmPolicy):
 
 def open(place: str, how: How) -> RemoteModel[VllmPolicy]:
     """The weights of a model folder or a hub id. Raises UserError where there are none."""
+    from workup.models.weights import load
+
     _installed()
-    known = Known.of(place)
-    return RemoteModel(place, how, VllmPolicy(known, how), known.config)
+    known, kept = Known.of(place), None
+    if lora.base_of(known.folder) is not None:  # vLLM takes whole weights
+        kept = TemporaryDirectory(prefix="workup-vllm-")
+        write_whole(*load(place, dtype=how.dtype, device="cpu"), Path(kept.name))
+        known = replace(known, folder=kept.name)
+    return RemoteModel(place, how, VllmPolicy(known, how, kept), known.config)
 
 
 def follow(model: Any, tokenizer: Any, how: How) -> LiveVllmPolicy:
