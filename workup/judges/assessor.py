@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from workup.episode import Message
 from workup.models.fence import RULES, fenced
-from workup.models.structured import ask
+from workup.models.structured import Sizes, ask
 from workup.ports import Model, Request
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
@@ -72,8 +72,11 @@ async def consult(
     sections: Sequence[tuple[str, str]],
     shape: type[Answer],
     check: Check[Answer] = lambda answer: None,
+    sizes: Sizes | None = None,
 ) -> Answer:
     """The model's checked answer about `sections` (title, cleaned content).
+
+    `sizes` are those of `workup.models.structured.ask`.
 
     Raises RolloutError when there is none.
     """
@@ -86,6 +89,7 @@ async def consult(
         Request(rubric.role, rubric.version, messages, max_tokens=rubric.max_tokens),
         shape,
         check,
+        sizes,
     )
 
 

@@ -15,6 +15,7 @@ from workup.case import Fact
 from workup.judges.assessor import Rubric, consult, misaligned
 from workup.judges.questions import Entailed, Stated
 from workup.models.fence import clean, numbered
+from workup.models.structured import one_each
 from workup.ports import Model
 
 CHUNK = 40  # facts in one call
@@ -83,6 +84,7 @@ class EntailmentJudge:
             sections,
             _Answer,
             lambda answer: misaligned([each.number for each in answer.facts], len(facts)),
+            one_each("facts", len(facts)),
         )
         entailed = {each.number: each.entailed for each in answer.facts}
         return [entailed[place] for place in sorted(entailed)]

@@ -12,6 +12,7 @@ from workup.judges.diagnosis import LONGEST_NAME
 from workup.judges.questions import Appraised, Ordered, Worth
 from workup.judges.ranking import MOST_CANDIDATES
 from workup.models.fence import numbered
+from workup.models.structured import one_each
 from workup.ports import Model
 
 MOST_EXAMINATIONS = 40  # that a judge reads; what stands further down the list is not looked at
@@ -77,6 +78,7 @@ class ExaminationJudge:
             sections,
             _Answer,
             lambda answer: misaligned([each.number for each in answer.examinations], len(read)),
+            one_each("examinations", len(read)),
         )
         worths = {each.number: each.worth for each in answer.examinations}
         return Appraised(tuple(worths[place] for place in sorted(worths)), answer.reason)

@@ -11,6 +11,7 @@ from workup.judges.assessor import Rubric, consult, misaligned
 from workup.judges.diagnosis import LONGEST_NAME, reference
 from workup.judges.questions import Placed, Ranked, Standing
 from workup.models.fence import clean, numbered
+from workup.models.structured import one_each
 from workup.ports import Model
 
 MOST_CANDIDATES = 30  # that a judge reads; what stands further down the list is not looked at
@@ -80,7 +81,12 @@ class RankingJudge:
             ("candidates", numbered(read, LONGEST_NAME)),
         ]
         answer = await consult(
-            self._model, self.rubric, sections, _Answer, lambda answer: _problem(answer, len(read))
+            self._model,
+            self.rubric,
+            sections,
+            _Answer,
+            lambda answer: _problem(answer, len(read)),
+            {**one_each("candidates", len(read)), "total": (len(read), len(read))},
         )
         standings = {each.number: each.standing for each in answer.candidates}
         return Placed(

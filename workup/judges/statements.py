@@ -114,7 +114,14 @@ class ModelStatements:
             beyond = [each.document for each in answer.statements if each.document > len(documents)]
             return f"there is no document {beyond[0]}" if beyond else None
 
-        answer = await consult(self._model, self._rubric, sections, self._shape, misplaced)
+        answer = await consult(
+            self._model,
+            self._rubric,
+            sections,
+            self._shape,
+            misplaced,
+            {"document": (0, len(documents))},
+        )
         return tuple(
             Statement(each.head, each.relation, each.tail, each.document > 0)
             for each in answer.statements

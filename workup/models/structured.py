@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +15,11 @@ from workup.errors import RolloutError
 from workup.ports import Model, Request
 
 Answer = TypeVar("Answer", bound=BaseModel)
+Sizes = Mapping[str, tuple[int, int]]
+"""By the name of an answer's field the least and the most that this request allows: of a list how
+many entries, of a text how many characters, of a number its value. `name[]` stands for each entry
+of the list `name`."""
+
 ATTEMPTS = 3
 LONGEST = (
     200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
@@ -27,14 +32,19 @@ async def ask(
     request: Request,
     shape: type[Answer],
     check: Callable[[Answer], str | None] = lambda answer: None,
+    sizes: Sizes | None = None,
 ) -> Answer:
     """The model's answer as `shape`.
+
+    `sizes` narrow the schema that is sent, so that a weak model that is held to it cannot go on
+    until its tokens are spent. They are no check of their own: what an answer must keep, `shape`
+    and `check` say.
 
     `check` says in one sentence what is wrong with a well-formed answer, or None. A wrong answer is
     shown to the model with the reason and the schema (some endpoints accept a schema and never show
     it to their model), at most twice. Raises RolloutError when it stays wrong.
     """
-    schema = schema_of(shape)
+    schema = sized(shape, tuple((sizes or {}).items()))
     first = request = replace(request, schema=schema)
     problem = ""
     for _ in range(ATTEMPTS):
@@ -81,6 +91,43 @@ def schema_of(shape: type[BaseModel]) -> str:
     for each in (schema, *schema.get("$defs", {}).values()):
         each.pop("description", None)
     return json.dumps(schema, ensure_ascii=False)
+
+
+@lru_cache(maxsize=1024)
+def sized(shape: type[BaseModel], sizes: tuple[tuple[str, tuple[int, int]], ...]) -> str:
+    """`schema_of(shape)` with the bounds of `sizes`, the items of a `Sizes`.
+
+    Raises KeyError for a name that is no field, or whose type has no size.
+    """
+    schema = json.loads(schema_of(shape))
+    parts = (schema, *schema.get("$defs", {}).values())
+    fields = {name: field for part in parts for name, field in part.get("properties", {}).items()}
+    for name, (least, most) in sizes:
+        found = fields[name.removesuffix("[]")]
+        found = found["items"] if name.endswith("[]") else found
+        lower, upper = KEYWORDS[found["type"]]
+        found |= {lower: least, upper: most}
+    return json.dumps(schema, ensure_ascii=False)
+
+
+KEYWORDS: Mapping[str, tuple[str, str]] = {
+    "array": ("minItems", "maxItems"),
+    "string": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+}
+"""How JSON Schema calls the bounds of each type."""
+
+
+def one_each(lists: str, count: int, number: str = "number") -> Sizes:
+    """One entry for each of `count` numbered things, `number` from 1 to `count`."""
+    return {lists: (count, count), number: (1, max(1, count))}
+
+
+def some_of(lists: str, count: int, least: int = 0, most: int | None = None) -> Sizes:
+    """A list of the numbers of some of `count` numbered things, at most `most` of them."""
+    longest = count if most is None else min(most, count)
+    return {lists: (least, longest), f"{lists}[]": (1, max(1, count))}
 
 
 def parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:

@@ -11,7 +11,7 @@ from workup.case import Case, Fact, Knowledge, Source, evidence_of
 from workup.cases.knowledge import FLOOR, grade
 from workup.errors import UserError
 from workup.judges.assessor import misaligned
-from workup.models.structured import ask
+from workup.models.structured import ask, one_each
 from workup.prepare.prompts import numbered, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
@@ -60,6 +60,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         asked,
         Weights,
         lambda w: misaligned([entry.number for entry in w.weights], len(facts)),
+        one_each("weights", len(facts)),
     )
     weights = {entry.number: entry.weight for entry in answer.weights}
     return Kept(_weighed(case, [weights[number] for number in range(1, len(facts) + 1)]))

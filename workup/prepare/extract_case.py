@@ -10,8 +10,8 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact, Kind, Truth
-from workup.models.structured import ask
-from workup.prepare.prompts import ideographic, named, request
+from workup.models.structured import Sizes, ask
+from workup.prepare.prompts import ideographic, most_entries, named, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 from workup.text import normalise
 
@@ -58,12 +58,28 @@ class Parts(BaseModel):
     diagnosis: str
 
 
+# What the schema allows, in characters: of the report for one entry, and of the entries' texts.
+_LEAST, _LONGEST_NAME, _LONGEST_RESULT = 4, 150, 600
+_NAME_TOKENS, _TEST_TOKENS = 4, 20  # of the shortest entries
+
+
+def _sizes(report: str, max_tokens: int) -> Sizes:
+    return {
+        "differential": (0, most_entries(report, _LEAST, max_tokens, 4 * _NAME_TOKENS)),
+        "differential[]": (1, _LONGEST_NAME),
+        "tests": (0, most_entries(report, _LEAST, max_tokens, _TEST_TOKENS)),
+        "name": (1, _LONGEST_NAME),
+        "result": (1, _LONGEST_RESULT),
+    }
+
+
 async def apply(case: Case, aids: Aids) -> Outcome:
     report = case.truth.record
     if not report.strip():
         return Drop("there is no report")
     asked = request("extract-case", VERSION, TASK, [("report", report)], aids.settings.max_tokens)
-    parts = await ask(aids.model, asked, Parts, lambda parts: _problem(parts, report))
+    sizes = _sizes(report, aids.settings.max_tokens)
+    parts = await ask(aids.model, asked, Parts, lambda parts: _problem(parts, report), sizes)
     if not parts.diagnosis.strip():
         return Drop("no final diagnosis")
     if not parts.history.strip() and not parts.microscopy.strip():

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact, Kind
 from workup.models.structured import ask
-from workup.prepare.prompts import named, request, unsaid
+from workup.prepare.prompts import most_entries, named, request, unsaid
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step
 
 VERSION = "facts/1"
@@ -33,6 +33,11 @@ Leave out what is known only after the diagnosis was made (treatment, course, fi
 finding and no item may name the diagnosis, in whatever wording; it is given to you for this \
 purpose alone.
 If the record is about no patient at all, the list is empty."""
+
+
+# What the schema allows, in characters: of the record for one finding, and of its two texts.
+_LEAST, _LONGEST_FINDING, _LONGEST_ITEM = 12, 400, 100
+_TOKENS = 25  # of the shortest entry
 
 
 class Finding(BaseModel):
@@ -61,7 +66,14 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         sections.insert(0, ("presentation", case.presentation))
     asked = request("facts", VERSION, TASK, sections, aids.settings.max_tokens)
     barred = unsaid(case)
-    answer = await ask(aids.model, asked, Findings, lambda found: _problem(found, barred))
+    most = most_entries(record, _LEAST, aids.settings.max_tokens, _TOKENS)
+    answer = await ask(
+        aids.model,
+        asked,
+        Findings,
+        lambda found: _problem(found, barred),
+        {"findings": (0, most), "text": (1, _LONGEST_FINDING), "item": (0, _LONGEST_ITEM)},
+    )
     if not answer.findings:
         return Drop("the record holds no finding about a patient")
     return Kept(_with(case, answer.findings))

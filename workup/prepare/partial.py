@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact
-from workup.models.structured import ask
+from workup.models.structured import ask, some_of
 from workup.prepare.prompts import joined, numbered, request
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 
@@ -62,7 +62,13 @@ async def apply(case: Case, aids: Aids) -> Outcome:
             ("findings", numbered(facts)),
         ]
         asked = request("partial", VERSION, TASK, sections, settings.max_tokens)
-        answer = await ask(aids.model, asked, Parts, lambda parts: _problem(parts, len(facts)))
+        answer = await ask(
+            aids.model,
+            asked,
+            Parts,
+            lambda parts: _problem(parts, len(facts)),
+            some_of("complaint", len(facts), 1, len(facts) - 1),
+        )
         question = question or answer.question.strip()
         stated = (
             {number - 1 for number in answer.complaint} if settings.start == "complaint" else stated

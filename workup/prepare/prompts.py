@@ -39,6 +39,20 @@ def request(
     )
 
 
+def most_characters(texts: Iterable[str]) -> int:
+    """How long each of `texts` may be when it is worded anew, in another language too."""
+    return 100 + 6 * max(map(len, texts), default=0)
+
+
+def most_entries(material: str, characters: int, max_tokens: int, tokens: int) -> int:
+    """How many entries a list taken from `material` may have.
+
+    An entry is about `characters` of the material at least, and `tokens` of the answer, which has
+    `max_tokens`.
+    """
+    return max(1, min(-(-len(material) // characters), max_tokens // tokens))
+
+
 def numbered(facts: Iterable[Fact]) -> str:
     """One finding per line, counted from 1.
 

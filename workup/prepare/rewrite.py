@@ -5,16 +5,25 @@ Other questions are dropped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case, Fact
 from workup.judges.assessor import misaligned
-from workup.models.structured import ask
+from workup.models.structured import Sizes, ask
 from workup.prepare.answers import opened, right
 from workup.prepare.open_ended import revealed
-from workup.prepare.prompts import ideographic, joined, named, numbered, request, stem
+from workup.prepare.prompts import (
+    ideographic,
+    joined,
+    most_characters,
+    named,
+    numbered,
+    request,
+    stem,
+)
 from workup.prepare.steps import Aids, Drop, Kept, Outcome, Step, StepSettings
 
 VERSION = "rewrite/1"
@@ -76,12 +85,25 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         asked,
         Rewritten,
         lambda made: _problem(made, case, len(facts), settings.language),
+        _sizes(case, facts),
     )
     return (
         Kept(_rewritten(case, answer))
         if answer.diagnostic
         else Drop("does not ask for a diagnosis")
     )
+
+
+def _sizes(case: Case, facts: Sequence[Fact]) -> Sizes:
+    """A translation may be several times as long as its original: from Chinese it is."""
+    answers = right(case)
+    return {
+        "answers": (0, len(answers)),
+        "answers[]": (0, most_characters(answers)),
+        "findings": (0, len(facts)),
+        "number": (1, max(1, len(facts))),
+        "text": (1, most_characters([fact.text for fact in facts])),
+    }
 
 
 def _problem(made: Rewritten, case: Case, count: int, language: str) -> str | None:

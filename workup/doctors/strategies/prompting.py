@@ -12,7 +12,7 @@ from workup.case import Case
 from workup.environments.base.lexical import chinese
 from workup.episode import Message, Turn
 from workup.models.fence import RULES, clean, fenced
-from workup.models.structured import ask
+from workup.models.structured import Sizes, ask
 from workup.ports import Act, Doctor, Model, Request, Sampling
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -106,6 +106,7 @@ async def inquire(
     sections: Sequence[tuple[str, str]],
     shape: type[Answer],
     check: Callable[[Answer], str | None] = lambda answer: None,
+    sizes: Sizes | None = None,
 ) -> Answer:
     """The model's answer about (title, text) sections, sampled greedily, outside the encounter.
 
@@ -116,7 +117,7 @@ async def inquire(
     )
     messages = (Message("system", f"{task}\n\n{RULES}"), Message("user", material))
     return await ask(
-        model, Request("doctor", version, messages, max_tokens=MAX_TOKENS), shape, check
+        model, Request("doctor", version, messages, max_tokens=MAX_TOKENS), shape, check, sizes
     )
 
 

@@ -178,9 +178,9 @@ class Uncertain:
                 else "no candidate has a weight above 0"
             )
 
-        answer = await inquire(
-            self.model, WEIGH.format(which=which), "uot-weigh/1", shown, Weighed, check
-        )
+        task, most = WEIGH.format(which=which), len(options) or self.settings.candidates
+        sizes = {"candidates": (len(options) or 1, most), "name": (1, LONGEST_NAME)}
+        answer = await inquire(self.model, task, "uot-weigh/1", shown, Weighed, check, sizes)
         total = fsum(each.weight for each in answer.candidates)
         ordered = sorted(
             answer.candidates,
@@ -201,7 +201,14 @@ class Uncertain:
             )
 
         task = PROPOSE.format(count=self.settings.questions)
-        return (await inquire(self.model, task, "uot-propose/1", shown, Proposed, check)).questions
+        sizes = {
+            "questions": (1, self.settings.questions),
+            "question": (1, LONGEST_NAME),
+            "yes": (len(names), len(names)),
+            "yes[]": (0, 100),
+        }
+        answer = await inquire(self.model, task, "uot-propose/1", shown, Proposed, check, sizes)
+        return answer.questions
 
     def _problem(self, proposed: Question, count: int, asked: set[str]) -> str | None:
         if len(proposed.yes) != count or not all(0 <= p <= 100 for p in proposed.yes):

@@ -19,7 +19,7 @@ from workup.environments.base.recorded import RecordedConsultation
 from workup.episode import DIAGNOSE, Action, Message, Turn
 from workup.errors import RolloutError
 from workup.models.fence import clean, fenced, numbered
-from workup.models.structured import ask
+from workup.models.structured import ask, some_of
 from workup.ports import Model, Request
 from workup.text import normalise
 
@@ -29,6 +29,7 @@ ATTEMPTS = 3  # answers that a fact checker may see before the episode fails
 _LONGEST_ANSWER = 1_200  # characters
 _LONGEST_FACT = 2_000
 _LONGEST_PAST = 600
+_MOST_NUMBERS = 100  # findings that one answer may name
 
 SECTIONS = (
     "The material comes in sections; each opens and closes with a line that carries one and the "
@@ -119,7 +120,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     answer: str = Field(min_length=1, max_length=_LONGEST_ANSWER)
-    facts: list[int] = Field(max_length=100)
+    facts: list[int] = Field(max_length=_MOST_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,11 @@ class ModelPatient:
             "patient", "patient/1", self._messages(case, past, question, rejected), max_tokens=600
         )
         answer = await ask(
-            self._model, request, _Answer, lambda answer: _misnumbered(answer.facts, len(facts))
+            self._model,
+            request,
+            _Answer,
+            lambda answer: _misnumbered(answer.facts, len(facts)),
+            some_of("facts", len(facts), most=_MOST_NUMBERS),
         )
         if not answer.facts:
             return Said(not_known(question))
@@ -203,7 +208,7 @@ class Check(BaseModel):
     reason: str = Field(max_length=2_000)
     relevant: bool
     supported: bool
-    stated: list[int] = Field(max_length=100)
+    stated: list[int] = Field(max_length=_MOST_NUMBERS)
 
     @property
     def passed(self) -> bool:
@@ -227,7 +232,11 @@ async def check(model: Model, findings: Sequence[str], question: str, answer: st
     )
     request = Request("checker", "checker/1", messages, max_tokens=400)
     return await ask(
-        model, request, Check, lambda verdict: _misnumbered(verdict.stated, len(findings))
+        model,
+        request,
+        Check,
+        lambda verdict: _misnumbered(verdict.stated, len(findings)),
+        some_of("stated", len(findings), most=_MOST_NUMBERS),
     )
 
 
