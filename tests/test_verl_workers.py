@@ -78,8 +78,8 @@ async def asked(model: Cached, numbers: list[int]) -> tuple[list[str], bool]:
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     # Ray's workers import this module by its name, wherever the tests were started.
-    path = os.pathsep.join(filter(None, (str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH"))))
-    own = {"env_vars": {"PYTHONPATH": path}}
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    own = {"env_vars": {"PYTHONPATH": path.rstrip(os.pathsep)}}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=own)
     yield
     ray.shutdown()
