@@ -5,6 +5,7 @@ What many tests share.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ from workup.cli import app as cli
 
 settings.register_profile("workup", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("workup")
+
+
+def pytest_collection_finish() -> None:
+    """Every training stage ends with a garbage collection, which need not go through libraries."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

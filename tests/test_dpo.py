@@ -4,7 +4,6 @@ interrupted or not.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from workup.ports import Pair
 from workup.rl.samples import imitated, spoken
 
 torch.set_num_threads(1)
-gc.freeze()
 
 BETA = 0.3
 

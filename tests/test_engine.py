@@ -42,7 +42,6 @@ from workup.ports import Collect, Demonstration, Policy, Sampling
 from workup.rl.samples import sample, token_tree
 
 torch.set_num_threads(1)
-gc.freeze()  # every stage ends with a collection, which need not go through the libraries
 
 
 def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
