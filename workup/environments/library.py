@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from workup.case import Source
-from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
-from workup.environments.base.queries import MOST_FINDINGS
-from workup.environments.base.searched import Searched, opened
+from workup.environments.base.searched import Searched, SearchedSettings, opened
 from workup.environments.base.searching import (
     DIAGNOSIS,
     EVIDENCE,
@@ -25,7 +23,6 @@ from workup.environments.base.searching import (
     SEARCH,
     TAGS,
     SearchGrammar,
-    Told,
     passages,
 )
 from workup.environments.consultation import Consultation
@@ -39,26 +36,13 @@ UNREADABLE = "Please write one search or one diagnosis."
 summary = "a described patient, a library to search and refine from, one diagnosis (C-MIG)"
 
 
-class Settings(EncounterSettings):
+class Settings(SearchedSettings):
     """What can be set where a library is searched."""
 
-    index: str = Field(
-        "",
-        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
-        "default",
-    )
-    told: Told = Field(
-        "history",
-        description="what is told of the patient: presentation, history (with it) or record (all)",
-    )
     subqueries: int = Field(
         3,
         ge=0,
         description="k sub-queries per search, one passage each; 0: one query, top-k passages",
-    )
-    passages: int = Field(3, ge=1, description="top-k of a single query")
-    passage_tokens: int = Field(
-        256, ge=1, description="words and signs of a passage that are shown"
     )
     refine: bool = Field(True, description="the grammar has refinements of what was found")
     own_paper: bool = Field(
@@ -68,9 +52,6 @@ class Settings(EncounterSettings):
         "names",
         description="what demonstrated refinements say: names of diagnoses, or for each passage "
         "its number, its diagnosis and those of its findings that the patient has",
-    )
-    queried: int = Field(
-        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
     )
     open_books: float = Field(
         OPEN_BOOKS,

@@ -21,11 +21,9 @@ from workup.cases.clinic.graph import canonical, reference, stated, statements, 
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import heard, said, unmarked
 from workup.cases.jsonl import MOST_STATEMENTS
-from workup.environments.base.encounter import EncounterSettings
-from workup.environments.base.queries import MOST_FINDINGS
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
-from workup.environments.base.searched import CLINIC, Searched, clinic_of, opened
-from workup.environments.base.searching import SEARCH, SearchGrammar, Told
+from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened
+from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.base.thoughts import ANSWER, DOCUMENT, documents, take_apart
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, Action, Turn
@@ -42,30 +40,15 @@ UNREADABLE = "Please go on thinking, and write one search or one answer."
 summary = "a described patient, searches inside one thought, then an answer (Med-R³)"
 
 
-class Settings(EncounterSettings):
+class Settings(SearchedSettings):
     """What can be set where a thought holds searches."""
 
-    index: str = Field(
-        "",
-        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
-        "default",
-    )
-    told: Told = Field(
-        "history",
-        description="what is told of the patient: presentation, history (with it) or record (all)",
-    )
     passages: int = Field(5, ge=1, description="top-k of a query")
-    passage_tokens: int = Field(
-        256, ge=1, description="words and signs of a passage that are shown"
-    )
     statements: int = Field(
         MOST_STATEMENTS,
         ge=1,
         le=MOST_STATEMENTS,
         description="statements that a model reads from one thought at most",
-    )
-    queried: int = Field(
-        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
     )
     repeated: int = Field(
         MOST_REPEATED,

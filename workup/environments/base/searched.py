@@ -11,15 +11,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import Field
+
 from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import Names, heard, said, unmarked
 from workup.cases.clinic.tables import RENAMED
 from workup.cases.publications import publications
-from workup.environments.base.encounter import Encounter
+from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.queries import MOST_FINDINGS
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
-from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar
+from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.errors import UserError
@@ -39,6 +42,27 @@ MOST_PASSAGES = 100  # that a server gives
 
 _SHORT = 40  # words and signs of a passage of a clinic's own library
 _NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
+
+
+class SearchedSettings(EncounterSettings):
+    """What can be set wherever a library is searched."""
+
+    index: str = Field(
+        "",
+        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
+        "default",
+    )
+    told: Told = Field(
+        "history",
+        description="what is told of the patient: presentation, history (with it) or record (all)",
+    )
+    passages: int = Field(3, ge=1, description="top-k of a single query")
+    passage_tokens: int = Field(
+        256, ge=1, description="words and signs of a passage that are shown"
+    )
+    queried: int = Field(
+        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
+    )
 
 
 class Searched(Encounter):
