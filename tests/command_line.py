@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -118,6 +119,7 @@ def _run(
     os.environ.clear()
     os.environ.update(variables)
     sys.argv = ["workup", *words]
+    gc.freeze()  # as in the tests themselves (conftest.py)
     if prepare is not None:
         prepare()
     from workup.cli import app as cli

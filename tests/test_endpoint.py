@@ -314,6 +314,33 @@ def test_no_more_than_allowed_are_in_flight_and_a_queue_does_not_age() -> None:
         assert clock.now == 12 * 30
 
 
+def test_connections_are_kept_in_small_pools_and_used_again() -> None:
+    """The first 40 requests are under way at once; those after them need one pool alone."""
+    together, count = threading.Barrier(40), 40
+
+    def answer(body: dict[str, Any]) -> str:
+        if asked_text(body).startswith("first"):
+            together.wait(HANG)
+        return echo(body)
+
+    async def pools() -> list[int]:
+        model = endpoint(server.url, concurrency=count)
+        made = []
+        for texts in (("first", count), ("then", 5), ("again", 5)):
+            asked = [request(f"{texts[0]} {number}") for number in range(texts[1])]
+            await asyncio.gather(*(model.complete(one) for one in asked))
+            clients = (await model._line()).clients
+            made.append(len(clients._under_way))
+            assert set(clients._under_way.values()) == {0}
+        with pytest.raises(RolloutError, match="m at http"):
+            await endpoint(f"{server.url}/none", retries=0).complete(request())
+        return made
+
+    with serving(answer) as server:
+        assert asyncio.run(pools()) == [3, 3, 3]  # 16 + 16 + 8
+        assert server.most == count
+
+
 def test_a_retry_does_not_age_in_the_queue_either() -> None:
     clock, first = Clock(), iter([fault(500)])
 

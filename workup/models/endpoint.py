@@ -28,8 +28,7 @@ from workup.models.support.keys import learn, without_keys
 from workup.ports import Reply, Request
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
+    from workup.models.support.clients import Clients
     from workup.models.support.faults import Party
 
 OURS = {
@@ -178,7 +177,7 @@ class _Answer(BaseModel):
 class _Line:
     """What belongs to one event loop: connections and queues."""
 
-    client: AsyncOpenAI
+    clients: Clients
     party: Party
     room: anyio.CapacityLimiter
     rate: AsyncLimiter | None
@@ -313,7 +312,8 @@ class Endpoint:
         wire.allowed.set(wire.most(self._tokens(request)))
         try:
             with anyio.fail_after(self.settings.timeout):
-                raw = await line.client.post("/chat/completions", cast_to=Response, body=body)
+                async with line.clients.one() as client:
+                    raw = await client.post("/chat/completions", cast_to=Response, body=body)
             return _Answer.model_validate_json(raw.content)
         except (OpenAIError, TimeoutError, ValueError, wire.Unread) as error:
             return explain(error, line.party)
@@ -405,37 +405,21 @@ class Endpoint:
 
         They close with the loop.
         """
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # half a second
-
+        from workup.models.support.clients import Clients  # half a second
         from workup.models.support.faults import Party
-        from workup.models.support.wire import bound
 
         limits, key = self.settings, self.key()
-        # No redirects: the text of a case goes only to the address in the settings. Timeouts are
-        # set by this class.
-        http = DefaultAsyncHttpxClient(
-            follow_redirects=False,
-            timeout=None,
-            headers={"Accept-Encoding": "identity"},
-            event_hooks={"response": [bound]},
-        )
-        client = AsyncOpenAI(
-            base_url=limits.base_url,
-            api_key=key or "none",
-            max_retries=0,
-            timeout=None,
-            http_client=http,
-        )
         party = Party(
             self.name, limits.base_url, limits.model, limits.api_key_env, limits.timeout, key
         )
         rate = (
             AsyncLimiter(1, 60 / limits.requests_per_minute) if limits.requests_per_minute else None
         )
+        clients = Clients(limits.base_url, key or "none")
         try:
-            yield _Line(client, party, anyio.CapacityLimiter(limits.concurrency), rate)
+            yield _Line(clients, party, anyio.CapacityLimiter(limits.concurrency), rate)
         finally:
-            await client.close()
+            await clients.close()
 
     def key(self) -> str:
         """The key, or "" if none is configured.
