@@ -30,6 +30,7 @@ NAMES = (
     "graphs",
     "rages",
     "sampling",
+    "fitting",
     "viewer",
 )
 

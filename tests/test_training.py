@@ -391,6 +391,17 @@ LAUNCHERS = {
 }
 
 
+def test_sharded_weights_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`accelerate launch` tells its processes by this variable, and on CPU shards nothing."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(UserError, match="80 GB train 3 B parameters, or 12 B with lora") as caught:
+        api.train("craft", out=tmp_path / "run", **TINY)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="two processes would want two GPUs")
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_processes_make_one_whole_run(launcher: str, tmp_path: Path) -> None:

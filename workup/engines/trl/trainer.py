@@ -28,6 +28,7 @@ from torch import Tensor
 from transformers import PrinterCallback, Trainer
 from transformers.utils import logging
 
+from workup.engines.trl import WHOLE
 from workup.engines.trl.batches import Part, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
 from workup.engines.trl.scoring import Wanted
@@ -76,10 +77,7 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
         if self.is_fsdp_enabled:
-            raise UserError(
-                "the sampler needs the whole model on every process: use data parallelism (or "
-                "LoRA), not FSDP"
-            )
+            raise UserError(WHOLE)
 
     @abstractmethod
     def parts(self) -> list[Part]:
