@@ -194,6 +194,8 @@ def test_bounds_are_only_added_where_there_were_none(schema: dict[str, Any], lon
     made = bounded(schema, longest)
     assert bounded(made, longest + 1) == made
     jsonschema.Draft202012Validator.check_schema(made)
+    assert bounded({"type": "string", "maxLength": 2_000}, 9)["maxLength"] == 9
+    assert bounded({"type": "string", "minLength": 12}, 9)["maxLength"] == 12
     plain = {"type": "object", "properties": {"type": {"type": "string"}, "n": {"type": "integer"}}}
     assert bounded(plain, 9)["properties"] == {
         "type": {"type": "string", "maxLength": 9},

@@ -21,11 +21,15 @@ import torch
 from command_line import Call, environment
 
 from workup import policies
+from workup.case import Fact
+from workup.environments.base.patients import check
 from workup.episode import Ending, Message
+from workup.judges.entailment import EntailmentJudge
+from workup.judges.questions import Stated
 from workup.models import hub, smollm2
 from workup.models.chat import LocalChat
 from workup.models.weights import load
-from workup.ports import Request
+from workup.ports import Reply, Request
 from workup.runs import Run
 from workup.text import neutralise
 
@@ -233,6 +237,32 @@ def test_it_is_evaluated_on_real_cases_and_what_is_cut_off_is_told(here: Path, c
         assert all(0 < len(each.tokens) <= 12 for each in completions)
         cut = completions[-1].truncated
         assert (record.episode.ending is Ending.OUT_OF_TOKENS) == cut
+
+
+class Heard:
+    """The model, and its replies."""
+
+    def __init__(self, chat: LocalChat) -> None:
+        self.name, self.chat, self.replies = chat.name, chat, list[Reply]()
+
+    async def complete(self, request: Request) -> Reply:
+        self.replies.append(await self.chat.complete(request))
+        return self.replies[-1]
+
+
+def test_its_lists_end_long_before_its_tokens_do(loaded: tuple[Any, Any]) -> None:
+    """Without an end it filled them with the numbers from 1 on until it was cut off."""
+    pytest.importorskip("llguidance")
+    heard = Heard(LocalChat(*loaded, "smollm2"))
+    texts = ["He has a fever.", "He coughs.", "He has chest pain.", "He takes no drugs."]
+    facts = tuple(Fact(str(n), "", text) for n, text in enumerate(texts))
+    told = asyncio.run(EntailmentJudge(heard).judge(Stated(facts, "He coughs and has a fever.")))
+    assert len(told.entailed) == len(facts)
+    verdict = asyncio.run(check(heard, texts, "Any fever?", "Yes, for three days."))
+    assert len(verdict.stated) <= len(facts)
+    assert len(heard.replies) == 2, "no answer had to be asked for again"
+    assert not any(reply.truncated for reply in heard.replies)
+    assert max(reply.completion_tokens for reply in heard.replies) < 350
 
 
 def test_one_step_with_adapters(here: Path, call: Call) -> None:

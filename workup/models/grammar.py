@@ -88,10 +88,10 @@ class Guide:
 
 
 def bounded(schema: Any, longest: int) -> Any:
-    """`schema` with an end to every text and every number that has none.
+    """`schema` with an end to every text, and to every number that has none.
 
-    A text has at most `longest` characters. A number is within ±LARGEST, and has three decimals
-    where its range is 1 or wider.
+    A text has at most `longest` characters, also where the schema allows more. A number is within
+    ±LARGEST, and has three decimals where its range is 1 or wider.
     """
     if not isinstance(schema, Mapping):
         return schema  # true and false are schemas too
@@ -106,7 +106,8 @@ def bounded(schema: Any, longest: int) -> Any:
     if found.keys() & {"enum", "const"}:
         return found
     if "string" in kinds and not found.keys() & {"pattern", "format"}:
-        found.setdefault("maxLength", max(longest, found.get("minLength", 0)))
+        most = min(longest, found.get("maxLength", longest))
+        found["maxLength"] = max(most, found.get("minLength", 0))
     if kinds & {"integer", "number"}:
         _bound_number(found, whole="number" not in kinds)
     return found
