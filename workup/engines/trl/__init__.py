@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, cast
 
-from workup.errors import UserError
+from workup.engines.trl.sharding import refuse_sharding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,18 +15,9 @@ if TYPE_CHECKING:
     from workup.stages import Stage
 
 
-# The sizes are those of docs/install.md, from the bytes for each parameter of `bench.fitting`.
-WHOLE = (
-    "FSDP shards the policy, and with engine=trl every process samples from a whole one: start "
-    "without it (80 GB train 3 B parameters, or 12 B with lora.r=8; 141 GB 5 B, or 21 B), or use "
-    "engine=verl"
-)
-
-
 def refuse(settings: EngineSettings, stages: Sequence[Stage]) -> None:
     """Raises UserError under FSDP; every setting is TRL's or has a counterpart there."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on"):
-        raise UserError(WHOLE)
+    refuse_sharding()
 
 
 def processes() -> Processes:

@@ -28,10 +28,10 @@ from torch import Tensor
 from transformers import PrinterCallback, Trainer
 from transformers.utils import logging
 
-from workup.engines.trl import WHOLE
 from workup.engines.trl.batches import Part, packed_part, split, tree_mask
 from workup.engines.trl.damage import seal
 from workup.engines.trl.scoring import Wanted
+from workup.engines.trl.sharding import WHOLE
 from workup.errors import UserError, WorkupError
 from workup.models.lora import Base
 from workup.ports import OnStep
