@@ -15,6 +15,7 @@ import engine_world
 import torch
 
 from workup.episode import Sample
+from workup.rl.samples import Branch, TokenTree, pack
 
 KEPT = Path(__file__).with_name("losses.json")
 BETA, EPSILON = 0.3, 0.1
@@ -28,6 +29,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "cispo": {"loss_type": "cispo", "epsilon_high": 1.2},
     "sapo": {"loss_type": "sapo"},
 }
+LESSONS = ("sft", "dpo")  # what is learned is given; the weights of `reference` are DPO's
 # Relative differences that count as equal. In bfloat16 both round a thousandth at every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 
@@ -81,6 +83,19 @@ def samples() -> list[Sample]:
     return made
 
 
+def demonstrations() -> list[TokenTree]:
+    """Five transcripts, and one with two branches, of which the first is given in part."""
+    trees = [TokenTree(sample.tokens, sample.mask) for sample in samples()[:5]]
+    trunk, labelled = (3, 9, 21, 22, 14, 15, 23), (False, False, True, True, False, False, True)
+    branches = (Branch(3, (31, 32, 33), given=1), Branch(6, (41, 42)))
+    return [*trees, TokenTree(trunk, labelled, branches)]
+
+
+def pairs() -> list[tuple[Sample, Sample]]:
+    made = samples()
+    return list(zip(made[0:6:2], made[1:6:2], strict=True))
+
+
 def figures(loss: float, network: Any) -> dict[str, float]:
     """The loss, and the gradient of each weight seen along a direction of its own, and its size."""
     found = {"loss": loss}
@@ -130,6 +145,40 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
     return figures(total, network)
 
 
+def lesson_by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
+    """The figures of a stage without sampling, in several micro-batches."""
+    from transformers import TrainingArguments
+
+    from workup.engines.settings import EngineSettings
+    from workup.engines.trl.arguments import plain_arguments
+    from workup.engines.trl.preference import PreferenceTrainer
+    from workup.engines.trl.scoring import scoring
+    from workup.engines.trl.trainer import Hooks, ImitationTrainer
+
+    settings = EngineSettings()
+    network = reference(dtype) if name == "dpo" else model(0, dtype)
+    own: dict[str, Any] = {
+        "model": network,
+        "args": TrainingArguments(**plain_arguments(settings, settings.sft, folder, 1, cpu=True)),
+        "processing_class": engine_world.tokenizer(),
+        "micro_batch": 4,
+        "hooks": Hooks(lambda step, metrics: None, lambda: False, period=1, keep=1),
+    }
+    with scoring(network):
+        if name == "sft":
+            packed = [pack(tree) for tree in demonstrations()]
+            trainer: Any = ImitationTrainer(**own, batches=iter([packed]))
+        else:
+            trainer = PreferenceTrainer(**own, batches=[pairs()], beta=BETA)
+            network.load_state_dict(model(0, dtype).state_dict())  # the reference is computed
+        total = 0.0
+        for part in trainer.parts():
+            loss = trainer.part_loss(network.train(), part)
+            loss.backward()
+            total += float(loss.detach())
+    return figures(total, network)
+
+
 def key(name: str, dtype: torch.dtype) -> str:
     return f"{name}, {str(dtype).removeprefix('torch.')}"
 
@@ -138,6 +187,10 @@ if __name__ == "__main__":
     every = {
         key(name, dtype): by_trl(name, dtype, Path("build/losses"))
         for name in LOSSES
+        for dtype in TOLERANCE
+    } | {
+        key(name, dtype): lesson_by_trl(name, dtype, Path("build/losses"))
+        for name in LESSONS
         for dtype in TOLERANCE
     }
     KEPT.write_text(json.dumps(every, indent=1), encoding="utf-8")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import math
-import os
-import signal
+import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,24 +22,31 @@ import ray
 import torch
 import transfer_queue
 import verl_world as world
+from peft import LoraConfig, get_peft_model
 from ray.exceptions import ActorDiedError
+from transformers import AutoModelForCausalLM
+from verl.trainer.ppo.utils import need_reference_policy
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 from waiting import HANG
 
-from workup.engines.verl import cluster, estimator
+from workup.engines.verl import checkpoints, cluster, estimator
+from workup.engines.verl.adapters import whole_policy
 from workup.engines.verl.cluster import composed
-from workup.engines.verl.mapping import configuration
+from workup.engines.verl.lessons import paired
+from workup.engines.verl.mapping import configuration, learning
 from workup.engines.verl.policy import VerlPolicy
-from workup.engines.verl.rows import rows
+from workup.engines.verl.rows import place, rows
+from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
 from workup.engines.verl.trainer import WorkupTrainer, micro_batch
-from workup.episode import Sample
+from workup.episode import Message, Sample
 from workup.errors import RolloutError, UserError, WorkupError
+from workup.models.local import LocalPolicy
 from workup.models.remote import Known
 from workup.models.samplers import How
-from workup.ports import Sampling
-from workup.runs import Run
+from workup.models.scorer import LocalScorer
+from workup.ports import Sampling, ScoreRequest
 from workup.settings import Settings, build
 
 GROUPS = [3, 1, 2]  # episodes left of three cases, played three times each
@@ -319,6 +323,110 @@ def test_a_cancelled_episode_lets_go_of_the_server(folder: Path) -> None:
     assert server.ended == 1
 
 
+# --- scorers ---
+
+
+OPENING = (Message("user", "A man has"),)
+REQUEST = ScoreRequest(
+    "case", "fever", OPENING, (("cough. ",), ("cough. ", "chills. "), (), ("pain. ",)), "It is "
+)
+
+
+@pytest.fixture(scope="module")
+def network(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder)
+
+
+def scored(scorer: Any, request: ScoreRequest = REQUEST) -> Any:
+    return asyncio.run(scorer.score(request))
+
+
+def live(folder: Path, network: Any) -> tuple[world.Client, ServerScorer]:
+    known = Known.of(str(folder))
+    client = world.Client(LocalPolicy(network, known.tokenizer))
+    client.version = 4
+    made = VerlPolicy(known, How(), lambda: client, lambda: 4)
+    return client, ServerScorer(made, at_once=2)
+
+
+def test_servers_score_an_answer_as_the_model_itself_does(folder: Path, network: Any) -> None:
+    client, scorer = live(folder, network)
+    local = LocalScorer(LocalPolicy(network, Known.of(str(folder)).tokenizer))
+    expected = scored(local)
+    assert len(set(expected.totals)) == 4
+    found = scored(scorer)
+    assert found.tokens == expected.tokens
+    assert found.totals == pytest.approx(expected.totals, abs=1e-4)
+    assert client.asked == 4
+    scored(scorer)
+    assert client.asked == 4  # they are remembered
+    scorer.refresh()
+    scored(scorer)
+    assert client.asked == 8
+    client.version = 3
+    scorer.refresh()
+    with pytest.raises(WorkupError, match="after update 3, not 4"):
+        scored(scorer)
+
+
+def test_log_probabilities_of_other_tokens_are_not_taken(folder: Path, network: Any) -> None:
+    client, scorer = live(folder, network)
+    told = client.told
+    client.told = lambda ids: told([*ids[:-1], 3])  # type: ignore[method-assign]
+    with pytest.raises(WorkupError, match="of other tokens"):
+        scored(scorer)
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_frozen_reference_scores_through_transferqueue(
+    queue: Any, folder: Path, network: Any, ranks: int, adapters: bool
+) -> None:
+    known = Known.of(str(folder))
+    expected = scored(LocalScorer(LocalPolicy(network, known.tokenizer)))
+    held, reference = copy.deepcopy(network), network
+    if adapters:  # the actor without them is what the stage began with
+        held, reference = get_peft_model(held, LoraConfig(target_modules="all-linear")), None
+        with torch.no_grad():
+            for name, weight in held.named_parameters():
+                weight.add_(0.3 if "lora" in name else 0.0)
+    made = trainer(queue, ranks)
+    made.actor_rollout_wg = world.Workers(queue, held, ranks, reference)
+    made.ref_policy_wg, made.ref_in_actor = made.actor_rollout_wg, adapters
+    own = VerlPolicy(known, How(), lambda: None, lambda: 0)
+    found = scored(ReferenceScorer(own, made.reference))
+    assert found.totals == pytest.approx(expected.totals, abs=1e-4)
+    assert not (transfer_queue.kv_list("scored") or {}).get("scored")  # nothing is left there
+
+
+# --- adapters ---
+
+
+def test_what_verl_writes_of_adapters_becomes_the_policy_that_peft_merges(
+    folder: Path, tmp_path: Path
+) -> None:
+    program = Path(__file__).with_name("verl_adapters.py")
+    checkpoint, expected = tmp_path / "global_step_1", tmp_path / "expected.pt"
+    words = [sys.executable, program, folder, checkpoint, expected]
+    subprocess.run(list(map(str, words)), check=True, timeout=HANG)
+    lora = {"r": 4, "alpha": 8, "targets": "all-linear"}
+    made = whole_policy(checkpoint, lora)
+    found = AutoModelForCausalLM.from_pretrained(made).state_dict()
+    wanted = torch.load(expected)
+    assert found.keys() == wanted.keys()
+    for name, weight in found.items():
+        assert torch.equal(weight, wanted[name]), name
+    before = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    assert any(not torch.equal(weight, before[name]) for name, weight in found.items())
+    assert Known.of(str(made)).tokenizer("fever") == Known.of(str(folder)).tokenizer("fever")
+    assert whole_policy(checkpoint, None) == checkpoints.policy(checkpoint)
+    stamp = (made / "config.json").stat().st_mtime_ns
+    assert (whole_policy(checkpoint, lora) / "config.json").stat().st_mtime_ns == stamp
+    shutil.rmtree(made)
+    with pytest.raises(UserError, match="its adapters are not those of the run's lora settings"):
+        whole_policy(checkpoint, {**lora, "targets": ["q_proj"]})
+
+
 # --- faults ---
 
 
@@ -338,80 +446,42 @@ def test_more_nodes_than_ray_has_are_refused(resources: list[dict[str, float]], 
         cluster.check(2, 8, resources)
 
 
+def test_gpus_that_another_stage_gives_back_are_waited_for() -> None:
+    free = iter([0.0, 2.0, 4.0])
+    cluster.wait_for_gpus(4, lambda: next(free), pause=0)
+    assert next(free, None) is None
+    with pytest.raises(UserError, match="2 of the cluster's GPUs are free, and this run takes 4"):
+        cluster.wait_for_gpus(4, lambda: 2.0, patience=0, pause=0)
+
+
+@pytest.mark.parametrize("kind", ["sft", "tuning", "dpo"])
+def test_verl_itself_checks_the_configuration_of_a_stage_without_sampling(
+    folder: Path, kind: str
+) -> None:
+    given = {**world.SMALL, "method": "outcome", "policy": str(folder), "batch": 3}
+    values = build(Settings, {**given, "verl": {"nodes": 2, "gpus_per_node": 3}}).model_dump()
+    config = composed(learning(values, kind, 5, str(folder), folder / "kept"))
+    assert need_reference_policy(config) == (kind == "dpo")
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=20), st.sampled_from([1, 2, 4]))
+def test_pairs_stay_together_and_every_worker_has_as_many(lengths: list[int], workers: int) -> None:
+    rows = [(f"u_{k}_0", {"seq_len": n}) for k, n in enumerate(x for n in lengths for x in (n, 1))]
+    while len(rows) % (2 * workers):
+        rows.append((f"pad_{len(rows)}_0", {"seq_len": 1, "is_padding": True}))
+    rows.reverse()  # TransferQueue promises no order
+    order = paired([key for key, _ in rows], [tag for _, tag in rows], workers)
+    assert sorted(order) == list(range(len(rows)))
+    found = [rows[k] for k in order]
+    for (first, tag), (second, other) in zip(found[0::2], found[1::2], strict=True):
+        assert tag.get("is_padding") == other.get("is_padding")
+        if not tag.get("is_padding"):
+            assert (place(first) % 2, place(second)) == (0, place(first) + 1)
+
+
 def test_verl_itself_checks_the_configuration(folder: Path) -> None:
     config = configured(folder, verl={"nodes": 1, "gpus_per_node": 4}, beta=0.1)
     assert config.actor_rollout_ref.actor.use_kl_loss
     assert config.algorithm.adv_estimator == "workup"
     with pytest.raises(UserError, match="this verl has no setting"):
         composed({"trainer.nowhere.x": 1})
-
-
-# --- a whole run ---
-
-
-def start(folder: Path, out: Path, cache: Path) -> subprocess.Popen[str]:
-    here = Path(__file__).parent
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{here.parent}{os.pathsep}{here}",
-        "WORKUP_CACHE": str(cache),
-        "OMP_NUM_THREADS": "1",
-    }
-    words = [sys.executable, str(here / "verl_world.py"), str(folder), str(out)]
-    return subprocess.Popen(
-        [*words, "verl_world:method"],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> None:
-    said, _ = process.communicate(timeout=HANG)
-    assert process.returncode == 0, said[-3000:]
-
-
-def played(run: Run) -> dict[tuple[int, str, int], Any]:
-    """Every training episode by its place: its tokens, and its advantages."""
-    records = list(run.episodes(phase="train"))
-    found = {
-        (r.step, r.episode.case.id, r.sample): (
-            [(t.prompt_tokens, t.completion.tokens) for t in r.episode.turns],
-            tuple(r.advantages),
-        )
-        for r in records
-    }
-    assert len(found) == len(records)  # none is there twice
-    return found
-
-
-def test_a_killed_run_goes_on_and_nothing_is_lost_or_counted_twice(
-    folder: Path, tmp_path: Path
-) -> None:
-    cache = tmp_path / "cache"
-    finish(start(folder, tmp_path / "whole", cache))
-    whole = Run.open(tmp_path / "whole")
-    steps = world.SMALL["steps"]
-    assert Counter(step for step, _, _ in played(whole)) == dict.fromkeys(range(1, steps + 1), 4)
-    assert [line["step"] for line in whole.metrics()] == list(range(1, steps + 1))
-    assert any(line["grad_norm"] > 0 for line in whole.metrics())
-    assert whole.summary["doctors"].keys() == {"untrained", "trained"}
-    assert (whole.path / "policy" / "config.json").exists()
-    assert whole.report.exists()
-
-    killed = start(folder, tmp_path / "killed", cache)
-    line = tmp_path / "killed" / "metrics.jsonl"
-    while not (line.exists() and len(line.read_text().splitlines()) >= 2):
-        assert killed.poll() is None, killed.communicate()[0][-3000:]
-    os.killpg(killed.pid, signal.SIGKILL)  # the driver, and Ray beneath it
-    killed.wait()
-    finish(start(folder, tmp_path / "killed", cache))
-    resumed = Run.open(tmp_path / "killed")
-    assert played(resumed) == played(whole)
-    strip = [
-        [{k: v for k, v in json.loads(json.dumps(row)).items() if "second" not in k} for row in r]
-        for r in (list(whole.metrics()), list(resumed.metrics()))
-    ]
-    assert strip[0] == strip[1]

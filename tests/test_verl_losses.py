@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,71 @@ def by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
             loss, _ = ppo_loss(actor, output, data)
             (loss / ranks).backward()  # what data-parallel workers do: gradients are averaged
             total += float(loss.detach()) / ranks
+    return world.figures(total, network)
+
+
+LESSONS = [(name, dtype) for name in world.LESSONS for dtype in world.TOLERANCE]
+
+
+@pytest.mark.parametrize(("name", "dtype"), LESSONS)
+def test_trl_gives_these_numbers_where_nothing_is_sampled(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    pytest.importorskip("trl", reason="TRL's environment is the ordinary one: make test")
+    close(world.lesson_by_trl(name, dtype, tmp_path), name, dtype)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("name", "dtype"), LESSONS)
+def test_verl_gives_the_same_where_nothing_is_sampled(
+    name: str, dtype: torch.dtype, ranks: int
+) -> None:
+    pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
+    close(lesson_by_verl(name, dtype, ranks), name, dtype)
+
+
+def lesson_by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
+    """The figures of a lesson by our losses in verl's form, each worker with two micro-batches.
+
+    Empty rows fill what the workers lack.
+    """
+    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+    from verl.utils import tensordict_utils
+    from verl_world import logprobs
+
+    from workup.engines.verl import losses
+    from workup.engines.verl.rows import lessons, plain
+
+    network, reference = world.model(0, dtype).train(), world.reference(dtype)
+    if name == "sft":
+        given = [sample for tree in world.demonstrations() for sample in plain(tree)]
+        loss: Any = losses.supervised
+    else:
+        given = [side for pair in world.pairs() for side in pair]
+        loss = partial(losses.preference, beta=world.BETA)
+    real = lessons(given, "u", step=1)
+    fields = [dict(row.fields) for row in real]
+    while len(fields) % (4 * ranks):
+        template, _ = construct_minimal_padding_template(fields[0], real[0].tag, 0)
+        template.pop("attention_mask")
+        fields.append(template)
+    share, total = len(fields) // ranks, 0.0
+    for rank in range(ranks):
+        mine = fields[rank * share : (rank + 1) * share]
+        for part in (mine[: share // 2], mine[share // 2 :]):
+            data = nested(part)
+            tensordict_utils.assign_non_tensor(
+                data,
+                dp_size=ranks,
+                batch_num_tokens=sum(int(row["loss_mask"].sum()) for row in fields),
+                global_batch_size=len(real),
+            )
+            with torch.no_grad():
+                data["ref_log_prob"] = responses(logprobs(reference, data, 1.0)[0], data)
+            output = {"log_probs": logprobs(network, data, 1.0)[0]}
+            found, _ = loss(model_output=output, data=data, dp_group=None)
+            (found / ranks).backward()
+            total += float(found.detach()) / ranks
     return world.figures(total, network)
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from command_line import Call
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import HANG
 
 from workup.engines.verl import checkpoints, present
-from workup.engines.verl.mapping import DRIVER, MODEL, configuration
-from workup.engines.verl.rows import rows
+from workup.engines.verl.mapping import DRIVER, MODEL, configuration, learning
+from workup.engines.verl.rows import plain, rows
 from workup.episode import Sample
 from workup.errors import UserError, WorkupError
+from workup.rl.samples import Branch, TokenTree, pack, visible
 from workup.settings import Settings, build
 
 ROOT = Path(__file__).parents[1]
@@ -108,6 +115,44 @@ def test_groups_may_be_uneven_and_may_be_missing() -> None:
         rows(samples, ["a", "b"], step=1)
 
 
+TREES = st.tuples(st.integers(2, 6), st.data())
+
+
+@given(TREES)
+def test_a_tree_as_plain_sequences_learns_the_same_tokens_in_the_same_contexts(
+    drawn: tuple[int, Any],
+) -> None:
+    length, data = drawn
+    labels = st.lists(st.booleans(), min_size=length, max_size=length)
+    branches = data.draw(
+        st.lists(st.tuples(st.integers(1, length), st.integers(1, 3), st.booleans()), max_size=3)
+    )
+    tree = TokenTree(
+        tuple(range(length)),
+        tuple(data.draw(labels)),
+        tuple(
+            Branch(
+                at, tuple(100 * k + i for i in range(1, size + 1)), given=size - 1 if part else 0
+            )
+            for k, (at, size, part) in enumerate(branches, start=1)
+        ),
+    )
+    packed = pack(tree)
+    seen = visible(np.arange(len(packed.tokens)), packed.segments, packed.reach)
+    learned = Counter(
+        (tuple(packed.tokens[seen[parent]]), int(token))
+        for token, parent, own in zip(packed.tokens, packed.parents, packed.labelled, strict=True)
+        if own and parent >= 0
+    )
+    found = Counter(
+        (sample.tokens[:place], sample.tokens[place])
+        for sample in plain(tree)
+        for place, own in enumerate(sample.mask)
+        if own
+    )
+    assert found == learned
+
+
 # --- settings ---
 
 
@@ -131,6 +176,7 @@ OTHERWISE: dict[str, Any] = {
     "micro_batch": 4,
     "bf16": True,
     "gradient_checkpointing": True,
+    "lora": {"r": 4},
     "save_every": 7,
     "report_to": ["tensorboard"],
     "seed": 3,
@@ -159,12 +205,10 @@ TOGETHER: dict[str, tuple[dict[str, Any], Any]] = {
 }
 REFUSED: dict[str, Any] = {
     "policy": "tiny",
-    "warm_start": True,
     "sampler": "vllm",
     "sampler_address": "http://host:1",
     "lr_schedule": "linear",
     "warmup": 2.5,
-    "lora": {"r": 8},
     "entropy": 0.01,
     "steps": 0,
     "batch": 3,
@@ -173,8 +217,11 @@ REFUSED: dict[str, Any] = {
 }
 
 
+LESSONS = {"sft": 7, "tuning": 1, "dpo": 1}  # stages that sample nothing, and steps of theirs
+
+
 def test_every_setting_is_mapped_followed_by_the_driver_or_refused() -> None:
-    mapped = {*OTHERWISE, *TOGETHER}
+    mapped = {*OTHERWISE, *TOGETHER, *LESSONS}
     assert {*mapped, *DRIVER, *REFUSED} >= set(Settings.model_fields)
     assert not {name for name in mapped if name not in Settings.model_fields}
     assert set(Settings.model_fields) >= DRIVER
@@ -184,6 +231,23 @@ def test_every_setting_is_mapped_followed_by_the_driver_or_refused() -> None:
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_a_mapped_setting_changes_verls_configuration(name: str) -> None:
     assert keys(**{name: OTHERWISE[name]}) != keys()
+
+
+@pytest.mark.parametrize("kind", LESSONS)
+@pytest.mark.parametrize("change", [{"lr": 0.5}, {"lr_schedule": "constant"}, {"warmup": 3}])
+def test_a_stage_that_samples_nothing_has_rates_of_its_own(kind: str, change: Any) -> None:
+    def of(**values: Any) -> dict[str, Any]:
+        settings = build(Settings, {**USUAL, "beta": 0.3, "entropy": 0.1, **values})
+        return learning(settings.model_dump(), kind, LESSONS[kind], "org/model", FOLDER)
+
+    found = of()
+    assert of(**{kind: change}) != found
+    assert of(lr=0.1, lr_schedule="cosine", warmup=5, steps=99, group=4, temperature=0.5) == found
+    actor = "actor_rollout_ref.actor"
+    assert found["trainer.total_training_steps"] == LESSONS[kind]
+    assert found[f"{actor}.use_kl_loss"] == (kind == "dpo")  # a frozen copy is DPO's reference
+    assert found[f"{actor}.entropy_coeff"] == 0
+    assert found["actor_rollout_ref.rollout.temperature"] == 1
 
 
 @pytest.mark.parametrize("name", OTHERWISE["verl"])
@@ -247,13 +311,33 @@ def test_a_dry_cluster_needs_neither_gpus_nor_verl(call: Call, model: str) -> No
     assert not list(Path().glob("runs/*"))
 
 
+def test_a_dry_cluster_shows_every_stage_that_changes_weights(call: Call, model: str) -> None:
+    words = ("--cases", "clinic:xs", "--policy", model, "warm_start=true", "sft.lr=0.01", "--dry")
+    status, out, err = call("cluster", "medr3", *words, "lr=5e-5", "sft.steps=7", "steps=9")
+    assert (status, err) == (0, "")
+    first, *others = yaml.safe_load_all(out)
+    folders = [Path(d["trainer"]["default_local_dir"]).name for d in (first, *others)]
+    assert folders == ["1-sft", "2-grpo", "3-grpo", "4-grpo"]
+    assert [d["trainer"]["total_training_steps"] for d in (first, *others)] == [7, 9, 9, 9]
+    actors = [d["actor_rollout_ref"]["actor"]["optim"]["lr"] for d in (first, *others)]
+    assert actors == [0.01, 5e-5, 5e-5, 5e-5]
+    models = [d["actor_rollout_ref"]["model"]["path"] for d in (first, *others)]
+    assert models[0] == model
+    assert models[1].endswith("1-sft/global_step_7/actor/huggingface")
+    assert models[3].endswith("3-grpo/global_step_9/actor/huggingface")
+    status, out, _ = call("cluster", "medr3", *words[:4], "--dry")
+    assert status == 0
+    folders = [Path(d["trainer"]["default_local_dir"]).name for d in yaml.safe_load_all(out)]
+    assert folders == ["2-grpo", "3-grpo", "4-grpo"]  # numbered as on one machine
+
+
 @pytest.mark.parametrize(
     ("method", "words", "said"),
     [
         ("craft", ["lr_schedule=linear"], "no counterpart of 'lr_schedule=linear'"),
         ("craft", ["--policy", "tiny"], "no counterpart of 'policy=tiny'"),
-        ("cmig", [], "has no scorer yet"),
-        ("medr3", [], "trains one reinforcement stage"),
+        ("dpo", ["dpo.lr_schedule=linear"], "no counterpart of 'dpo.lr_schedule=linear'"),
+        ("craft", ["warm_start=true", "sft.warmup=2.5"], "no counterpart of 'sft.warmup=2.5'"),
         ("crafd", [], "craft"),
     ],
 )
@@ -282,6 +366,45 @@ def test_only_whole_checkpoints_count_and_the_newest_stay(tmp_path: Path) -> Non
     left = {path.name for path in tmp_path.iterdir()}
     # 12 may be in the writing; 3 was torn before 10 was whole.
     assert left == {"global_step_4", "global_step_10", "global_step_12", "global_step_x"}
+
+
+# Another process has the files; this one is told when the first pause begins, so that no clock
+# decides what is seen first.
+LATE = """
+import pathlib, sys
+sys.stdin.readline()
+pathlib.Path(sys.argv[1]).write_bytes(b"12345678")
+print("written", flush=True)
+"""
+
+
+def test_files_that_a_shared_disk_shows_late_are_waited_for(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "global_step_3"
+    (checkpoint / "actor").mkdir(parents=True)
+    late = checkpoint / "actor" / "model_world_size_2_rank_1.pt"
+    for path in (late, checkpoint / "data.pt"):
+        path.write_bytes(b"12345678")
+    checkpoints.seal(checkpoint, 3)
+    checkpoints.wait_for_files(checkpoint, pauses=())
+
+    late.write_bytes(b"1234")  # a part of it is there
+    with pytest.raises(UserError, match=r"rank_1\.pt: the checkpoint was whole"):
+        checkpoints.wait_for_files(checkpoint, pauses=(0.0, 0.0))
+    late.unlink()
+    words = [sys.executable, "-c", LATE, str(late)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+
+        def pauses() -> Iterator[float]:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            yield 0.0
+            other.stdin.write("now\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "written\n"
+            yield 0.0
+
+        checkpoints.wait_for_files(checkpoint, pauses())
+        other.wait(timeout=HANG)
 
 
 # --- what is missing is said ---

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Self
 
@@ -26,39 +22,20 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from workup.episode import Message
-from workup.errors import RolloutError, UserError, WorkupError
-from workup.models.chat_tokens import MARK
+from workup.errors import UserError
 from workup.models.local import LocalPolicy
-from workup.models.scorer_trie import Ids, Sequenced, Slice, Wanted, sequences, slices
-from workup.models.worker import Worker
-from workup.ports import Context, Logprobs, Piece, ScoreRequest
+from workup.models.remembering import REMEMBERED, Remembering, Work
+from workup.models.scorer_trie import Sequenced, Slice, Wanted, sequences, slices
 
 BUDGET = {"cpu": 2_048, "cuda": 32_768}  # tokens of one forward pass
 SLICE = 128  # queries that attend together
 LOGITS = 1 << 28  # entries of the largest table of logits that is held
-REMEMBERED = 1 << 18
 TOLERANCE = {torch.float32: 1e-2}
 # Nats by which a packed answer may differ in half precision, where single logits are that coarse.
 ROUGH = 0.5
 
 
-@dataclass(slots=True)
-class Work:
-    """What a scorer has done so far.
-
-    `asked` answers, of which `scored` were new; these took `tokens` through the model in `forwards`
-    and `seconds`.
-    """
-
-    asked: int = 0
-    scored: int = 0
-    tokens: int = 0
-    forwards: int = 0
-    seconds: float = 0.0
-
-
-class LocalScorer:
+class LocalScorer(Remembering):
     """A `Scorer` on the model of a `LocalPolicy`, with the weights at the time of the request.
 
     Call `refresh()` whenever they have changed. `frozen` makes a reference whose weights never
@@ -75,15 +52,10 @@ class LocalScorer:
         budget: int | None = None,
         remembered: int = REMEMBERED,
     ) -> None:
-        self.policy, self.adapters, self.remembered = policy, adapters, remembered
+        super().__init__(policy, policy.context, remembered)
+        self.policy, self.adapters = policy, adapters
         self.model: Any = policy.model
         self.budget = budget or BUDGET["cpu" if policy.device.type == "cpu" else "cuda"]
-        self.work = Work()
-        self.known: OrderedDict[bytes, float] = OrderedDict()
-        self.flying: dict[bytes, asyncio.Future[float]] = {}
-        self.waiting: list[Wanted] = []
-        self.worker = Worker(self.flying.values, self._step, self._forget)
-        self._frame = lru_cache(maxsize=4_096)(self._split)
         self._check_attention()
 
     @classmethod
@@ -93,123 +65,14 @@ class LocalScorer:
         vars(model).pop("forward", None)  # an engine's, which would run the policy's own weights
         return cls(LocalPolicy(model, policy.tokenizer), **settings)
 
-    @property
-    def seconds(self) -> float:
-        return self.work.seconds
-
-    @property
-    def tokens(self) -> int:
-        return self.work.tokens
-
-    def refresh(self) -> None:
-        """Forgets all values; call it after the weights have changed. Nothing may be in flight."""
-        assert not self.flying
-        self.known.clear()
-
-    async def score(self, request: ScoreRequest) -> Logprobs:
-        answer = self.policy.encode(request.answer)
-        if not answer:
-            raise WorkupError(
-                f"case '{request.case}': the answer '{request.answer}' has no tokens to score"
-            )
-        keys = _keys(request)
-        self.work.asked += len(keys)
-        found = {key: self.known[key] for key in keys if key in self.known}
-        missing = {
-            key: context
-            for key, context in zip(keys, request.contexts, strict=True)
-            if key not in found
-        }
-        if missing:
-            found |= await self._computed(request, answer, missing)
-        for key in found:
-            if key in self.known:
-                self.known.move_to_end(key)
-        return Logprobs(tuple(self._finite(request, found[key]) for key in keys), len(answer))
-
-    async def _computed(
-        self, request: ScoreRequest, answer: Ids, missing: dict[bytes, Context]
-    ) -> dict[bytes, float]:
-        """The values of new contexts; two callers that ask for the same share one computation."""
-        paths = {
-            key: self._path(request, context, len(answer))
-            for key, context in missing.items()
-            if key not in self.flying
-        }
-        loop = asyncio.get_running_loop()
-        for key, path in paths.items():
-            self.flying[key] = loop.create_future()
-            self.waiting.append(Wanted(path, answer, key))
-        self.work.scored += len(paths)
-        if self.waiting:
-            self.worker.wake()
-        futures = {key: self.flying[key] for key in missing}
-        # A caller that is cancelled must not cancel what others wait for.
-        await asyncio.wait(futures.values())
-        return {key: future.result() for key, future in futures.items()}
-
-    def _finite(self, request: ScoreRequest, value: float) -> float:
-        if not math.isfinite(value):
-            raise WorkupError(
-                f"case '{request.case}': the model gives the answer '{request.answer}' the "
-                f"log-probability {value}"
-            )
-        return value
-
-    # --- text to tokens ---
-
-    def _path(self, request: ScoreRequest, context: Context, answer: int) -> tuple[Ids, ...]:
-        """The runs of tokens before the answer."""
-        try:
-            head, tail = self._frame(request.opening)
-        except RolloutError as error:
-            raise RolloutError(f"case '{request.case}': {error}") from error
-        runs = (head, *map(self._ids, context), tail, self._ids(request.lead))
-        path = tuple(run for run in runs if run)
-        length = sum(map(len, path))
-        if not length:
-            raise WorkupError(
-                f"case '{request.case}': nothing stands before the answer '{request.answer}'"
-            )
-        if length + answer > self.policy.context:
-            raise RolloutError(
-                f"case '{request.case}': {length} tokens and an answer of {answer} do not fit the "
-                f"model's context of {self.policy.context}"
-            )
-        return path
-
-    def _ids(self, piece: Piece) -> Ids:
-        return self.policy.encode(piece) if isinstance(piece, str) else piece
-
-    def _split(self, opening: tuple[Message, ...]) -> tuple[Ids, Ids]:
-        """The chat template's tokens before the pieces, and between them and the model's turn."""
-        if not opening:
-            return (), ()
-        *before, last = opening
-        whole = self.policy.template((*before, replace(last, content=last.content + MARK)))
-        head, _, tail = whole.rpartition(MARK)
-        return self.policy.markup(head), self.policy.markup(tail)
-
     # --- forward passes ---
 
     async def _step(self) -> None:
         """Scores what waits, in as few forward passes as fit the budget."""
         batch, self.waiting = self.waiting, []
         for part in sequences(batch, self.budget, LOGITS // self._vocabulary):
-            self._deliver(part, self._forward(part))
+            self._deliver(part.wanted, self._forward(part))
             await asyncio.sleep(0)
-
-    def _forget(self) -> None:
-        self.flying.clear()
-        self.waiting.clear()
-
-    def _deliver(self, part: Sequenced, values: Sequence[float]) -> None:
-        for one, value in zip(part.wanted, values, strict=True):
-            self.flying.pop(one.tag).set_result(value)
-            if math.isfinite(value):
-                self.known[one.tag] = value
-        while len(self.known) > self.remembered:
-            self.known.popitem(last=False)
 
     @property
     def _vocabulary(self) -> int:
@@ -403,38 +266,3 @@ def _scoring(model: Any, adapters: bool) -> Iterator[None]:
             parameter.requires_grad_(learned)
         if training:
             model.train()
-
-
-def _keys(request: ScoreRequest) -> list[bytes]:
-    """One digest for each context, of everything that its value depends on besides the model."""
-    root = hashlib.blake2b(digest_size=16)
-    for text in (
-        request.lead,
-        request.answer,
-        *(text for m in request.opening for text in (m.role, m.content)),
-    ):
-        _feed(root, text)
-    _feed(root, ())  # here the pieces begin
-    seen: dict[Context, Any] = {(): root}
-
-    def chain(context: Context) -> Any:
-        """The digest of a context, from the digest of its longest known prefix."""
-        known = next(n for n in range(len(context), -1, -1) if context[:n] in seen)
-        state = seen[context[:known]]
-        for n in range(known, len(context)):
-            state = state.copy()
-            _feed(state, context[n])
-            seen[context[: n + 1]] = state
-        return state
-
-    return [chain(context).digest() for context in request.contexts]
-
-
-def _feed(state: Any, piece: Piece) -> None:
-    """Adds a piece so that two different sequences of pieces never give the same bytes."""
-    data = (
-        piece.encode("utf-8", "surrogatepass")
-        if isinstance(piece, str)
-        else np.array(piece, dtype=np.int64).tobytes()
-    )
-    state.update(f"{'s' if isinstance(piece, str) else 'i'}{len(data)}:".encode() + data)

@@ -1,4 +1,4 @@
-"""The engine on verl 0.9: many machines, by Ray, FSDP and vLLM; reinforcement stages alone."""
+"""The engine on verl 0.9: many machines, by Ray, FSDP and vLLM."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 def refuse(settings: EngineSettings, stages: Sequence[Stage]) -> None:
-    """Raises UserError for a setting without a counterpart, and for all stages but one of GRPO."""
+    """Raises UserError for a setting without a counterpart, also among those of a single stage."""
     from workup.engines.verl.mapping import refuse, refuse_stages
 
-    refuse(settings.model_dump())
-    refuse_stages(stages)
+    values = settings.model_dump()
+    refuse(values)
+    refuse_stages(values, stages)
 
 
 def processes() -> Processes:

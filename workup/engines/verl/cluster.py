@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
@@ -17,6 +18,8 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from workup.errors import UserError
+
+PATIENCE = 180.0  # seconds until GPUs must be free that a stage before this one held
 
 
 def composed(keys: Mapping[str, Any]) -> Any:
@@ -64,6 +67,53 @@ def connect(config: Any) -> None:
                 "`ray start --head` on the first node (docs/cluster.md)"
             ) from error
     check(nodes, gpus, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+    wait_for_gpus(nodes * gpus, lambda: ray.available_resources().get("GPU", 0.0))
+
+
+def refuse_shared(patience: float = PATIENCE, pause: float = 1.0) -> None:
+    """Raises UserError where another run has its TransferQueue in this Ray cluster.
+
+    It is known by one name there, and verl would take the other's rows for its own. That of a run
+    that was killed goes within seconds, and is waited for.
+    """
+    end = time.monotonic() + patience
+    while _queue_is_there():
+        if time.monotonic() >= end:
+            raise UserError(
+                "another run of verl's uses this Ray cluster: its TransferQueue is there; wait for "
+                "its end, or start a cluster for each run"
+            )
+        time.sleep(pause)
+
+
+def _queue_is_there() -> bool:
+    try:
+        ray.get_actor("TransferQueueController", namespace="transfer_queue")
+    except ValueError:
+        return False
+    return True
+
+
+def leave() -> None:
+    """Gives everything of this run back to the Ray cluster: workers, servers, TransferQueue."""
+    ray.shutdown()
+
+
+def wait_for_gpus(
+    wanted: int, free: Callable[[], float], patience: float = PATIENCE, pause: float = 1.0
+) -> None:
+    """Returns when `free()` GPUs are enough: Ray takes seconds to end a stage's workers.
+
+    Raises UserError where they are still held after `patience` seconds.
+    """
+    end = time.monotonic() + patience
+    while (found := free()) < wanted:
+        if time.monotonic() >= end:
+            raise UserError(
+                f"{found:g} of the cluster's GPUs are free, and this run takes {wanted}; wait for "
+                "the other jobs (`ray status`), or ask for fewer"
+            )
+        time.sleep(pause)
 
 
 def check(nodes: int, gpus: int, resources: list[dict[str, float]]) -> None:

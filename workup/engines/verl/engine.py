@@ -3,62 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
-
-import transfer_queue
-from omegaconf import OmegaConf
+from typing import Any
 
 from workup.disk import whole_folder
 from workup.engines import Job
+from workup.engines.settings import TuningSettings
 from workup.engines.verl import checkpoints, estimator
+from workup.engines.verl.adapters import whole_policy
 from workup.engines.verl.alone import Alone
-from workup.engines.verl.cluster import composed, connect
+from workup.engines.verl.cluster import composed
 from workup.engines.verl.manager import Manager
-from workup.engines.verl.mapping import configuration
+from workup.engines.verl.mapping import configuration, learning, scoring
 from workup.engines.verl.policy import VerlPolicy
-from workup.engines.verl.trainer import Hooks, WorkupTrainer
+from workup.engines.verl.rows import Row, lessons, rows, sequences
+from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
+from workup.engines.verl.session import Session, Verl
+from workup.engines.verl.trainer import Hooks
 from workup.episode import Sample
 from workup.errors import UserError
 from workup.models.remote import Known
 from workup.models.samplers import How
-from workup.ports import Collect, Demonstration, Model, Pair, Scorer
+from workup.ports import REFERENCE, Collect, Demonstration, Model, Pair, Scorer
 
 __all__ = ["VerlEngine", "estimator"]  # importing `estimator` registers it with verl
+GRPO = "grpo"
+Rows = Callable[[int, Sequence[str]], Sequence[Row]]
 
 
 class VerlEngine(Alone):
-    """Implements `Engine` for one reinforcement stage.
+    """Implements `Engine`: one of verl's trainers after the other, each with the stage's weights.
 
-    The first sample, or the stage, starts verl's workers and servers; they keep running until the
-    process ends. Checkpoints are verl's own, in `folder/1-grpo/global_step_N`. `make` builds the
-    trainer, `join` connects to Ray.
+    A stage's checkpoints are verl's own, in `folder/1-sft/global_step_N`, `folder/2-grpo/…` in the
+    order of the calls. What a stage ends with is a model folder in its last checkpoint, which the
+    next stage begins with. Servers run in reinforcement stages, and wherever the policy is asked
+    outside of a stage; they keep running until another stage begins. `verl` starts the trainers.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        make: Callable[[Any, Hooks], WorkupTrainer] = WorkupTrainer,
-        join: Callable[[Any], None] = connect,
-    ) -> None:
-        values = job.settings.model_dump()
-        self.folder = (job.folder / "1-grpo").resolve()  # workers start elsewhere
-        self.config = composed(configuration(values, job.place, self.folder))
-        join(self.config)  # too few machines are told before anything is written
-        self.make, self.keep = make, values["save_total_limit"]
-        self.known = Known.of(job.place)
-        how = How(values["concurrency"], values["dtype"], context=values["sampler_context"])
-        self.policy = VerlPolicy(self.known, how, self._client, lambda: self._trained)
+    def __init__(self, job: Job, verl: Verl | None = None) -> None:
+        self.values, self.folder = job.settings.model_dump(), job.folder.resolve()
+        # Workers start in another folder, perhaps on another machine.
+        self.weights = str(Path(job.place).resolve()) if Path(job.place).exists() else job.place
+        self.known = Known.of(self.weights)
+        v = self.values
+        how = How(v["concurrency"], v["dtype"], context=v["sampler_context"])
+        self.policy = VerlPolicy(self.known, how, lambda: self._serving().client, self._version)
         self.on_step: Any = lambda step, metrics: None
         self._stopping = self.stopped = False
-        self._trainer: WorkupTrainer | None = None
-        self._llm: Any = None
-        self._trained = self.done("grpo")  # updates that the weights on the servers have seen
-        self._stages = 0
+        self._session: Session | None = None
+        self._stages = self._trained = 0  # stages that were begun; those that changed weights
+        self._frozen = False  # whether a reward asks the frozen reference
+        self._before = self.weights  # what the newest reinforcement stage began with
+        self._last: Path | None = None  # its folder, until another stage changes weights
+        self.verl = verl or Verl()
+        self.verl.join(self._reinforcing())  # too few machines are told before anything is written
 
     # --- the policy ---
 
@@ -68,22 +70,26 @@ class VerlEngine(Alone):
         return LocalChat.over(self.policy, "the policy")
 
     def scorer(self, name: str) -> Scorer:
-        raise UserError(
-            f"engine=verl has no {name} scorer yet, which this method's reward asks; train it with "
-            "engine=trl"
-        )
+        if name != REFERENCE:
+            return ServerScorer(self.policy, self.values["concurrency"])
+        self._frozen = True
+        if self._session is not None and not self._session.trainer.use_reference_policy:
+            self._close()
+        return ReferenceScorer(self.policy, self._reference)
+
+    def _reference(self, samples: Sequence[Sample]) -> list[float]:
+        return self._serving().trainer.reference(samples)
 
     @property
     def recipe(self) -> str:
         return repr([version(name) for name in ("verl", "torch", "transformers")])
 
     def save(self, folder: Path, *, merged: bool = True) -> None:
-        """Copies the newest checkpoint's Hugging Face folder."""
-        found = checkpoints.whole(self.folder)
-        if not found:
+        """Copies the model folder of the last stage that was trained."""
+        if not self._trained:
             raise UserError(f"{self.folder}: no whole checkpoint to take the policy from")
         with whole_folder(folder) as draft:
-            shutil.copytree(found[-1] / "actor" / "huggingface", draft, dirs_exist_ok=True)
+            shutil.copytree(self.weights, draft, dirs_exist_ok=True)
             self.known.tokenizer.save_pretrained(draft)
 
     def load(self, folder: Path) -> str:
@@ -94,64 +100,101 @@ class VerlEngine(Alone):
     def sft(
         self, batches: Iterable[Sequence[Demonstration | Sample]], steps: int, rate: Any
     ) -> None:
-        if steps:
-            self._refuse("a supervised stage")
+        done, given = self.done("sft"), iter(batches)
+        todo = islice(given, min(done, steps), steps)
+
+        def learned(step: int, uids: Sequence[str]) -> Sequence[Row]:
+            return lessons(sequences(next(todo), self.policy), uids[0], step)
+
+        kind = "tuning" if isinstance(rate, TuningSettings) else "sft"
+        self._train("sft", steps, learned, lambda: self._learning(kind, steps))
 
     def dpo(self, batches: Iterable[Sequence[Pair]], steps: int) -> None:
-        self._refuse("a DPO stage")
+        todo = islice(iter(batches), min(self.done("dpo"), steps), steps)
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise UserError(
-            f"engine=verl trains by reinforcement alone, and this method has {what}: train that "
-            "with engine=trl, then go on with --policy RUN (docs/cluster.md)"
-        )
+        def preferred(step: int, uids: Sequence[str]) -> Sequence[Row]:
+            sides = [side for pair in next(todo) for side in pair]
+            return lessons(sides, uids[0], step)
+
+        self._train("dpo", steps, preferred, lambda: self._learning("dpo", steps))
 
     def grpo(self, collect: Collect, steps: int) -> None:
-        self._stages += 1
-        if self._stages > 1:
-            self._refuse("a second reinforcement stage")
-        if self.stopped or self.done("grpo") >= steps:
-            return
+        def played(step: int, uids: Sequence[str]) -> Sequence[Row]:
+            self._serving().version = step - 1
+            made = asyncio.run(_awaited(collect, self.policy, step - 1))
+            return rows(made, uids, step)
 
-        def played(step: int) -> Sequence[Sample]:
-            self._trained = step
-            return asyncio.run(_awaited(collect, self.policy, step))
-
-        trainer = self._started()
-        trainer.fit(Manager(played))
-        self._trained = self.done("grpo")
-        self.stopped = self._stopping and self._trained < steps
+        self._train(GRPO, steps, played, self._reinforcing)
 
     def done(self, kind: str) -> int:
-        found = checkpoints.whole(self.folder) if kind == "grpo" else []
+        found = checkpoints.whole(self._coming(kind))
         return checkpoints.step(found[-1]) if found else 0
 
     def stop(self) -> None:
         self._stopping = True
 
+    def _coming(self, kind: str) -> Path:
+        """The folder of the coming stage."""
+        return self.folder / f"{self._stages + 1}-{kind}"
+
+    def _train(self, kind: str, steps: int, make: Rows, config: Callable[[], Any]) -> None:
+        folder, done = self._coming(kind), self.done(kind)
+        if not self.stopped and steps > done:
+            session = self._opened(kind, folder, config)
+            session.describe()
+            session.fit(Manager(make))
+        elif not self.stopped and steps:
+            self._close()  # it has the weights that this stage began with
+        self._stages += 1
+        if self.stopped or not steps:
+            return
+        found = checkpoints.whole(folder)[-1]
+        self._before, self._last = self.weights, folder if kind == GRPO else None
+        self.weights = str(whole_policy(found, self.values["lora"]))
+        self._trained += 1
+        self.stopped = self._stopping and checkpoints.step(found) < steps
+        if self._session is not None:
+            self._session.version = checkpoints.step(found)
+
     # --- verl ---
 
-    def _client(self) -> Any:
-        if self._llm is None:
-            self._llm = self._started().get_llm_client()
-        return self._llm
+    def _reinforcing(self) -> Any:
+        return self._playing(self.weights, self._coming(GRPO))
 
-    def _started(self) -> WorkupTrainer:
-        """The trainer with its workers and servers, which the first call starts."""
-        if self._trainer is None:
-            found = checkpoints.whole(self.folder)
-            trainer = self.config.trainer
-            trainer.resume_mode = "resume_path" if found else "disable"
-            trainer.resume_from_path = str(found[-1]) if found else None
-            OmegaConf.resolve(self.config)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            OmegaConf.save(self.config, self.folder / "verl.yaml")
-            transfer_queue.init(self.config.transfer_queue)
-            atexit.register(transfer_queue.close)
-            hooks = Hooks(self._told, lambda: self._stopping, self.keep)
-            self._trainer = self.make(self.config, hooks)
-            self._trainer.init()
-        return self._trainer
+    def _playing(self, weights: str, folder: Path) -> Any:
+        keys = configuration(self.values, weights, folder)
+        return composed(scoring(keys) if self._frozen else keys)
+
+    def _learning(self, kind: str, steps: int) -> Any:
+        folder = self._coming("dpo" if kind == "dpo" else "sft")
+        return composed(learning(self.values, kind, steps, self.weights, folder))
+
+    def _version(self) -> int:
+        return self._serving().version
+
+    def _serving(self) -> Session:
+        """The session with servers.
+
+        After a reinforcement stage it is that stage's; else one that the coming stage may take.
+        """
+        if self._session is not None and self._session.kind == GRPO:
+            return self._session
+        if (last := self._last) is not None:
+            return self._opened(GRPO, last, lambda: self._playing(self._before, last))
+        return self._opened(GRPO, self._coming(GRPO), self._reinforcing)
+
+    def _opened(self, kind: str, folder: Path, config: Callable[[], Any]) -> Session:
+        if self._session is None or self._session.folder != folder:
+            self._close()
+            hooks = Hooks(self._told, lambda: self._stopping, self.values["save_total_limit"])
+            made = self.verl.maker(kind, self.values["dpo"]["beta"])
+            self._session = Session(kind, folder, config(), self.verl, made, hooks)
+        return self._session
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = None
 
     def _told(self, step: int, metrics: Any) -> None:
         self.on_step(step, metrics)

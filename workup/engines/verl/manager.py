@@ -1,4 +1,4 @@
-"""verl's agent-loop manager: it asks us for a step's samples and puts them into TransferQueue."""
+"""verl's agent-loop manager: it asks us for a step's rows and puts them into TransferQueue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import transfer_queue
 from verl.utils import tensordict_utils
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from workup.engines.verl.rows import rows
-from workup.episode import Sample
+from workup.engines.verl.rows import Row
 from workup.errors import WorkupError
 
 PARTITION = "train"
@@ -19,26 +18,31 @@ PARTITION = "train"
 class Manager:
     """Implements verl's contract for agent-loop managers: one method.
 
-    `collect(step)`, step from 0, plays, judges, scores and credits the whole batch. It is here, and
-    not in verl's workers, because rewards and credit compare the episodes of a group and a batch.
+    `make(step, uids)`, step from 1, returns the rows of a step; a row's key begins with one of
+    `uids`. A reinforcement stage plays, judges, scores and credits the whole batch there. It is
+    here, and not in verl's workers, because rewards and credit compare the episodes of a group and
+    a batch.
     """
 
-    def __init__(self, collect: Callable[[int], Sequence[Sample]]) -> None:
-        self.collect = collect
+    def __init__(self, make: Callable[[int, Sequence[str]], Sequence[Row]]) -> None:
+        self.make = make
 
     def generate_sequences(self, prompts: Any) -> None:
         """Returns when all rows of the step are in TransferQueue, and its prompts are done."""
         step = int(tensordict_utils.get(prompts, "global_steps"))
         uids = [str(uid) for uid in prompts["uid"]]
-        made = rows(self.collect(step - 1), uids, step)
+        made = self.make(step, uids)
         if not made:
-            raise WorkupError(f"step {step}: not one episode to train on; all of them failed")
-        transfer_queue.kv_batch_put(
-            keys=[row.key for row in made],
-            fields=list_of_dict_to_tensordict([row.fields for row in made]),
-            tags=[row.tag for row in made],
-            partition_id=PARTITION,
-        )
+            raise WorkupError(f"step {step}: nothing to train on; every episode failed")
+        put(made, PARTITION)
         transfer_queue.kv_batch_put(
             keys=uids, tags=[{"status": "finished"} for _ in uids], partition_id=PARTITION
         )
+
+
+def put(made: Sequence[Row], partition: str) -> Any:
+    """Puts rows into TransferQueue; returns verl's name for them, in their order."""
+    keys, tags = [row.key for row in made], [row.tag for row in made]
+    fields = list_of_dict_to_tensordict([row.fields for row in made])
+    transfer_queue.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id=partition)
+    return transfer_queue.KVBatchMeta(partition_id=partition, keys=keys, tags=tags)

@@ -12,7 +12,7 @@ from typing import Any
 
 from workup.errors import UserError
 from workup.models.lora import base_of
-from workup.stages import GrpoStage, SftStage, Stage
+from workup.stages import DpoStage, KeptStage, SearchStage, SftStage, Stage
 
 Values = Mapping[str, Any]
 ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref"))
@@ -39,9 +39,10 @@ DRIVER = frozenset(
     {
         *("method", "cases", "strict", "split", "environment", "reward", "balance", "max_tokens"),
         *("evaluation", "roles", "endpoints", "budget", "replay", "max_failed", "threads"),
-        *("engine", "tiny", "save_total_limit", "sft", "tuning", "dpo"),
+        *("engine", "tiny", "save_total_limit", "warm_start"),
     }
 )
+RATES = ("lr", "lr_schedule", "warmup")
 
 
 def configuration(values: Values, model: str, folder: Path) -> dict[str, Any]:
@@ -63,44 +64,96 @@ def configuration(values: Values, model: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def scoring(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys with verl's frozen reference workers, whatever `beta` is: a reward asks them."""
+    return {**keys, f"{ACTOR}.use_kl_loss": True}
+
+
+def learning(values: Values, kind: str, steps: int, model: str, folder: Path) -> dict[str, Any]:
+    """The same keys for a stage of `steps` updates that samples nothing.
+
+    `kind` is the setting that has its rates: sft, tuning or dpo. DPO's reference is verl's frozen
+    copy of the weights.
+    """
+    own = values[kind]
+    given = {
+        **values,
+        **{name: own[name] for name in RATES},
+        # verl wants a batch that the GPUs divide; how many rows a step has it learns from the rows.
+        **{"steps": steps, "batch": _gpus(values), "group": 1, "num_iterations": 1},
+        **{"temperature": 1.0, "loss_type": "grpo", "entropy": 0.0, "importance_cap": None},
+        "beta": 1.0 if kind == "dpo" else 0.0,
+    }
+    return configuration(given, model, folder)
+
+
+def rates(stage: Stage) -> str:
+    """The setting that has the learning rate of a stage; "" for the run's own, or where none is."""
+    if isinstance(stage, DpoStage):
+        return "dpo"
+    if isinstance(stage, KeptStage):
+        return "tuning"
+    if isinstance(stage, SftStage):
+        return "sft" if stage.size is None else "tuning"
+    return ""
+
+
+def trained(values: Values, stages: Sequence[Stage]) -> list[Stage]:
+    """The stages that change weights; a warm start is one of them only where it was asked for."""
+    return [
+        stage
+        for stage in stages
+        if not isinstance(stage, SearchStage) and not (rates(stage) == "sft" and not _warms(values))
+    ]
+
+
+def _warms(values: Values) -> bool:
+    return values["warm_start"] is True and values["sft"]["steps"] > 0
+
+
+def _gpus(values: Values) -> int:
+    return int(values["verl"]["nodes"] * values["verl"]["gpus_per_node"])
+
+
 def refuse(values: Values) -> None:
     """Raises UserError for the first setting that verl cannot follow; it names the setting."""
     for name, wrong, instead in _refusals(values):
         if wrong:
-            raise UserError(
-                f"engine=verl has no counterpart of '{name}={_shown(values, name)}': {instead}"
-            )
+            raise UserError(_refusal(values, name, instead))
 
 
-def refuse_stages(stages: Sequence[Stage]) -> None:
-    """Raises UserError for the first stage that this engine does not train."""
-    trained = [s for s in stages if not (isinstance(s, SftStage) and s.size is None)]
-    for k, stage in enumerate(trained):
-        if not isinstance(stage, GrpoStage) or k:
-            raise UserError(
-                "engine=verl trains one reinforcement stage, and this method also has "
-                f"'{stage.name}': train the method with engine=trl (docs/cluster.md)"
-            )
-        if stage.scorers:
-            raise UserError(
-                f"engine=verl has no scorer yet, and the reward of '{stage.name}' asks "
-                f"{' and '.join(stage.scorers)}: train it with engine=trl (docs/cluster.md)"
-            )
+def refuse_stages(values: Values, stages: Sequence[Stage]) -> None:
+    """Raises UserError for the first learning rate of a stage that verl cannot follow."""
+    for stage in trained(values, stages):
+        if kind := rates(stage):
+            for name, wrong, instead in _refused_rates(values[kind]):
+                if wrong:
+                    raise UserError(_refusal(values, f"{kind}.{name}", instead))
+
+
+def _refusal(values: Values, name: str, instead: str) -> str:
+    return f"engine=verl has no counterpart of '{name}={_shown(values, name)}': {instead}"
+
+
+def _refused_rates(v: Values) -> list[tuple[str, bool, str]]:
+    return [
+        ("lr_schedule", v["lr_schedule"] == "linear", "its schedules are constant and cosine"),
+        (
+            "warmup",
+            v["warmup"] >= 1 and v["warmup"] != int(v["warmup"]),
+            "a number of updates is a whole one",
+        ),
+    ]
 
 
 def _refusals(v: Values) -> list[tuple[str, bool, str]]:
     per_step = v["batch"] * v["group"]
-    gpus = v["verl"]["nodes"] * v["verl"]["gpus_per_node"]
+    gpus = _gpus(v)
     return [
         (
             "policy",
             v["policy"] == "tiny",
-            "the tiny policy begins with a supervised warm start; name a model folder or a hub id",
-        ),
-        (
-            "warm_start",
-            v["warm_start"] is True,
-            "train the supervised stage with engine=trl, then begin with --policy RUN",
+            "each worker reads the weights from a folder; name a model folder or a hub id",
         ),
         (
             "sampler",
@@ -108,22 +161,7 @@ def _refusals(v: Values) -> list[tuple[str, bool, str]]:
             "verl starts its own servers; leave it out (verl.rollout says which)",
         ),
         ("sampler_address", v["sampler_address"] is not None, "verl starts its own servers"),
-        (
-            "lr_schedule",
-            v["lr_schedule"] == "linear",
-            "its schedules are constant and cosine",
-        ),
-        (
-            "warmup",
-            v["warmup"] >= 1 and v["warmup"] != int(v["warmup"]),
-            "a number of updates is a whole one",
-        ),
-        (
-            "lora",
-            v["lora"] is not None,
-            "its sharded adapters are not merged into a policy yet; train the whole model, or use "
-            "engine=trl",
-        ),
+        *_refused_rates(v),
         (
             "entropy",
             bool(v["entropy"]) and AGGREGATED[v["loss_type"]] != "token-mean",
@@ -226,6 +264,7 @@ def _update(v: Values) -> dict[str, Any]:
         "checkpoint.load_contents": ["model", "optimizer", "extra"],
     }
     return {f"{ACTOR}.{key}": value for key, value in keys.items()} | {
+        **_adapters(v["lora"]),
         f"{MODEL}.enable_gradient_checkpointing": v["gradient_checkpointing"],
         f"{REF}.log_prob_micro_batch_size_per_gpu": v["micro_batch"],
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": v["micro_batch"],
@@ -234,6 +273,19 @@ def _update(v: Values) -> dict[str, Any]:
         "algorithm.rollout_correction.bypass_mode": cap is None,
         "algorithm.rollout_correction.rollout_is": None if cap is None else "token",
         "algorithm.rollout_correction.rollout_is_threshold": 2.0 if cap is None else cap,
+    }
+
+
+def _adapters(lora: Values | None) -> dict[str, Any]:
+    """Adapters, which verl merges into the weights that it brings to its servers."""
+    if lora is None:
+        return {}
+    targets = lora["targets"] if isinstance(lora["targets"], str) else list(lora["targets"])
+    return {
+        f"{MODEL}.lora_rank": lora["r"],
+        f"{MODEL}.lora_alpha": lora["alpha"],
+        f"{MODEL}.target_modules": targets,
+        f"{MODEL}.lora.merge": True,
     }
 
 

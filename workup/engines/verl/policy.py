@@ -12,6 +12,7 @@ from workup.errors import RolloutError, WorkupError
 from workup.models.remote import Drawn, Known, RemotePolicy
 from workup.models.samplers import How
 from workup.ports import Sampling
+from workup.rl.rollout import seed_key
 
 PATIENCE = 600.0  # seconds for one completion
 EPISODE = "episode"  # names an episode to verl's router, beside what vLLM is asked
@@ -47,18 +48,34 @@ class VerlPolicy(RemotePolicy):
     async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
         asked = {name: value for name, value in parameters.items() if name != EPISODE}
         room = asked["max_tokens"]  # the server takes it out of what it is sent
+        return self._checked(await self._asked(parameters[EPISODE], prompt, asked), room)
+
+    async def known(self, before: Sequence[int], answer: Sequence[int]) -> list[float]:
+        """log P of each token of `answer` after `before`, neither of which is empty, in nats.
+
+        The temperature is 1. Raises as `draw` does.
+        """
+        ids = [*before, *answer]
+        asked = {"temperature": 1.0, "max_tokens": 1, "prompt_logprobs": 0, "logprobs": True}
+        reply = await self._asked(f"{seed_key(*before):x}", ids, asked)
+        self._checked(reply, room=1)
+        # verl tells of each place the token after it, and of the last place nothing.
+        told = [row[0] for row in reply.extra_fields.get("prompt_ids", [])][:-1]
+        if told != ids[1:]:
+            raise WorkupError("verl's server told the log-probabilities of other tokens")
+        found = [float(row[0]) for row in reply.extra_fields["prompt_logprobs"]]
+        return found[len(before) - 1 : len(ids) - 1]
+
+    async def _asked(self, name: str, prompt: Sequence[int], asked: dict[str, Any]) -> Any:
         try:
-            reply = await asyncio.wait_for(
-                self.client().generate(
-                    parameters[EPISODE], prompt_ids=list(prompt), sampling_params=asked
-                ),
+            return await asyncio.wait_for(
+                self.client().generate(name, prompt_ids=list(prompt), sampling_params=asked),
                 self.patience,
             )
         except TimeoutError as error:
             raise RolloutError(f"verl's server gave no answer in {self.patience:g} s") from error
         except RayError as error:
             raise RolloutError(f"verl's server is gone: {_first(error)}") from error
-        return self._checked(reply, room)
 
     def _checked(self, reply: Any, room: int) -> Drawn:
         if reply.stop_reason in {"aborted", "abort"}:

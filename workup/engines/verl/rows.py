@@ -11,6 +11,8 @@ import torch
 
 from workup.episode import Sample
 from workup.errors import WorkupError
+from workup.ports import Demonstration, Policy
+from workup.rl.samples import TokenTree, token_tree
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,16 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]
         for uid, group in zip(uids, groups, strict=False)
         for number, sample in enumerate(group)
     ]
+
+
+def lessons(samples: Sequence[Sample], uid: str, step: int) -> list[Row]:
+    """The rows of a step whose samples are given, not played; all belong to one of its prompts."""
+    return [_row(f"{uid}_{number}_0", uid, sample, step) for number, sample in enumerate(samples)]
+
+
+def place(key: str) -> int:
+    """A row's number among those of its prompt."""
+    return int(key.rsplit("_", 2)[1])
 
 
 def _prompt(sample: Sample) -> tuple[int, ...]:
@@ -72,3 +84,35 @@ def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
         **versions,  # of the weights that played
     }
     return Row(key, fields, tag)
+
+
+def sequences(items: Sequence[Demonstration | Sample], policy: Policy) -> list[Sample]:
+    """What is learned as plain sequences, since verl knows no trees.
+
+    A branch becomes a sequence with the trunk before it, so that its loss is the same.
+    """
+    found = []
+    for item in items:
+        if isinstance(item, Sample):
+            found.append(_labelled(item.tokens, item.mask))
+        else:
+            found += plain(token_tree(item, policy))
+    return [sample for sample in found if any(sample.mask)]
+
+
+def plain(tree: TokenTree) -> list[Sample]:
+    """The trunk, and each branch after the trunk before it; only the branch is labelled there."""
+    branches = [
+        _labelled(
+            (*tree.trunk[: branch.at], *branch.tokens),
+            [False] * (branch.at + branch.given) + [True] * (len(branch.tokens) - branch.given),
+        )
+        for branch in tree.branches
+    ]
+    return [_labelled(tree.trunk, tree.labelled), *branches]
+
+
+def _labelled(tokens: Sequence[int], mask: Sequence[bool]) -> Sample:
+    nothing = (0.0,) * len(tokens)
+    known = (False, *mask[1:])  # nothing predicts the first token
+    return Sample(tuple(tokens), known, nothing, nothing, (0,) * len(tokens))

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import transfer_queue
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
+from verl.workers.utils.padding import response_from_nested
 
 from workup.engines.verl import checkpoints
+from workup.engines.verl.manager import put
+from workup.engines.verl.rows import lessons
+from workup.episode import Sample
 from workup.errors import WorkupError
 from workup.ports import OnStep
 
+SCORED = "scored"  # the partition of TransferQueue with answers that the reference reads
 MICRO = "micro_batch_size_per_gpu"  # verl's name of it beside a batch
 NAMES = {
     "actor/loss": "loss",
@@ -25,6 +33,8 @@ NAMES = {
     "actor/entropy": "entropy",
     "actor/pg_clipfrac": "clip_ratio",
     "training/rollout_probs_diff_mean": "gap_mean",
+    "actor/margin": "margin",
+    "actor/preferred": "preferred",
     "timing_s/update_actor": "update_seconds",
 }
 
@@ -59,8 +69,12 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.hooks.on_step(self.global_steps, told(metrics | timed, self.global_steps))
         return batch
 
-    def on_step_end(self) -> None:
+    def publish(self) -> None:
+        """Brings the new weights to the servers."""
         super().on_step_end()
+
+    def on_step_end(self) -> None:
+        self.publish()
         if self.hooks.stopping() and self.global_steps < self.total_training_steps:
             if not (self._folder(self.global_steps) / checkpoints.WHOLE).is_file():
                 self._save_checkpoint()
@@ -104,6 +118,28 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
         found["perf/mfu/actor"] = found.pop("actor/mfu")
         metrics.update(reduce_metrics(found))
         return batch
+
+    def reference(self, samples: Sequence[Sample]) -> list[float]:
+        """log P of the labelled tokens of each sample under verl's frozen reference, in nats."""
+        workers = max(self.actor_rollout_wg._query_dispatch_info("actor")) + 1
+        limit = self.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu
+        micro = micro_batch(len(samples), workers, limit)
+        real = put(lessons(samples, uuid4().hex, self.global_steps), SCORED)
+        batch = upsample_batch_to_divisible_size(real, workers * micro, self.tokenizer.eos_token_id)
+        batch.extra_info.update(
+            {"calculate_entropy": False, "compute_loss": False, "temperature": 1.0, MICRO: micro}
+        )
+        if self.ref_in_actor:  # without its adapters the actor is what the stage began with
+            batch.extra_info["no_lora_adapter"] = True
+            self.actor_rollout_wg.compute_log_prob(batch)
+        else:
+            self.ref_policy_wg.compute_ref_log_prob(batch)
+        data = transfer_queue.kv_batch_get(
+            keys=real.keys, partition_id=SCORED, select_fields=["log_probs", "response_mask"]
+        )
+        transfer_queue.kv_clear(keys=batch.keys, partition_id=SCORED)
+        found = response_from_nested(data["log_probs"], data["response_mask"])
+        return [float(row.double().sum()) for row in found.unbind()]
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
