@@ -62,7 +62,7 @@ test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (instal
 	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt 'pytest>=8' hypothesis 'pytest-httpserver>=1.1' llguidance
 	@touch $@
 
-test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 3 GB; 9 minutes)
+test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 2.4 GB; half an hour)
 	@.venv-verl/bin/python -m pytest tests/test_verl_*.py tests/test_local_policy.py tests/test_rollout.py tests/test_chat.py
 
 check: lint types contracts ## lint, types, import contracts

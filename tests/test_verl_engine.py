@@ -27,11 +27,10 @@ from ray.exceptions import ActorDiedError
 from transformers import AutoModelForCausalLM
 from verl.trainer.ppo.utils import need_reference_policy
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 from waiting import HANG
 
-from workup.engines.verl import checkpoints, cluster, estimator
+from workup.engines.verl import checkpoints, cluster, estimator, manager
 from workup.engines.verl.adapters import whole_policy
 from workup.engines.verl.cluster import composed
 from workup.engines.verl.lessons import paired
@@ -95,10 +94,7 @@ def samples() -> list[Sample]:
 
 def put(made: list[Any]) -> Any:
     """The rows in TransferQueue, and verl's name for them."""
-    keys, tags = [row.key for row in made], [row.tag for row in made]
-    fields = list_of_dict_to_tensordict([row.fields for row in made])
-    transfer_queue.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id="train")
-    return transfer_queue.KVBatchMeta(partition_id="train", keys=keys, tags=tags)
+    return manager.put(made, "train")
 
 
 def trainer(config: Any, ranks: int = 1) -> WorkupTrainer:

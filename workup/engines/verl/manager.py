@@ -13,6 +13,7 @@ from workup.engines.verl.rows import Row
 from workup.errors import WorkupError
 
 PARTITION = "train"
+PLACE = "place"
 
 
 class Manager:
@@ -41,8 +42,12 @@ class Manager:
 
 
 def put(made: Sequence[Row], partition: str) -> Any:
-    """Puts rows into TransferQueue; returns verl's name for them, in their order."""
-    keys, tags = [row.key for row in made], [row.tag for row in made]
+    """Puts rows into TransferQueue; returns verl's name for them, in their order.
+
+    The order is in their tags too: TransferQueue returns them in any, and sums of float numbers
+    depend on it.
+    """
+    keys, tags = [row.key for row in made], [{**row.tag, PLACE: k} for k, row in enumerate(made)]
     fields = list_of_dict_to_tensordict([row.fields for row in made])
     transfer_queue.kv_batch_put(keys=keys, fields=fields, tags=tags, partition_id=partition)
     return transfer_queue.KVBatchMeta(partition_id=partition, keys=keys, tags=tags)

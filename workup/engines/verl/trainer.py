@@ -17,7 +17,7 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.utils.padding import response_from_nested
 
 from workup.engines.verl import checkpoints
-from workup.engines.verl.manager import put
+from workup.engines.verl.manager import PLACE, put
 from workup.engines.verl.rows import lessons
 from workup.episode import Sample
 from workup.errors import WorkupError
@@ -49,12 +49,12 @@ class Hooks:
 
 
 class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """Differs from verl's trainer in four things.
+    """Differs from verl's trainer in five things.
 
     A step is one update per iteration over all of its rows, however many episodes failed. The loss
     is divided by the number of real rows, not by that of an unharmed batch. A step's metrics are
     told before its checkpoint. A checkpoint counts when it is whole, and old ones are removed after
-    that.
+    that. Rows keep the order in which they were made, so that a step played again is the same.
     """
 
     def __init__(self, config: Any, hooks: Hooks) -> None:
@@ -82,6 +82,7 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         self._played = len(batch.keys)
+        batch.reorder(sorted(range(len(batch.keys)), key=lambda k: batch.tags[k][PLACE]))
         return super()._balance_batch(batch, *args, **kwargs)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
