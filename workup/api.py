@@ -81,7 +81,7 @@ def resume(run: str | Path, **changes: Any) -> Run:
 
 
 def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) -> Run:
-    """`resume` in an open view.
+    """Goes on with an interrupted run and shows it in `view`, which the caller has opened.
 
     Raises UserError if there is no run, or an incomplete config.yaml.
     """

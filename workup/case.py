@@ -67,7 +67,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One triple of a reasoning process; `retrieved` (s in Med-R³) if it came from a search."""
+    """One triple of a reasoning process; `retrieved` (s in Med-R³): whether a search brought it."""
 
     head: str
     relation: str
@@ -79,9 +79,9 @@ class Statement:
 class Truth:
     """The part of a case that prompts must never hold; environments, rewards and judges read it.
 
-    `graphs` are the statements of `references`, one graph for each in their order; empty where
-    nobody has extracted them. What only one method needs and no file has to check goes into a typed
-    object in `extra`, not into a new field.
+    `graphs` holds one graph of statements per reference, in the order of `references`; it is empty
+    where nobody has extracted them. What a single method needs goes into a typed object in `extra`,
+    not into a new field, unless the case format has to check it.
     """
 
     diagnosis: str

@@ -37,7 +37,7 @@ BY_HAND = {
 def wanted(module: str, extra: str = "") -> Any:
     """A module of an extra. Raises UserError that says what to install when it is missing.
 
-    That is `extra`, where several extras bring the module.
+    `extra` is the extra that the message names; without it the library's own one.
     """
     try:
         return import_module(module)

@@ -46,12 +46,12 @@ def load(file: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise UserError(f"{file}: not readable as YAML ({type(error).__name__}{line})") from None
-    assert isinstance(plain, dict)  # as `_check` saw
+    assert isinstance(plain, dict)  # `_check` has refused anything else
     return {str(key): value for key, value in plain.items()}
 
 
 def _check(whole: yaml.Node | None, file: Path) -> None:
-    """Looks at a file before OmegaConf does, which reads `${…}` at once and writes aliases out."""
+    """Checks a file before OmegaConf reads it and so resolves `${…}` and expands aliases."""
     if not isinstance(whole, yaml.MappingNode | None):
         raise UserError(f"{file}: holds no mapping of settings")
     for count, (where, node) in enumerate(_nodes(whole, ())):

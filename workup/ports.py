@@ -96,9 +96,9 @@ class Doctor(Protocol):
 class Environment(Protocol):
     """The other side of an encounter.
 
-    Stateless: the past comes in as an argument, so any turn can be replayed. First stands what an
-    encounter is played with, then what can be known of it, then who plays the roles in it, then
-    what training needs of it. `environments.base.encounter.Encounter` has a default for most.
+    Stateless: the past comes in as an argument, so any turn can be replayed. The members come in
+    four groups: playing an encounter, knowing what it holds, the models in its roles, and training
+    in it. `environments.base.encounter.Encounter` has a default for most.
     """
 
     # --- the encounter ---
@@ -169,13 +169,13 @@ class Environment(Protocol):
     def anchors(self, source: Source, seed: int) -> Mapping[str, Doctor]:
         """Doctors that know the model of the cases and bound every curve, by label.
 
-        They stand from the lowest to the highest; `seed` decides what they draw. None if the source
-        has no model of its cases.
+        They stand from the lowest to the highest; `seed` decides what they draw. Empty if the
+        source has no model of its cases.
         """
         ...
 
     def presented(self, source: Source, seed: int) -> Source:
-        """`source` with its cases as they are put to the doctor here: often as they are.
+        """`source` with its cases as this environment presents them; often they are unchanged.
 
         The training and the test cases change alike; `seed` decides what is drawn.
         """
@@ -189,7 +189,7 @@ class Environment(Protocol):
         ...
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
-        """This environment with `models` (by role, each of `roles`) for its built-in ones."""
+        """This environment with `models` (role → model) in place of its built-in roles."""
         ...
 
     @property
@@ -286,7 +286,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """log P(answer | context) in nats for each context of a branch.
+    """log P(answer | context) in nats for each context of a request.
 
     `tokens` is the number of the answer's tokens.
     """
@@ -444,19 +444,18 @@ class Demonstration:
 class Teaching:
     """What a method wants of the demonstrations of a warm start.
 
-    `textbook_share` of the demonstrations are textbook records, the others random dialogues;
-    both within [0, 1].
+    `summary_share` of the demonstrations are summaries. Of the others `textbook_share` are textbook
+    records, and the rest random dialogues. Both shares are within [0, 1].
 
-    Before that, `summary_share` of all are summaries: some of the patient's findings stand as lines
-    behind the presentation, as those who ask "how probable is the diagnosis given these facts?"
-    will show them.
+    In a summary some of the patient's findings stand as lines behind the presentation. A reward
+    that asks how probable the diagnosis is given some facts writes its prompts so.
 
-    Each item is drawn with probability `focus` from those the patient's record says something
-    about, so that evidence is seen where most answers are normal, otherwise from all; never twice,
-    and never one that the presentation answers. Where every answer is on record, `focus` changes
-    nothing. It has a price: what was asked then tells something about the patient, so that the
-    posterior learned is a little off the exact one. Never by criticality, which knows the
-    diagnosis.
+    Each item is drawn with probability `focus` from those that the patient's record has a finding
+    for, otherwise from all. No item is drawn twice, and none that the presentation answers. So
+    evidence is seen even where most answers are normal. Where every item has a finding, `focus`
+    changes nothing. With `focus` above 0 the choice of the items itself tells something about the
+    patient, so that the learned posterior is a little off the exact one. Criticality plays no part
+    in the choice, because it depends on the diagnosis.
 
     An environment in which nothing can be asked for has demonstrations of its own.
     """
@@ -468,7 +467,7 @@ class Teaching:
     def demonstrate(
         self, source: Source, environment: Environment, seed: int, index: int
     ) -> Demonstration:
-        """As an `SftStage` stage asks for it."""
+        """The index-th demonstration, in the signature that `SftStage.demonstrate` needs."""
         return environment.demonstrate(source, self, seed, index)
 
 
@@ -514,14 +513,14 @@ class Processes(Protocol):
 
 
 class Engine(Processes, Protocol):
-    """Trains a policy. Whose loop it is, is the engine's business: it calls us for samples.
+    """Trains a policy. The training loop is the engine's: it calls `collect` for samples.
 
     Each call of `sft`, `dpo` or `grpo` is one stage with checkpoints of its own. The same calls in
     the same order, after an interruption, continue: finished stages load what they ended with, the
     unfinished one goes on from its newest checkpoint.
 
-    `on_step(step, metrics)` is ours to set: the engine calls it on every process after step 1, 2, …
-    of a stage, with what it measured of the update (loss, grad_norm, lr, …).
+    The caller sets `on_step(step, metrics)`. The engine calls it on every process after step 1, 2,
+    … of a stage, with what it measured of the update (loss, grad_norm, lr, …).
     """
 
     on_step: OnStep
@@ -544,8 +543,8 @@ class Engine(Processes, Protocol):
     ) -> None:
         """Supervised fine-tuning on this process's share of `steps` batches.
 
-        Of a sample its own ids are learned, where its mask is. `rate` tells how the learning rate
-        moves (`engines.settings.RateSettings`).
+        The loss of a sample is on its own token ids where its mask is True. `rate` says how the
+        learning rate changes (`engines.settings.RateSettings`).
         """
         ...
 
@@ -561,7 +560,7 @@ class Engine(Processes, Protocol):
         ...
 
     def done(self, kind: str) -> int:
-        """How many steps of the coming stage ("sft", "dpo", "grpo") an earlier session finished."""
+        """How many steps of the next stage ("sft", "dpo", "grpo") an earlier session finished."""
         ...
 
     def stop(self) -> None:

@@ -95,7 +95,7 @@ class Staff:
         )
         return OptionJudge(
             judge
-        )  # an answer by letter is decided there, anything else by the judge
+        )  # decides an answer by letter itself and passes any other answer to the judge
 
     def close(self) -> None:
         """Writes what the ledger still holds in memory."""

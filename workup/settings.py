@@ -45,7 +45,7 @@ Strict = Annotated[
 
 
 def in_full(environment: Any) -> Any:
-    """The setting `environment` in full: a text is the name of one."""
+    """The setting `environment` as a mapping; a bare text is the environment's name."""
     if isinstance(environment, str):
         return {"name": environment}
     return {} if environment is None else environment
@@ -237,7 +237,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """Nested settings from a YAML file and `a.b=c` words; the words have priority.
 
     Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and
-    for a value that holds a key or `${…}`: nothing is filled in.
+    for a value that holds an API key or `${…}`, which nothing resolves.
     """
     for word in words:
         if "=" not in word or word.startswith("="):
@@ -249,7 +249,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     written = {} if file is None else load(file)
     if "environment" in written:
         written = {**written, "environment": in_full(written["environment"])}
-    # As one text it would be lost beside environment.max_turns=….
+    # Merged as a bare text, the name would be lost beside environment.max_turns=….
     typed = [re.sub(r"^environment=(?=[^{\s])", "environment.name=", word) for word in words]
     try:
         merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(typed))
@@ -259,7 +259,7 @@ def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     except Exception as error:  # YAML's own errors have no common public base here
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"settings: not readable as YAML: {reason}") from error
-    assert isinstance(plain, dict)  # as both parts are
+    assert isinstance(plain, dict)  # both merged parts are mappings
     values = {str(key): value for key, value in plain.items()}
     refuse_secrets({"endpoints": values.get("endpoints", {})}, file or Path("settings"))
     return values
@@ -366,13 +366,13 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
 
 
 class World(NamedTuple):
-    """An environment by its name, with its settings, of its own class."""
+    """The name of an environment and its settings, an object of that environment's `Settings`."""
 
     name: str
     settings: Any
 
     def open(self, source: Source) -> Environment:
-        """Raises UserError where the cases of `source` cannot be played in it."""
+        """The environment over the cases of `source`. Raises UserError if it cannot play them."""
         return environments.load(self.name).open(source, self.settings)
 
     @property

@@ -294,7 +294,7 @@ class _Cases:
 def _told(
     found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
 ) -> Estimate:
-    """`found` by the bootstrap, or the score interval if too few cases show how values spread."""
+    """`found`, with a score interval if too few cases show how values spread."""
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
@@ -321,7 +321,7 @@ def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
 def _score(cases: _Cases) -> Bounds:
     """Wilson's interval of a mean of values from 0 to 1.
 
-    No such values vary more than verdicts of the same mean.
+    Of all values in [0, 1] with the same mean, verdicts vary most. So the interval is wide enough.
     """
     return wilson(cases.share(cases.means), cases.number)
 
@@ -329,10 +329,10 @@ def _score(cases: _Cases) -> Bounds:
 def _score_of_gap(cases: _Cases) -> Bounds:
     """The interval of a mean of differences from −1 to 1.
 
-    It is a difference itself: u, the mean of what speaks for the one, less v, the mean of what
-    speaks for the other; in a table of two verdicts the two shares of discordant pairs. The limits
-    of u and v (Wilson) are combined by their distances from u and v, which count as correlated as
-    two shares of one total: r = −√(u v / ((1 − u) (1 − v))).
+    The mean is u − v: u is the mean of the positive parts of the differences, v the mean of their
+    negative parts. With verdicts u and v are the shares of the two kinds of discordant pairs. The
+    limits of u and v (Wilson) are combined by their distances from u and v, which count as
+    correlated as two shares of one total: r = −√(u v / ((1 − u) (1 − v))).
     """
     parts = [cases.share(np.clip(sign * cases.means, 0, None)) for sign in (1, -1)]
     (u, v), n = parts, cases.number

@@ -87,8 +87,8 @@ def messages(said: Sequence[Message]) -> list[dict[str, str]]:
 def told(record: Record) -> Mapping[str, Any]:
     """Verdict and reward as plain values.
 
-    `correct` and `reward` (the return), both None if the episode failed; `rewards` (one per turn),
-    `parts`, `answer`, `ending`, `reason`, and the measures that are defined.
+    They are `correct` and `reward` (the return), both None if the episode failed; `rewards` (one
+    per turn), `parts`, `answer`, `ending`, `reason`, and the measures that are defined.
     """
     score = record.score
     return {

@@ -64,7 +64,7 @@ class Encounters(Environment):
         return Heard(messages=messages(self._interaction.opening))
 
     async def step_async(self, action: Said, timeout_s: float | None = None, **_: Any) -> Heard:
-        """Raises WorkupError before the first reset and after the end of an encounter."""
+        """Takes one action. Raises WorkupError where no encounter has begun, or it is over."""
         if self._interaction is None:
             raise WorkupError("no encounter is open: call reset first")
         reply = await self._interaction.say(action.text)
@@ -89,7 +89,9 @@ class Encounters(Environment):
 def app(
     method: str = "craft", cases: str = "clinic:s", side: str = "train", **settings: Any
 ) -> Any:
-    """The server of the environment of `method`, an ASGI application; `settings` as for `Bench`.
+    """The server of the environment of `method`, an ASGI application.
+
+    `settings` are those of `Bench.of`.
 
     Serve it with `uvicorn`. Whoever reaches it can play: keep it on loopback.
     """

@@ -25,7 +25,7 @@ from workup.rl.samples import spoken
 from workup.runs import Record
 
 T = TypeVar("T")
-PLACE = "name"  # of a message: which case it opens, since two cases may open alike
+PLACE = "name"  # the message's key for which case it opens, since two cases may open alike
 
 
 def dataset(bench: Bench) -> Dataset:
@@ -117,7 +117,10 @@ class Encounter:
         return f"{said}\nThe encounter is over.".lstrip() if reply.done else said
 
     def get_reward(self) -> float:
-        """The return of the encounter; one that was left has no diagnosis. NaN if it failed."""
+        """The return of the encounter, NaN if it failed.
+
+        An encounter that the model left unfinished counts as ended without a diagnosis.
+        """
         interaction = self._opened()
         interaction.leave()
         record = _run(self._bench.judge(interaction.episode))

@@ -29,7 +29,7 @@ def load_environment(
 ) -> Encounters:
     """The environment of `method`, trained on the training side of `cases`, evaluated on the other.
 
-    At most `most` cases of each. `settings` as for `Bench.of`.
+    At most `most` cases of each side are played. `settings` are those of `Bench.of`.
     """
     sides = {
         side: Bench.of(method, cases=cases, side=side, most=most, **settings)
@@ -47,7 +47,7 @@ class Encounters(vf.MultiTurnEnv):
             dataset=_rows(bench, "train"),
             eval_dataset=_rows(tested, "test"),
             rubric=rubric,
-            max_turns=-1,  # ours ends it
+            max_turns=-1,  # our encounter limits its turns itself
             **more,
         )
         self.benches = {"train": bench, "test": tested}

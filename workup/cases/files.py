@@ -95,10 +95,7 @@ def scan(path: Path) -> Iterator[Line]:
 
 
 def lines_of(path: Path) -> Iterator[Line | CaseError]:
-    """As `scan`, but a line that is too long or not UTF-8 comes as its error.
-
-    The next one follows.
-    """
+    """As `scan`, but yields the error of a line that is too long or not UTF-8, and goes on."""
     with reading(path) as file:
         offset, number = 0, 0
         while raw := file.readline(LINE_LIMIT + 1):
@@ -280,7 +277,7 @@ def _invalid(detail: ErrorDetails, file: Path, line: int | None, within: str) ->
 def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
     """Splits `PLACE#VIEW` of a source's spec; the view is "" where none is asked for.
 
-    Raises UserError for others.
+    Raises UserError for a view that is not among `views`.
     """
     place, _, view = rest.partition("#")
     if view and view not in views:

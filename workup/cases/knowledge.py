@@ -434,9 +434,9 @@ class TabularKnowledge:
         return np.asarray(table.log_positive + positive), np.asarray(table.log_normal + normal)
 
     def _outside(self, item: str, evidence: Evidence) -> tuple[Array, Array]:
-        """log P(parent positive, evidence not below the child `item` | profile).
+        """log P(parent positive or normal, evidence not below the child `item` | profile).
 
-        And the same with the parent normal.
+        Two arrays: with the parent positive, and with the parent normal.
         """
         table = self._tables[item]
         if table.parent is None:

@@ -91,8 +91,9 @@ def pieces(path: Path, *, under: str = "") -> Iterator[Piece | CaseError]:
 class _Member(NamedTuple):
     """What stands before a value.
 
-    A comma or not, and the beginning of the key or else of the value.
-    The key is as written, with its quotation marks; empty if there is none.
+    `comma` says whether a comma stands there. `begin` is where the key begins, or without a key the
+    value. `key` is as written, with its quotation marks, or empty. `value` is where the value
+    begins.
     """
 
     comma: bool

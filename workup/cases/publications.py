@@ -1,7 +1,7 @@
 """What a case of a published patient knows of its origin: publications, and what was excluded.
 
-The publications are known so that nobody looks up his own patient's paper. Both stand in
-`Truth.extra`, as plain JSON: an exported case keeps them.
+A search can so leave out the publications that report the patient. Both stand in `Truth.extra`, as
+plain JSON: an exported case keeps them.
 """
 
 from __future__ import annotations

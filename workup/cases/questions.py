@@ -75,8 +75,9 @@ class Row:
 class Dropped:
     """A record that is no case, and why.
 
-    `meant` where the set is so: answers that are not published, questions about images. Such
-    records are counted by their reason; any other is a row that is left out (`RowErrors`).
+    `meant` says that the set itself is so: answers that are not published, questions about images.
+    Such records are counted by their reason. Any other dropped record is a row that is left out
+    (`RowErrors`).
     """
 
     reason: str

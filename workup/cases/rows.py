@@ -82,7 +82,7 @@ class RowErrors:
     def nothing(self, otherwise: UserError) -> UserError:
         """The error of a source without a case: what its first bad row lacks.
 
-        `otherwise` if no row was left out.
+        It is `otherwise` if no row was left out.
         """
         if not self.first:
             return otherwise
@@ -91,10 +91,10 @@ class RowErrors:
         return CaseError(first.problem + count, file=first.file, line=first.line, field=first.field)
 
     def notes(self, spec: str, *, listed: bool = True) -> tuple[str, ...]:
-        """For a reader of the source `spec`.
+        """A note on the rows that were left out of the source `spec`; empty if none were.
 
-        How many rows are left out, and why the first ones are.
-        `listed` says that `workup cases` can list them all.
+        It says how many there are, and why the first ones are left out. `listed` says that `workup
+        cases` can list them all.
         """
         if not self.left_out:
             return ()

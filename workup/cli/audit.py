@@ -282,6 +282,6 @@ def names(
 
 
 def _answered(failures: Counter[str], asked: int) -> None:
-    """An audit of which nothing came is no audit. Raises RolloutError with the commonest reason."""
+    """Raises RolloutError, with the commonest reason, if the model answered nothing of an audit."""
     if asked and failures.total() == asked:
         raise RolloutError(f"all {asked} probes failed: {failures.most_common(1)[0][0]}")

@@ -12,7 +12,7 @@ from workup.cli import complete
 
 
 class ExportHelp(TyperCommand):
-    """`workup export --help` ends with the formats that there are."""
+    """`workup export --help` ends with the list of formats."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         from workup import exports

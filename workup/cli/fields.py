@@ -54,7 +54,7 @@ def settings_of(
 def _members(
     schema: Mapping[str, Any], models: Mapping[str, Any], prefix: str, given: Mapping[str, Any]
 ) -> Iterator[Setting]:
-    """`given` are the defaults that the model around this one has chosen for it."""
+    """The settings of one model; `given` are the defaults that the model around it chooses."""
     for key, member in schema["properties"].items():
         inner, named = _inside(member, models)
         if inner is not None:
@@ -71,7 +71,7 @@ def _members(
 
 
 def _default(member: Mapping[str, Any]) -> Any:
-    """A JSON Schema leaves out the defaults that a factory makes: these are empty here."""
+    """The default of a setting; empty for one that a factory makes, which a JSON Schema omits."""
     if "default" in member:
         return member["default"]
     return {} if member["type"] == "object" else []

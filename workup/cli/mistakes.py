@@ -9,7 +9,7 @@ from workup.errors import unknown
 
 
 def line(error: Any) -> str:
-    """One line for an error of typer's parser, which is told by its attributes.
+    """One line for an error of typer's parser, which is recognised by its attributes.
 
     Typer may carry its own copy of click, and the errors of that copy have no public class.
     """

@@ -83,7 +83,7 @@ def prepare(
 
 
 def _check_few(cases: str, count: int) -> None:
-    """Raises UserError: who prepares many cases says how many."""
+    """Raises UserError for many cases without a limit: they cost much, so it has to be given."""
     if count > UNASKED:
         raise UserError(
             f"{cases} has {count:,} cases: say how many to prepare, as in --limit 100 "

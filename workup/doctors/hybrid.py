@@ -74,7 +74,7 @@ def _gathered(episode: Episode) -> tuple[Turn, ...]:
 
 
 def _transcript(episode: Episode, closing: str) -> Sequence[Message]:
-    """The messages of the encounter, with `closing` at the end if it is not there yet."""
+    """The messages of the encounter; `closing` is added unless they end with it."""
     messages = list(episode.opening)
     for turn in _gathered(episode):
         messages += [Message("assistant", turn.completion.text), *turn.observation.messages]

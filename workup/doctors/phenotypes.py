@@ -58,7 +58,7 @@ class Profiles:
         return [self.column[id] for id in present if id in self.column]
 
     def changed(self, own: frozenset[str]) -> tuple[list[int], csr_array]:
-        """The rows that are others without what rests on `own` alone, and what they are then."""
+        """The rows that change without what rests on `own` alone, and their new values."""
         citing = set().union(*(self._citing.get(each, set()) for each in own))
         diseases = sorted(citing, key=self.row.__getitem__)
         return [self.row[id] for id in diseases], self._matrix(diseases, own)

@@ -187,7 +187,7 @@ class EvidenceSeeking(Encounter):
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
     ) -> Mapping[str, Doctor]:
-        """The best list of every length, where lists are written."""
+        """A `RankedDoctor` for each of LENGTHS; none where there is only one turn."""
         if self.max_turns == 1:
             return {}
         return {

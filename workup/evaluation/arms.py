@@ -28,7 +28,7 @@ class Steps(Face):
     """
 
     live: Live
-    now: str = ""  # whom the next stage plays, and under which condition
+    now: str = ""  # the policy and the condition that the next stage is shown under
     several: bool = False  # one evaluation has several stages: each is shown by its own name too
     seen: set[str] = field(default_factory=set)
 

@@ -41,7 +41,7 @@ from workup.runs.folder import free
 from workup.runs.summary import repeats, summarise
 from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
 
-BAYES = "bayes"  # concludes by the source's own model
+BAYES = "bayes"  # the name of the one who concludes by the source's own model
 
 
 def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
@@ -151,7 +151,7 @@ class Evaluation:
     source: Source
     staff: Staff
     examination: Examination
-    met: Sequence[str] = ()  # what is to be said of cases that a policy was trained on
+    met: Sequence[str] = ()  # notes on cases that a policy was trained on
 
     @classmethod
     def of(cls, settings: PolicySettings, account: str) -> Evaluation:

@@ -37,12 +37,12 @@ class Chosen:
         return (each for each in self.records(**more) if each.episode.ending is not Ending.FAILED)
 
     def within(self, phase: str) -> Chosen:
-        """The same in this phase, unless a phase was asked for."""
+        """The same episodes in this phase only, unless the user asked for a phase."""
         return replace(self, where={"phase": phase, **self.where})
 
     @property
     def phases(self) -> list[str]:
-        """The phases that there are among them."""
+        """The phases of the chosen episodes."""
         found = self.run.store.select("DISTINCT phase", self.where, "ORDER BY phase")
         return [row["phase"] for row in found]
 

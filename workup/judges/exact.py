@@ -145,9 +145,9 @@ class ExactRanking:
         )
 
     def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
-        """Whether a group contains more than half of at least two diagnoses.
+        """Whether a group contains more than half of truth and reference differentials.
 
-        With the truth alone, "contains most of them" would say nothing.
+        False without differentials: every group of the truth would contain all of one diagnosis.
         """
         references = [
             self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)

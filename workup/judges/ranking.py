@@ -14,7 +14,7 @@ from workup.models.fence import clean, numbered
 from workup.models.structured import one_each
 from workup.ports import Model
 
-MOST_CANDIDATES = 30  # that a judge reads; what stands further down the list is not looked at
+MOST_CANDIDATES = 30  # that a judge reads; it does not look at the rest of the list
 LONGEST_PRESENTATION = 6_000  # characters of the case that a judge reads
 
 

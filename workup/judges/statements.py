@@ -19,7 +19,7 @@ from workup.models.fence import clean, numbered
 from workup.ports import Model
 
 LONGEST_REASONING = 20_000  # characters that the model reads
-TOKENS = 4_000  # of one answer at most
+TOKENS = 4_000  # the most tokens of one answer
 LONGEST_DOCUMENT = 2_000  # characters of each document that the model reads
 
 
@@ -43,7 +43,7 @@ class ExactStatements:
         return self.found(reasoning, documents)
 
     def found(self, reasoning: str, documents: Sequence[str]) -> tuple[Statement, ...]:
-        """As `read`, at once."""
+        """What `read` returns, without a coroutine."""
         found = {triple for document in documents for triple in read_triples(document)}
         made = read_triples(reasoning)[:MOST_STATEMENTS]
         return tuple(Statement(*triple, triple in found) for triple in made)

@@ -181,8 +181,8 @@ def _table(file: str) -> list[tuple[str, str]]:
 def readings(name: str) -> Iterator[str]:
     """How a name can be read: whole, without its brackets, and each bracket's content alone.
 
-    An example is "name (abbreviation)". Each reading is without what the name says to be absent,
-    and without a hedge at its beginning.
+    A bracket's content may be an abbreviation, as in "name (abbreviation)". Each reading is without
+    what the name says to be absent, and without a hedge at its beginning.
     """
     name = _HEDGE.sub("", name)
     plain = _bare(name)

@@ -15,7 +15,8 @@ from typing import Any
 from workup.case import Case
 from workup.extras import wanted
 
-# Characters of a text that are compared: ROUGE-L's time is the product of both lengths' words.
+# Characters of a text that are compared: ROUGE-L's time grows with the product of the two texts'
+# lengths in words.
 LONGEST = 20_000
 _MOST_WORDS = 2_000
 _HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

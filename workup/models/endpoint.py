@@ -42,7 +42,7 @@ LONGEST_BACKOFF = 30.0  # seconds
 LIMITS = "max_tokens", "max_completion_tokens"  # what the limit on an answer's length is called
 UNLIMITED = 2**15  # tokens that are read where `parameters` removes the limit
 TOKEN, AROUND = 128, 4096  # characters of the longest token, and of what may stand around an answer
-MOST = 10**9  # tokens of one call: more is no count
+MOST = 10**9  # tokens of one call: a larger number is not taken for a count
 # A retry is no warning. With this handler, stamina's message reaches a configured logger, and never
 # the terminal.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
@@ -254,13 +254,15 @@ class Endpoint:
     def _wait(self, asked: float | None, clock: anyio.CancelScope) -> bool | float:
         """Whether to try again.
 
-        True: after our own backoff. A number: after so many seconds. False: if that would be after
-        the deadline.
+        True means after our own backoff, a number after so many seconds, False not at all, because
+        that would be after the deadline. `asked` is the number of seconds that the endpoint asked
+        for.
         """
         if asked is None:
             return True
         self._paused_until = max(self._paused_until, anyio.current_time() + asked)
-        wait = asked + random.uniform(0, self.settings.backoff)  # not all at once
+        # Spread, so that the waiting requests do not all come back at the same moment.
+        wait = asked + random.uniform(0, self.settings.backoff)
         return wait if wait < clock.deadline - anyio.current_time() else False
 
     @asynccontextmanager
@@ -289,7 +291,7 @@ class Endpoint:
 
         asked, outcome = self._structured, await self._send(line, request)
         if isinstance(outcome, Unformatted) and asked != "none":
-            if self._structured != "none":  # the first of those in flight to learn it
+            if self._structured != "none":  # only the first request that learns it notes it
                 self._structured = "none"
                 self.notes.append(f"{outcome}; the schema goes into the prompt from now on")
             outcome = await self._send(line, request)

@@ -95,8 +95,8 @@ def identity(name: str) -> str:
 def digest(folder: Path) -> str:
     """A BLAKE2b digest (64 bits, hexadecimal) of a model folder's file names and contents.
 
-    The files are weights, settings and tokenizer. Of the base model of adapters its digest counts,
-    and not where it lies.
+    The files are weights, settings and tokenizer. Of adapters' base model only the digest counts,
+    not its place.
     """
     whole = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.iterdir()):

@@ -283,7 +283,8 @@ class LocalPolicy(ChatTokens):
     def _endings(self, stop: tuple[str, ...]) -> list[int]:
         """For each token id: 1 if it ends the text, 0 if it cannot complete a stop string.
 
-        For other tokens the text must be compared. Empty if nothing ends a text.
+        MAYBE stands for any other token: there the text has to be compared. Empty without stop
+        strings.
         """
         if stop and stop not in self._enders:
             ends = tuple(s[i:] for s in stop for i in range(1, len(s)))

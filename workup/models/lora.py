@@ -133,7 +133,7 @@ def refuse_other(checkpoint: Path, base: Base) -> None:
 def write(model: PeftModel, base: Base, folder: Path) -> None:
     """Writes the adapters of `model`, without the model, into an existing folder."""
     model.save_pretrained(str(folder), selected_adapters=["default"])
-    (folder / "README.md").unlink(missing_ok=True)  # a form for the hub, with nothing filled in
+    (folder / "README.md").unlink(missing_ok=True)  # peft's model card, an empty template
     base.note(folder)
 
 

@@ -43,7 +43,10 @@ class Known:
 
     @classmethod
     def of(cls, place: str) -> Known:
-        """Raises UserError where there is no such model, or adapters lack their base model."""
+        """Reads a folder or a hub id.
+
+        Raises UserError if there is no such model, or if adapters lack their base model.
+        """
         return hub.opened(place, cls._read)
 
     @classmethod
@@ -55,7 +58,7 @@ class Known:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         try:
             generation = GenerationConfig.from_pretrained(whole)
-        except OSError:  # the model has none
+        except OSError:  # the model has no generation settings
             generation = GenerationConfig.from_model_config(config)
         return cls(folder, config, tokenizer, endings(generation, tokenizer))
 

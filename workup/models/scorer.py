@@ -101,7 +101,7 @@ class LocalScorer(Remembering):
         )
         unused = torch.zeros(
             (1, 1, 1, 1), dtype=self.model.dtype, device=self.policy.device
-        )  # keeps the model from making one
+        )  # a mask that `Branching` ignores, so that the model builds none of its own
         with (
             _only(self.model.get_output_embeddings(), predictors),
             Branching(part.ends, SLICE, unused),
@@ -225,8 +225,8 @@ def _pick(states: torch.Tensor, keys: slice | torch.Tensor) -> torch.Tensor:
 def _only(head: Any, where: torch.Tensor) -> Iterator[None]:
     """A context in which the output layer `head` gets only these positions, as one sequence.
 
-    `positions` index the flattened batch. It is a hook of the layer, so that the model's later
-    changes to its logits still apply.
+    `where` holds the positions in the flattened batch. A hook of the layer does it, so that what
+    the model does to its logits afterwards still applies.
     """
     handle = head.register_forward_pre_hook(
         lambda module, inputs: (inputs[0].flatten(0, 1)[where][None],)

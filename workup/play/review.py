@@ -37,7 +37,7 @@ _MEASURES = {"recall": "CR", "critical": "critical", "noise": "noise"}
 def review(
     console: Console, source: Source, records: Sequence[Record], settings: craft.Settings, T: int
 ) -> None:
-    """Print the review of one case; `records` are everyone's episodes of it, the person's first.
+    """Prints the review of one case; `records` are everyone's episodes of it, the person's first.
 
     `T` is how many actions everyone had.
     """

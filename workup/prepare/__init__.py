@@ -1,7 +1,8 @@
 """Offline preparation of cases: JSON lines in, JSON lines out.
 
-It can be resumed, and every record has its provenance. A step is one module of this package that
-defines `step`; its name, with hyphens, is what one types. There is no registry.
+A preparation can be resumed, and every case that it writes has its provenance. A step is one module
+of this package that defines `step`; its name, with hyphens, is what one types. There is no
+registry.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ FORMS = {
 
 
 class DrawnSettings(GradedSettings):
-    """Of the steps that draw reasoning with an answer."""
+    """The settings of the steps that draw reasoning with an answer."""
 
     form: Literal["tags", "schema"] = Field(
         "tags",
@@ -89,7 +89,7 @@ def _tagged(drawn: _Drawn) -> str:
 
 
 async def whole(case: Case, aids: Aids, sample: int) -> str:
-    """As `draw`. Raises RolloutError for an answer that was cut off or is empty."""
+    """As `draw`, but raises RolloutError for an answer that was cut off or is empty."""
     text = await draw(case, aids, sample)
     if text is None:
         raise RolloutError(

@@ -60,7 +60,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def exact(case: Case, source: Source) -> Outcome:
-    """By the sentences of the built-in clinic, which are all that it can read."""
+    """The case with graphs read from the sentences of the built-in clinic, and from no others."""
     processes = list(map(Process.of, case.truth.references))
     reader = ExactStatements()
     read = [reader.found(process.thought, process.passages) for process in processes]

@@ -91,7 +91,7 @@ def open_input(
 
 
 def _spec(spec: str, split: str) -> str:
-    """A path of a jsonl file is its source; without a split to keep, its order is kept."""
+    """`spec` as a source: a bare path is read as jsonl, with `split` "all" in its own order."""
     if not spec.endswith(".jsonl") or ":" in spec:
         return spec
     return f"jsonl:{existing(spec)}#all" if split == "all" else f"jsonl:{spec}"

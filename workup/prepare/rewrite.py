@@ -44,7 +44,7 @@ the patient."""
 
 
 class RewriteSettings(StepSettings):
-    """Into which language."""
+    """The language into which questions are rewritten."""
 
     language: str = Field("English", min_length=1, description="of the rewritten case")
 
@@ -95,7 +95,10 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def _sizes(case: Case, facts: Sequence[Fact]) -> Sizes:
-    """A translation may be several times as long as its original: from Chinese it is."""
+    """The most characters of each text of the answer.
+
+    A translation may be several times as long as its original, as one from Chinese is.
+    """
     answers = right(case)
     return {
         "answers": (0, len(answers)),

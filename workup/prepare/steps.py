@@ -38,7 +38,7 @@ class StepSettings(BaseModel):
 
 
 class GradedSettings(StepSettings):
-    """Of the steps that draw answers from one model and let another grade them."""
+    """The settings of the steps that draw answers from one model and let another grade them."""
 
     judge: str = Field(
         "",
@@ -88,7 +88,7 @@ class Aids:
 
     @cached_property
     def judge(self) -> Model:
-        """The model that grades; one that cannot be asked where no model does."""
+        """The model that grades, by default the step's own; with "exact" one that refuses."""
         spec = getattr(self.settings, "judge", "")
         if spec == EXACT:
             return _Nobody(EXACT)
@@ -104,7 +104,7 @@ class Aids:
 
 
 class _Nobody:
-    """Stands where no model was named: a step may get along without."""
+    """Stands in for a model that is not named: a step may not need it. Asking it raises."""
 
     def __init__(self, name: str) -> None:
         self.name = name

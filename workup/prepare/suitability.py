@@ -69,7 +69,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def objection(verdict: Verdict, settings: SuitabilitySettings) -> str | None:
-    """The first thing that is against the question, None if nothing is."""
+    """The first reason to drop the question, None if there is none."""
     objections = (
         (settings.open_ended and not verdict.valid, "no question without its options"),
         (settings.open_ended and verdict.negated, "asks for an exception"),

@@ -186,7 +186,7 @@ def _with(case: Case, turns: Sequence[Turn]) -> Case:
 
 
 def kept(case: Case) -> tuple[tuple[str, tuple[Message, ...]], ...]:
-    """The turns that this step kept of a case, as (answer, replies); none if it is none of its.
+    """The turns that this step kept of a case, as (answer, replies); none for other cases.
 
     The last turn has no reply.
     """

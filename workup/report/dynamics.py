@@ -73,7 +73,7 @@ class Together:
 
 
 def trend(name: str, values: Sequence[float | None]) -> Trend:
-    """`values` has one entry per step in order, None where nothing was logged."""
+    """The trend of a metric; `values` has one entry per step, None where nothing was logged."""
     steps, known = _known(values)
     slope, r2 = line(steps, known)
     last = late(known)

@@ -69,7 +69,7 @@ class Live(Protocol):
 
 
 def show(*, as_json: bool = False, stream: TextIO | None = None) -> Live:
-    """The face that fits `stream` (standard output by default)."""
+    """The kind of output that fits `stream` (standard output by default)."""
     stream = stream or sys.stdout
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end a run
@@ -194,7 +194,7 @@ def spark(values: Sequence[float], width: int = 24) -> str:
 
 def print_result(summary: Mapping[str, Any], console: Console) -> None:
     """All evaluated doctors, from lower to upper anchors, in as many tables as the width needs."""
-    from workup.report import suite  # with it comes what draws reports: a second
+    from workup.report import suite  # loads what draws reports, which takes a second
     from workup.report.sheets import Sheet
 
     if summary.get("kind") == suite.KIND:
@@ -225,7 +225,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
 
 
 class Face:
-    """What the three faces share: they are context managers, and remember the stage."""
+    """What the three kinds of output share: being context managers, and the stage."""
 
     progress: Progress | None = None
 
@@ -334,7 +334,7 @@ class ScreenLive(Face):
         self._finish()
 
     def _finish(self) -> None:
-        """Replace the running view by one line that stays."""
+        """Replaces the running view by one line that stays."""
         if self._live is None or self.progress is None:
             return
         self._live.stop()

@@ -221,7 +221,7 @@ def _svg(ax: Axes, label: str, name: str) -> Markup:
 
 
 def _own_ids(svg: str, name: str) -> str:
-    """Ids that no other figure on the page has."""
+    """`svg` with ids that no other figure on the page has."""
     prefix = "f" + hashlib.blake2b((name + svg).encode(), digest_size=4).hexdigest()
     svg = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', svg)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)

@@ -144,7 +144,7 @@ def fit(observations: Sequence[Observation]) -> tuple[Effect, ...]:
 
     groups = np.array([numbers[each.case] for each in observations])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they warn of is told below
+        warnings.simplefilter("ignore")  # the next lines report what it would warn of
         found = Logit(right, design).fit(disp=0, cov_type="cluster", cov_kwds={"groups": groups})
     if not (found.mle_retvals["converged"] and np.isfinite(found.bse).all()):
         raise _Unfit("the likelihood has no maximum that could be found")

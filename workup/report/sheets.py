@@ -99,5 +99,5 @@ class Sheet:
 
 
 def _width(console: Console, table: Table) -> int:
-    """Of the table as its columns want it, however wide the console is."""
+    """The width that the table's columns need, however wide the console is."""
     return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum

@@ -159,7 +159,7 @@ def opened(run: Run, prefix: str = "") -> Table:
 
 
 def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
-    """Compute summary.json of a suite from its evaluations, write it, and return it.
+    """Computes summary.json of a suite from its evaluations, writes it, and returns it.
 
     `doctors` has for each entrant `benchmarks` (an entry as in an evaluation's summary.json for
     each), `averages` by domain, and `lead`: its paired differences in accuracy to the first one.

@@ -295,7 +295,7 @@ COUNTS = {
 
 
 def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
-    """Of the rows of `calls` in summary.json; None where nothing was asked."""
+    """The table of the rows of `calls` in summary.json; None where nothing was asked."""
     if not rows:
         return None
     sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
@@ -348,7 +348,7 @@ class Categories:
 
 
 def by_category(sides: Mapping[str, Sequence[Outcome]], seed: int) -> Categories:
-    """Of the outcomes of each label."""
+    """Accuracy by group of cases, from the outcomes of each label."""
     everyone = [outcome for side in sides.values() for outcome in side]
     kind = "category" if any(outcome.category for outcome in everyone) else "diagnosis"
     cases = {(getattr(outcome, kind), outcome.case_id) for outcome in everyone}

@@ -85,7 +85,7 @@ class Together:
             del self._busy[loop]
 
     async def _answer(self, batch: Sequence[_Asked]) -> None:
-        """One call for all: a longer ranking begins as a shorter one does."""
+        """One call for all: the best passages for a smaller `k` are the first of a larger one."""
         if not batch:
             return
         try:

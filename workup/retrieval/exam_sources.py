@@ -255,7 +255,7 @@ def _is_ihc(path: Path) -> bool:
 
 
 def _ihc(path: Path) -> Iterator[Placed | CaseError]:
-    """`s` of a marker, its sensitivity, is the share of positive results."""
+    """The statistics of the public table: a marker's sensitivity `s` is its share of positives."""
     document = read_object(path)
     tumours, listed = document[_IHC], document.get("markerDB", {})
     if not isinstance(tumours, list) or not isinstance(listed, dict):

@@ -24,7 +24,7 @@ from workup.retrieval.fusion import DEPTH, reciprocal_rank
 from workup.retrieval.names import Names
 
 MANIFEST, PLAN = "manifest.json", "building.json"
-FORMAT = 2  # of 1 the ids could repeat
+FORMAT = 2  # in format 1 two passages could have one id
 HYBRID = "hybrid"
 
 Progress = Callable[[str, int, int], None]

@@ -33,9 +33,10 @@ class OpenSearch:
 
     @classmethod
     def open(cls, address: str, deadline: float = DEADLINE, *, patient: bool = True) -> OpenSearch:
-        """`address` is URL#INDEX; WORKUP_OPENSEARCH_KEY may hold user:password.
+        """The index at `address` (URL#INDEX). Raises UserError without the name of an index.
 
-        `patient` is as for `Caller`.
+        The environment variable WORKUP_OPENSEARCH_KEY may hold user:password. `patient` is as for
+        `Caller`.
         """
         url, _, name = address.partition("#")
         if not name or not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
@@ -96,9 +97,9 @@ class OpenSearch:
         return done
 
     def _create(self, language: str, k1: float, b: float) -> int:
-        """How many passages the index holds.
+        """Creates the index if there is none; returns how many passages it holds.
 
-        They are sent in order, so the next one is the first that is missing.
+        Passages are sent in order, so this is the row of the first one that is missing.
         """
         names = self._caller.call("/_cat/indices?format=json&h=index", method="GET")
         if self._name in {row["index"] for row in names}:

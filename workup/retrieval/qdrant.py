@@ -69,7 +69,7 @@ class Qdrant:
 
     @classmethod
     def open(cls, address: str) -> Qdrant:
-        """`address` is URL#COLLECTION or FOLDER#COLLECTION."""
+        """The collection at `address`: URL#COLLECTION or FOLDER#COLLECTION."""
         return cls(*parts(address))
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:

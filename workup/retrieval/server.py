@@ -138,7 +138,7 @@ class _Refused(Exception):
 
 
 class Service:
-    """The requests' other side.
+    """Answers the requests.
 
     `load` opens the index, in the background while the server already answers /readyz.
     """

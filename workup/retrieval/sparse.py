@@ -71,7 +71,7 @@ def build(
 
 
 def _save(folder: Path, weights: csc_matrix) -> None:
-    """A block is there whole or not at all."""
+    """Writes a block, which is there whole or not at all."""
     with whole_folder(folder) as draft:
         np.save(draft / "starts.npy", weights.indptr.astype("<i8"))
         np.save(draft / "rows.npy", weights.indices.astype("<u4"))

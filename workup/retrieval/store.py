@@ -139,7 +139,7 @@ class _Writer:
         self.state["rows"] += 1
 
     def note(self) -> None:
-        """The data first, then the word that it is there."""
+        """Writes the data to the disk, and then the journal that says how far it is."""
         for file in (self._lines, self._places):
             file.flush()
             os.fsync(file.fileno())

@@ -20,15 +20,16 @@ from workup.ports import Act, Doctor, Environment, Policy, Sampling
 
 T = TypeVar("T")
 
-ATTEMPTS = 4  # draws before a repeated question is let through, with Play.avoid_repeats
+ATTEMPTS = 4  # draws of one action with Play.avoid_repeats; the last one may repeat a question
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
     """How the doctor is sampled: `temperature` 0 is greedy, `max_tokens` limits one completion.
 
-    With `avoid_repeats`, an action that asks for something a second time is sampled again, at most
-    ATTEMPTS times. Use it only for evaluation: the result is no longer a sample of the policy.
+    With `avoid_repeats`, an action that asks for something a second time is sampled again. After
+    ATTEMPTS draws in all the last one counts. Use it only for evaluation: the result is no longer a
+    sample of the policy.
     """
 
     temperature: float = 1.0

@@ -30,9 +30,7 @@ from workup.rl.rollout import Job, Play, ended, rollout, seed_key, take_turn
 from workup.stages import Value
 from workup.text import normalise
 
-EPSILON = (
-    1e-6  # Eq. 16's ε: every child is simulated as soon as it exists, so that it decides nothing
-)
+EPSILON = 1e-6  # Eq. 16's ε, which decides nothing: every child is simulated as soon as it exists
 
 
 class Extent(BaseModel):

@@ -85,7 +85,7 @@ def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
 def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11).
 
-    None of it for a single repeat.
+    Empty for a single repeat.
     """
     samples = sorted({outcome.sample for outcome in outcomes})
     if len(samples) < 2:

@@ -33,7 +33,7 @@ _SQLITE_HINTS = {
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """Turns an error of the disk or of SQLite on `path` into one line with a remedy."""
+    """A context that reports errors of the disk or of SQLite in one line with a remedy."""
     try:
         yield
     except OSError as error:
@@ -117,7 +117,7 @@ class JsonLines:
         self._whole = False
 
     def append(self, value: Mapping[str, Any]) -> None:
-        """Append one object; numbers that JSON lacks (NaN, ∞) become null.
+        """Appends one object; numbers that JSON lacks (NaN, ∞) become null.
 
         Raises UserError when the disk refuses.
         """
@@ -143,13 +143,13 @@ class JsonLines:
                 yield offset, self._parse(line, number)
 
     def cut(self, offset: int) -> None:
-        """Keep the first `offset` bytes."""
+        """Keeps the first `offset` bytes and drops the rest."""
         if self.path.exists():
             with clear_errors(self.path):
                 os.truncate(self.path, offset)
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
-        """Raises UserError where the line is damaged."""
+        """The object of a line. Raises UserError where the line is damaged."""
         try:
             value = json.loads(line)
         except ValueError as error:

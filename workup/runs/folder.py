@@ -164,7 +164,7 @@ class Run:
         return str(self.config["account"])
 
     def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-        """Write `settings` into config.yaml; its list `changed` keeps when which were changed."""
+        """Writes `settings` into config.yaml; its list `changed` keeps when which were changed."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         changed = [*self.config.get("changed", ()), {"when": when, **changes}]
         self.config = {**self.config, **settings, "changed": changed}
@@ -195,7 +195,7 @@ class Run:
         write_json(self.path / "summary.json", summary)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append one training step's metrics; they must name their `stage` and `step`."""
+        """Appends one training step's metrics; they must name their `stage` and `step`."""
         self._metrics.append({"stage": metrics["stage"], "step": metrics["step"], **metrics})
 
     def metrics(self) -> Iterator[dict[str, Any]]:
@@ -289,9 +289,9 @@ class Run:
         self._store.forget(stages, stage, step)
 
     def refuse_lost(self, stage: str, step: int) -> None:
-        """Raises UserError if episodes.sqlite has no episode of this step (from 1.
+        """Raises UserError if episodes.sqlite has no episode of this step, counted from 1.
 
-        Step 0 has none).
+        Step 0 has no episodes and is not checked.
         """
         if step and not self.episodes(stage=stage, step=step):
             raise UserError(
@@ -301,7 +301,7 @@ class Run:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder against a second process that would train into it.
+        """A context that locks the folder against a second process that would train into it.
 
         Raises UserError when one already does.
         """
@@ -404,7 +404,8 @@ def _kept(
 ) -> tuple[int, set[str], int]:
     """The part of the metrics before the first step of `stage` after `step`.
 
-    Its bytes; the stages in it, with "" and `stage`; the last step of `stage` in it, or 0.
+    Three values: its length in bytes; the stages in it, with "" and `stage`; the last step of
+    `stage` in it, or 0.
     """
     end, stages, last = 0, {"", stage}, 0
     for offset, line in lines:

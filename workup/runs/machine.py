@@ -28,9 +28,9 @@ def versions(
 ) -> dict[str, Any]:
     """What versions.json holds: versions, machine, seeds, and the command that makes the run again.
 
-    That is `made_by`, by default this process's own. `weights` names the local weights of each
-    role, with a digest or a commit. Threads and accelerator are torch's, and null
-    in a process that has not loaded torch.
+    The command is `made_by`, by default that of this process. `weights` names the local weights of
+    each role, with a digest or a commit. Threads and accelerator are torch's, and null in a process
+    that has not loaded torch.
     """
     torch = sys.modules.get("torch")
     return {

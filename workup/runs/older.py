@@ -37,7 +37,7 @@ def translated(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _training(config: Mapping[str, Any]) -> dict[str, Any]:
     reward = config.get("reward")
-    if not isinstance(reward, Mapping):  # a file that was cut off, which is told elsewhere
+    if not isinstance(reward, Mapping):  # a file that was cut off, which `Run.open` reports
         return dict(config)
     # Only methods of the library had `index`; `told` is a setting of another method's own as well.
     moved = (*_ALWAYS, *(_LIBRARY if "index" in reward else ()))

@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
 
 
 def export(records: Iterable[Record], path: Path) -> int:
-    """Write `records` to `path`, whole or not at all; returns how many.
+    """Writes `records` to `path`, whole or not at all; returns how many.
 
     Raises UserError when the disk refuses.
     """
@@ -61,7 +61,7 @@ def export(records: Iterable[Record], path: Path) -> int:
 
 
 def write(rows: Iterable[Mapping[str, Any]], schema: Any, path: Path) -> int:
-    """Write rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
+    """Writes rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
 
     A thousand rows are in memory at a time. Raises UserError when the disk refuses.
     """

@@ -43,13 +43,13 @@ _TURN_COLUMNS = encode(
 class Record:
     """An episode with its verdict, its scores and its place in the run.
 
-    `phase` is "train" or "eval", or what an exploration made of it: "search" (the first it played
-    of a case), "chosen" or "rejected"; `doctor` says who asked ("policy" while training; "warm
-    start", "trained", "random doctor", … in evaluations); `step` counts the stage's updates from 1,
-    and is 0 where training plays no part; `sample` tells the episodes of one case in one step
-    apart. `measures` are per-episode metrics (None: undefined, such as the noise ratio of an
-    episode that discovered nothing). `advantages` has one entry per token of the transcript, 0
-    outside the policy's own, or is empty.
+    `phase` is "train" or "eval"; of a search stage it is "search" (the first episode of a case),
+    "chosen" or "rejected". `doctor` says who played ("policy" while training; "warm start",
+    "trained", "random doctor", … in evaluations); `step` counts the stage's updates from 1, and is
+    0 where training plays no part; `sample` tells the episodes of one case in one step apart.
+    `measures` are per-episode metrics (None: undefined, such as the noise ratio of an episode that
+    discovered nothing). `advantages` has one entry per token of the transcript, 0 outside the
+    policy's own, or is empty.
     """
 
     doctor: str
@@ -65,11 +65,11 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, str, int, str, int]:
-        """What makes it unique within a run."""
+        """The columns that identify the record within a run."""
         return self.phase, self.doctor, self.stage, self.step, self.episode.case.id, self.sample
 
     def show(self) -> None:
-        """Print the transcript, with each finding's criticality and each turn's score."""
+        """Prints the transcript, with each finding's criticality and each turn's score."""
         place = f"{self.stage} step {self.step}" if self.stage else ""
         transcript.show(self.episode, self.doctor, place, self.correct, self.score)
 

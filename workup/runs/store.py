@@ -60,7 +60,7 @@ class Store:
         self._connection: sqlite3.Connection | None = None
 
     def write(self, records: Sequence[Record]) -> None:
-        """Add or replace `records` in one transaction.
+        """Adds or replaces `records` in one transaction.
 
         Raises UserError when the disk refuses, WorkupError when two of them have the same key (one
         would be lost).
@@ -131,7 +131,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it or nothing."""
+        """A transaction: all of it is written, or nothing."""
         with clear_errors(self.path):
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")

@@ -14,7 +14,7 @@ from workup.statistics import LEVEL
 def summarise(
     run: Run, *, steps: int, seconds: float, calls: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Compute summary.json from the run's episodes, write it, and return it.
+    """Computes summary.json from the run's episodes, writes it, and returns it.
 
     `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting
     roles were asked and cost. The run's notes, such as a warning that the policy judges itself, are
@@ -54,7 +54,7 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
 
 
 def repeats(summary: Mapping[str, Any]) -> list[str]:
-    """For a reader: every doctor's accuracy over its repeats."""
+    """Lines for a reader: every doctor's accuracy over its repeats."""
     correlations = [
         (label, doctor["repeats_accuracy"])
         for label, doctor in summary["doctors"].items()

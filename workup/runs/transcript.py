@@ -19,7 +19,7 @@ NAMES = {None: "not scored", 0: "irrelevant", 1: "supportive", 2: "significant",
 def show(
     episode: Episode, doctor: str, place: str, correct: bool | None, score: Score | None
 ) -> None:
-    """Print an episode of `doctor` to standard output, with its verdict and its scores.
+    """Prints an episode of `doctor` to standard output, with its verdict and its scores.
 
     `place` says where in a training it was played; "" is nowhere.
     """

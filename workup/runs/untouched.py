@@ -41,7 +41,7 @@ class Untouched(Store):
 
     @property
     def stamp(self) -> Stamp:
-        """Differs whenever something has been written: times and sizes of database and log."""
+        """Changes whenever something is written: times and sizes of database and log."""
         return (*_times(self.path), *_times(_beside(self.path, "-wal")))
 
     def _rows(self, text: str, values: Sequence[Any]) -> list[sqlite3.Row]:

@@ -224,7 +224,7 @@ def _check_opening(arm: Arm) -> None:
 
 
 def compare(source: str, seed: int, played: Played) -> Information:
-    """From the outcomes by (policy, share)."""
+    """The sweep from the outcomes by (policy, share); differences are paired by case."""
     first, smallest = next(iter(played))
     points = [
         Point(

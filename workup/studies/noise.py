@@ -46,7 +46,7 @@ POOL = 1_000  # cases that foreign facts are taken from
 class Injection:
     """How noise is added, and how φ is estimated.
 
-    `ratio` foreign facts for each own one, from "other" cases or "trivia". `least` is the
+    There are `ratio` foreign facts for each own one, from "other" cases or "trivia". `least` is the
     criticality ψ from which on an own fact is relevant: with 1 the own facts that tell nothing
     count as noise too.
     """

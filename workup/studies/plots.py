@@ -18,7 +18,7 @@ SHARE, MARK = (0.0, 1.0), (1.0, 5.0)
 Curves = Mapping[str, Sequence[tuple[float, Estimate]]]  # series → (x, y)
 Rows = Mapping[str, Sequence[Estimate | None]]  # series → one value for each row
 HEIGHT = 2.6  # inches
-APART = 0.16  # of the axis: between two labels of places on it
+APART = 0.16  # the least distance between two tick labels, as a share of the axis
 
 
 @figure
@@ -191,6 +191,6 @@ def _points(ax: Axes, at: Sequence[tuple[float, Estimate]], number: int) -> None
 
 
 def _keys(series: Iterable[str]) -> list[Key]:
-    """What the series are; a single one needs no telling."""
+    """The legend of the series; empty for a single one."""
     keys = [points_key(name, number) for number, name in enumerate(series)]
     return keys if len(keys) > 1 else []

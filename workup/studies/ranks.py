@@ -109,7 +109,7 @@ class Ranks(Study):
         return list(dict.fromkeys(each.known for each in self.honest))
 
     def _at(self, known: str, τ: float) -> list[Honest]:
-        """By length, from 1."""
+        """The honest lists at one τ, by their length from 1."""
         return [each for each in self.honest if (each.known, each.τ) == (known, τ)]
 
     def _earned(self) -> Sheet:

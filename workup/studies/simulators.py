@@ -226,7 +226,7 @@ def study(
 
 
 def compare(source: str, seed: int, models: Mapping[str, str], played: Played) -> Simulators:
-    """From the outcomes by (policy, patient)."""
+    """The comparison from the outcomes by (policy, patient); differences are paired by case."""
     rows = [
         Before(
             policy,

@@ -36,7 +36,7 @@ class Sheet:
     words: int = 1
 
     def show(self, console: Console) -> None:
-        """Print it, in as many tables as the console's width needs."""
+        """Prints the sheet, in as many tables as the console's width needs."""
         sheets.Sheet(self.headings, self.rows, self.title, self.note, self.words).show(console)
 
 
@@ -76,7 +76,7 @@ class Study(ABC):
     def as_json(self) -> dict[str, Any]: ...
 
     def show(self, console: Console) -> None:
-        """Print every table."""
+        """Prints every table."""
         for section in self.sections():
             for sheet in section.sheets:
                 sheet.show(console)

@@ -65,7 +65,7 @@ RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and a
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 WRITER = re.compile(
     r"os error|inline_container|PytorchStreamWriter"
-)  # safetensors' and torch's words for it
+)  # safetensors' and torch's messages when the disk refuses
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """The method's notes on its settings, and warnings.
 
-        One warns of a policy that is its own judge, one of settings for a warm start that does not
-        take place.
+        The warnings are of a policy that is its own judge, and of settings for a warm start that
+        does not take place.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
@@ -153,7 +153,7 @@ class Plan:
     def introduced(self) -> list[str]:
         """The lines shown at the start.
 
-        The cases, whether the policy knows them, the method's notes.
+        They say which cases are played, whether the policy knows them, and the method's notes.
         Raises UserError if the policy was trained on cases that it is to be evaluated on.
         """
         s, played = self.settings, self.examination.played
@@ -237,7 +237,8 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
     account = _account(settings)
     plan = Plan.of(settings, account)
     notes = plan.introduced()
-    engine = plan.engine(out)  # torch loads only now: mistakes are told without the wait
+    # Loads torch, only now: mistakes are reported without the wait.
+    engine = plan.engine(out)
     if engine.is_main:
         config = {
             "account": account,
@@ -254,7 +255,7 @@ def start(settings: Settings, out: Path, live: Live) -> Run:
         ).close()
         for note in notes:
             live.note(note)
-    engine.all_gather(())  # nobody opens the run before it is there
+    engine.all_gather(())  # the other processes wait until the run exists
     return _go_on(out, plan, engine, live)
 
 
@@ -653,7 +654,7 @@ class Training:
                 self.live.stage(name, total, done=done)
 
     def _clock(self, name: str) -> None:
-        """From now on, logged lines belong to the stage `name`, and its time starts."""
+        """Starts the time of the stage `name`, to which logged lines belong from now on."""
         self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
         self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
         self.kept = self.last  # when its episodes were written

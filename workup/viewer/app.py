@@ -36,7 +36,7 @@ ASSETS = {
 
 
 class Pages:
-    """The requests' other side."""
+    """Answers the requests."""
 
     def __init__(self, shown: Mapping[str, Shown]) -> None:
         self.shown = shown

@@ -110,7 +110,7 @@ class Asked:
 
     @property
     def query(self) -> dict[str, str]:
-        """As the query of an address; what is not set is left out."""
+        """The list as the query of an address; what is not set is left out."""
         found = {name: value or "-" for name, value in self.same.items()} | dict(self.within)
         found |= {"verdict": self.verdict} if self.verdict else {}
         if self.steps is not None:
@@ -145,7 +145,7 @@ class Statement:
 
     @classmethod
     def of(cls, asked: Asked, measures: Mapping[str, str]) -> Statement:
-        """Raises AddressError where the list is sorted by something that the run does not have."""
+        """The statement for a list. Raises AddressError for an order that the run does not have."""
         column = SORTS.get(asked.sort) or measures.get(asked.sort)
         if column is None:
             known = ", ".join((*SORTS, *measures))

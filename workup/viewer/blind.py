@@ -1,5 +1,4 @@
-"""What a reviewer sees of an item: nothing that says whose episodes they are, or how they were
-judged.
+"""What a reviewer sees of an item: not whose episodes they are, and not how they were judged.
 
 Each field is copied by name. No run, doctor, verdict, reward, weight or case id is among them, nor
 the system prompt, nor a doctor's thoughts and markup around an action that could be read.

@@ -92,14 +92,14 @@ def _figure(
 
 
 def told(metric: str, value: float) -> str:
-    """As in tables, but with the digits that matter in what is very large or very small."""
+    """A figure as in tables, but with digits to suit very large and very small ones."""
     if abs(value) >= 100:
         return f"{value:,.0f}".replace("-", "−")
     return number(metric, value) if abs(value) >= 0.005 or not value else f"{value:.0e}"
 
 
 def _levels(anchors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:
-    """Means of the anchors; of what it asked, the full-information doctor has none."""
+    """Means of the anchors, without those of the full-information doctor about what it asked."""
     means = {
         doctor: entry[metric].get("mean")
         for doctor, entry in anchors.items()

@@ -44,7 +44,7 @@ LONGEST = 16_384  # bytes of an address
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The tokens with whose they are, the port that names the cookie, and the server's names.
+    """The tokens and whose each is, the port that names the cookie, and the server's names.
 
     An application behind it finds in `scope[READER]` whose token a request has.
     """
@@ -56,7 +56,7 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """Its name: cookies do not know ports, and two viewers may be open."""
+        """The cookie's name. It holds the port: browsers send cookies to all ports of a host."""
         return f"workup_view_{self.port}"
 
     def reader(self, text: str) -> str | None:
@@ -101,7 +101,7 @@ class Gate:
         return None
 
     def _welcome(self, scope: Scope) -> Response | None:
-        """A cookie for the token, or the way to it; None for whoever has the cookie."""
+        """What sets the cookie or says how to get in; None if the request has the cookie."""
         responses = wanted("starlette.responses")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == TOKEN]

@@ -16,7 +16,7 @@ from workup.runs.record import encode
 from workup.viewer.asking import PAGE, Asked, Place, Statement
 from workup.viewer.columns import Columns
 
-SECONDS = 0.3  # that one page may search for a text
+SECONDS = 0.3  # seconds that one page may search for a text
 _READ, _ASKED = 2_000, 32_000  # transcripts per query; episodes asked for in one go, at most
 
 
@@ -37,7 +37,10 @@ class Listing:
 
 
 def listed(columns: Columns, asked: Asked, most: int = PAGE, seconds: float = SECONDS) -> Listing:
-    """Raises AddressError for an order that the run does not have, UserError for a damaged file."""
+    """A page of the list.
+
+    Raises AddressError for an order that the run does not have, UserError for a damaged file.
+    """
     whole = Statement.of(asked.at(), columns.measures)
     counted = f"SELECT COUNT(*) FROM columns WHERE {whole.where}"
     total = int(columns.rows(counted, whole.values)[0][0])

@@ -14,7 +14,7 @@ from workup.runs import Run
 
 LOCKS = Path("/proc/locks")
 FRESH = 120.0  # seconds since the last write, where the system does not tell who holds a lock
-PACE = 50  # steps that the time left is reckoned from
+PACE = 50  # the last steps, by whose pace the time left is estimated
 
 
 class State(StrEnum):
@@ -41,7 +41,7 @@ class Stage:
 
 
 def state(run: Run) -> State:
-    """A run with a summary and a report has finished, one that a process holds is running."""
+    """Running while a process holds the run; finished with summary and report; else stopped."""
     if held(run.path / ".lock"):
         return State.RUNNING
     if (run.path / "summary.json").exists() and run.report.exists():

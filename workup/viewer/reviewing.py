@@ -1,7 +1,7 @@
 """The pages of a review over HTTP: one item at a time, for reviewers with a link each.
 
-Who writes is told by the token of the request alone. A form names its reviewer as well, so that a
-page which was opened by one link is not sent by another that was opened since.
+The token of the request alone says who writes. A form names its reviewer as well, so that a page
+which was opened by one link is not sent by another that was opened since.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class Sent:
 
     @classmethod
     async def read(cls, request: Request) -> Sent:
-        """Raises RefusedError for one that is too large, of another type, or another reviewer's."""
+        """The form in a request.
+
+        Raises RefusedError for one that is too large, of another type, or another reviewer's.
+        """
         if request.headers.get("content-type", "").partition(";")[0].strip() != URLENCODED:
             raise RefusedError(f"a form is sent as {URLENCODED}", 415)
         body = bytearray()
@@ -92,7 +95,7 @@ class Sent:
 
 
 class Pages:
-    """The requests' other side."""
+    """Answers the requests."""
 
     def __init__(self, review: Review) -> None:
         self.review = review

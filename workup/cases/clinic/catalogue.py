@@ -49,8 +49,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 class Entry:
     """A diagnosis: all its names (its own first), its ICD-10-CM code and family.
 
-    `sex` is the only one that has it, "" where both do; `organ` where it arises, `sites` where it
-    is ever found, both empty where the tables do not say.
+    `sex` is the only sex that can have it, "" if both can. `organ` is where it arises, `sites` are
+    where it is ever found; both are empty where the tables do not say.
     """
 
     names: tuple[str, ...]

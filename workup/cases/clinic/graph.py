@@ -221,7 +221,7 @@ def stated(text: str) -> tuple[str, ...]:
 
 
 def _found(said: str, text: str) -> str:
-    """`said` as it stands in the text: a renamed clinic's names are capital there."""
+    """`said` in the text's own letter case: a renamed clinic's names are capitalised there."""
     found = re.search(re.escape(said), text, re.IGNORECASE)
     return found[0] if found else ""
 

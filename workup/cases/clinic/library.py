@@ -371,9 +371,9 @@ _WRITERS: Mapping[int, Callable[[_Draft], tuple[str, str]]] = {
 
 @cache
 def _pictures(subset: str) -> Array:
-    """How much more probable each finding is than its background.
+    """How far each finding's frequency in a disease exceeds its background, at least 0.
 
-    Diseases × findings, unit rows.
+    The shape is diseases × findings; each row is a unit vector.
     """
     tables = clinic(subset).tables
     excess = [

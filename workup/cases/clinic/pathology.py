@@ -117,7 +117,7 @@ class Marker:
 
     @property
     def positives(self) -> tuple[Fact, ...]:
-        """A positive result in each of its wordings, not weighed."""
+        """A positive result in each of its wordings, without a criticality weight."""
         id, wordings = evidence_id(self.name, "positive"), _WORDINGS[self.staining][1]
         return tuple(
             Fact(id, self.name, f"{self.name}: {wording}", Kind.LABORATORY) for wording in wordings
@@ -159,9 +159,9 @@ def _sentences() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 
 @cache
 def groups() -> Mapping[str, tuple[str, ...]]:
-    """What a presentation states, one value of each.
+    """Group → its values; a presentation states one value of each group.
 
-    Sex, age group, specimen, architecture, detail, history.
+    The groups are sex, age group, specimen, architecture, detail and history.
     """
     return {
         "sex": SEXES,

@@ -281,7 +281,7 @@ def _finding(row: _Row) -> Finding:
 
 
 def _unique(names: dict[str, str], row: _Row, column: str, values: tuple[str, ...]) -> None:
-    """No two things may share a name: an action names a finding or a diagnosis and nothing else."""
+    """Raises CaseError for a name that something else has: an action must name one thing alone."""
     for value in values:
         place = f"{row.file.name}, line {row.line}"
         if (first := names.setdefault(value.casefold(), place)) != place:
@@ -343,7 +343,7 @@ def _check_complaint(row: _Row, disease: Disease, tables: Tables) -> None:
 
 
 def read_tables(folder: Path) -> Tables:
-    """Read and check the tables of a folder. Raises CaseError naming file, line and column."""
+    """Reads and checks the tables of a folder. Raises CaseError naming file, line and column."""
     names: dict[str, str] = {}
     diseases: dict[str, tuple[_Row, Disease]] = {}
     for row in _rows(folder, "diseases"):

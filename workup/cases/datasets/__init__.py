@@ -1,1 +1,4 @@
-"""One module (or folder) per released data set. Each defines `open(rest, split) -> Source`."""
+"""One module (or folder) per released data set, with the `open` that every source has.
+
+See `workup.cases`.
+"""

@@ -73,7 +73,7 @@ class Strategy(Protocol):
 def refuse_unfit(strategy: Strategy, environment: Environment) -> None:
     """Raises UserError where the strategy has a `fits` that refuses the environment.
 
-    So that is told before weights are loaded.
+    A caller so reports it before weights are loaded.
     """
     fits = getattr(strategy, "fits", None)
     if fits is not None:

@@ -89,7 +89,7 @@ class Begun:
         )
 
     async def _thought(self, prompt: tuple[int, ...], sampling: Sampling) -> list[Completion]:
-        """The thought's beginning, what the policy thinks, and the end if it wrote none."""
+        """The opening tag, what the policy thinks, and the closing tag if it wrote none."""
         opens, ends = given(self.policy, f"<{THINK}>"), f"</{THINK}>"
         thought = await self.policy.sample(
             (*prompt, *opens.tokens), replace(sampling, stop=(ends,))

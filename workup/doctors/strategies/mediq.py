@@ -49,7 +49,7 @@ class Confidence(BaseModel):
 
 
 def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
-    """Raises UserError for a policy that is no chat model."""
+    """The policy behind the abstention module. Raises UserError if it is no chat model."""
     return Abstaining(seat.doctor, seat.chat("mediq"), environment.max_turns, settings.threshold)
 
 

@@ -63,7 +63,7 @@ OPEN = Wording(
 
 
 class Settings(Plain):
-    """What a mode that does not retrieve has to be set."""
+    """The settings of a mode that does not retrieve."""
 
     frame: bool = Field(
         False,
@@ -73,7 +73,7 @@ class Settings(Plain):
 
 
 class RetrievalSettings(Settings):
-    """What a mode that retrieves has to be set."""
+    """The settings of a mode that retrieves."""
 
     passages: int = Field(5, ge=1, description="top-k of the one search")
 
@@ -91,7 +91,7 @@ def need_library(name: str, environment: Environment) -> None:
 def opened(
     seat: Seat, environment: Environment, settings: Settings, *, thinks: bool = False
 ) -> Mode:
-    """A mode for the policy in `seat`; it retrieves if `settings` are of that kind.
+    """A mode for the policy in `seat`; it retrieves if `settings` are `RetrievalSettings`.
 
     A policy that reads no rules (the tiny one) keeps those of the environment, and its answer is
     begun for it: it cannot be told to think. Raises UserError where an endpoint's answer is to be
@@ -127,7 +127,7 @@ def _policy(doctor: Doctor) -> Policy | None:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What a mode does, and whether the policy can be `told` so."""
+    """What a mode does; `told` says whether the policy can be instructed."""
 
     told: bool
     retrieves: bool
@@ -171,9 +171,9 @@ class Asked(Around):
         return Message("system", f"{rules}\n{self._wanted(case, opening)}"), last
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        """To the one search the reply of `world`, and once more what is asked and in which form.
+        """The reply of `world` to the one search, then again what is asked and in which form.
 
-        Whatever stands in the place of the answer is neither carried out nor answered.
+        Any other action stands where the answer should: it is not carried out and gets no reply.
         """
         if action.kind == DIAGNOSE or len(past) + 1 < self.max_turns:
             reply = await self.world.answer(case, past, action)
@@ -191,7 +191,7 @@ class Asked(Around):
     def _wanted(self, case: Case, opening: Sequence[Message]) -> str:
         """What is to be written and in which form, in the language of the case."""
         how = (THOUGHT if self.how.thinks else AT_ONCE).spoken(opening)
-        # Without the truth: what an answer to this case would look like.
+        # Made without the truth: it shows only the form of an answer to this case.
         form = bare("".join(self.world.conclusion(replace(case, truth=Truth(DOTS)))))
         return f"{how}\n{form}\n{(LISTED if case.options else OPEN).spoken(opening)}"
 

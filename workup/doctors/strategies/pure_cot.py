@@ -11,5 +11,5 @@ Settings = modes.Settings
 
 
 def open(seat: Seat, environment: Environment, settings: modes.Settings) -> modes.Mode:
-    """In any environment."""
+    """The mode that thinks and does not retrieve, in any environment."""
     return modes.opened(seat, environment, settings, thinks=True)

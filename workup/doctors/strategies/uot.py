@@ -88,7 +88,7 @@ class Proposed(BaseModel):
 
 
 def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
-    """Raises UserError for a policy that is no chat model."""
+    """The policy that asks by uncertainty. Raises UserError if it is no chat model."""
     return Uncertain(seat.chat("uot"), environment, settings)
 
 

@@ -31,7 +31,8 @@ SHARE = {"grpo": "sequences", "sapo": "sequences", "dr_grpo": "sequences", "bnpo
 class Correction:
     """What is known of the sampler: whether it is the trained module itself (`own`).
 
-    `cap` bounds the importance ratios by which the rest is corrected; None corrects nothing.
+    `cap` bounds the importance ratios that correct for what the sampler computes differently; None
+    corrects nothing.
     """
 
     own: bool
@@ -174,7 +175,10 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         self._gaps.append(gap.float().cpu().numpy())
 
     def _correct(self, part: Part, cap: float) -> None:
-        """Weighs the advantages by p_trainer / p_sampler, at most `cap`; ratios start at 1."""
+        """Weighs the advantages by p_trainer / p_sampler, at most `cap`.
+
+        The trainer's log-probabilities become the old ones, so that TRL's own ratios start at 1.
+        """
         logprobs, x = self._logprobs(self.model, part), part.inputs
         self._compare(part, logprobs)
         ratio = (logprobs - x["old_per_token_logps"]).exp().clamp(max=cap)

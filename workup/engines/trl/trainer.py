@@ -95,7 +95,7 @@ class StageTrainer(Trainer, ABC):  # type: ignore[misc]
         return int(self.accelerator.num_processes)
 
     def totals(self, counts: Sequence[int]) -> list[list[int]]:
-        """Every process's `counts`."""
+        """The `counts` of every process, one row per process in rank order."""
         rows: list[list[int]] = gather_object([list(counts)])
         return rows
 

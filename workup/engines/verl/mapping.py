@@ -19,8 +19,8 @@ ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{part}" for part in ("actor", "rollou
 MODEL, FSDP = "actor_rollout_ref.model", f"{ACTOR}.fsdp_config"
 PACKAGE = "pkg://workup.engines.verl.places"
 ESTIMATOR = "workup"
-# TRL clips a ratio from above where the advantage is negative at no value. verl clamps log-ratios
-# to 20, so that this bound is never reached.
+# Where the advantage is negative, TRL does not clip the ratio from above. verl clamps log-ratios to
+# 20, so that this bound is never reached.
 NO_DUAL_CLIP = 1e9
 AGGREGATED = {
     "grpo": "seq-mean-token-mean",
@@ -193,7 +193,7 @@ def _shown(values: Values, name: str) -> Any:
 
 
 def _data(v: Values) -> dict[str, Any]:
-    """What is a step: verl's data set holds places in our order of the cases, and no text."""
+    """What a step is: verl's data set holds places in our order of the cases, and no text."""
     return {
         "data.train_files": v["steps"] * v["batch"],
         "data.val_files": 1,

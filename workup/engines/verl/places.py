@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 
 class Places(Dataset[dict[str, Any]]):
-    """`data_files` places; which case is played at a place is `Collection`'s business."""
+    """`data_files` is the number of places; `Collection` decides which case is played at each."""
 
     def __init__(self, data_files: int, **_: Any) -> None:
         self.size = int(data_files)

@@ -1,10 +1,10 @@
 """Anchors: doctors that know the generative model of the cases, as bounds for learning curves.
 
 What an environment's own grammar needs stands in `searchers` and `ranked_doctor`. All anchors name
-the most probable diagnosis of the exact posterior; they differ in what they ask.
-They see what any doctor sees (`case.given`, and the ids that answers revealed), except
-`FullInformationDoctor`, which reads the record. Of a renamed clinic's names they know what the
-titles of the passages that they have read say.
+the most probable diagnosis of the exact posterior; they differ in what they ask. They see what any
+doctor sees (`case.given`, and the ids that answers revealed), except `FullInformationDoctor`, which
+reads the record. In a renamed clinic they know of a name only what the titles of the passages that
+they have read say about it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 class Around(ABC):
     """An `Environment` that is `world` in everything but `answer`.
 
-    Its roles are those of `world`, to be filled anew.
+    `roles`, `staffed` and `built_in` are those of `world`: what `staffed` returns no longer has
+    this environment around it.
     """
 
     def __init__(self, world: Environment) -> None:

@@ -19,7 +19,7 @@ from workup.environments.base.outset import told_at_outset
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 
-TURNS = 10  # where nobody says otherwise
+TURNS = 10  # the default
 
 
 class EncounterSettings(BaseModel):
@@ -116,7 +116,7 @@ class Encounter(ABC):
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
     ) -> Mapping[str, Doctor]:
-        """What can be done in this environment alone; they stand below full information."""
+        """The anchors of this environment alone, by label; they stand below full information."""
         return {}
 
     def presented(self, source: Source, seed: int) -> Source:

@@ -138,7 +138,7 @@ class _Scene:
         return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, self._findings))
 
     def branch(self, number: int) -> tuple[int, str, str]:
-        """The diagnosis asked for after so many searches, its tag and what stands before given."""
+        """The branch after `number` searches; its refinement and its tag are given."""
         tag, read = f"<{DIAGNOSIS}>", self.past[:number]
         lead = f"{self.refined(read[-1])}{tag}"
         return number, lead, self.diagnosis(read).removeprefix(tag)

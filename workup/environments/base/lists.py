@@ -110,9 +110,10 @@ def _answer(text: str) -> tuple[int, str]:
 
 
 def _closings(text: str) -> dict[int, int]:
-    """The place of each bracket that is closed → the place where it is.
+    """The place of each opening bracket that is closed → the place of its closing bracket.
 
-    A brace closes whatever is open inside of it; another bracket closes nothing beyond its braces.
+    A closing brace also ends the brackets that are still open inside of its braces. Any other
+    closing bracket ends only what was opened within the same braces.
     """
     closing: dict[int, int] = {}
     levels: list[tuple[int, list[int], Counter[str]]] = [(-1, [], Counter())]
@@ -159,7 +160,7 @@ def _macros(text: str, closing: dict[int, int]) -> Iterator[tuple[str, int, int]
 
 
 def _items(text: str, place: tuple[int, int], closing: dict[int, int]) -> Iterator[str]:
-    """The items of the list whose content stands at `place`; separators in brackets split none."""
+    """The items of the list whose content is at `place`; separators in brackets do not count."""
     start, end = place
     at, count = start, 0
     cut = _MARK.search(text, at, end)

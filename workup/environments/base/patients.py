@@ -174,8 +174,8 @@ class ModelPatient:
         )
         if not answer.facts:
             return Said(not_known(question))
-        # As the text of a finding whose item is the question: a name that the doctor has used is no
-        # secret.
+        # Diagnosis names are withheld as from a finding whose item is the question: a name that the
+        # question itself uses need not be.
         text = fact_text(self._record, case, Fact("answer", question, answer.answer.strip()))
         return Said(text, tuple(facts[number - 1].id for number in dict.fromkeys(answer.facts)))
 

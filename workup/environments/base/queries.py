@@ -57,8 +57,8 @@ def random_query(
 ) -> str:
     """At most so many of the patient's `findings`, or a diagnosis that passages have `named`.
 
-    With `most` 0 all of the findings, in random order. Any diagnosis of the source where there are
-    neither.
+    With `most` 0 the query has all of the findings, in random order. Without findings and names it
+    is any diagnosis of the source.
     """
     if named and (not findings or rng.random() < 0.5):
         return named[int(rng.integers(len(named)))]

@@ -47,7 +47,7 @@ class RankedDoctor(BayesDiagnoser):
         return Act((), Completion(self.world.write_lists(candidates, orders)))
 
     def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
-        """What the presentation and all results say; an item without a finding is normal."""
+        """What presentation and results say; an examined item without a finding is normal."""
         evidence = self.known(case)
         for turn in past:
             evidence = learned(evidence, case, turn, self.world.examined(turn))

@@ -37,8 +37,8 @@ CONCLUDE = "Give your diagnosis now."
 # A request longer than this names no single thing: it is cut and counts as an error, which also
 # bounds the lexical search.
 _LONGEST = 300
-# From which share of agreeing words a request is taken to mean an item, or a free-text fact to
-# answer it.
+# The least shares of common words at which a request is taken to mean an item, and a free-text fact
+# to answer a request.
 _ITEM_OVERLAP = 0.6
 _FACT_COVERAGE = 0.5
 _FACTS_PER_ANSWER = 2
@@ -76,7 +76,7 @@ class RecordedConsultation(Encounter):
         self._closed = _naming(tuple(diagnoses))
         self._find = lru_cache(maxsize=1 << 14)(self._match)
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
-        # A name that is one case's alone must not cost the others another look at the closed list.
+        # A cache of its own: the closed list is the same for all cases, other names are not.
         self._open = lru_cache(maxsize=1 << 14)(partial(_hidden, self._closed))
 
     @property
@@ -123,13 +123,13 @@ class RecordedConsultation(Encounter):
         return self.reply(case, action)
 
     def reply(self, case: Case, action: Action) -> Observation:
-        """`answer` without the wait.
+        """`answer` as an ordinary function, without a coroutine.
 
-        A positive item is answered with the texts of all its facts, `case.given` included, a
-        sub-question whose parent is negative with the parent's normal answer. Diagnosis names are
-        withheld from what the record says, except where the item's own wording uses them ("have you
-        had pneumonia before?"). With a closed list all its names are withheld in every case alike,
-        so that the gap itself tells nothing.
+        A positive item is answered with the texts of all its facts, `case.given` included. A
+        sub-question whose parent is negative is answered with the parent's normal answer. Diagnosis
+        names are withheld from what the record says, except where the item's own wording uses them
+        ("have you had pneumonia before?"). With a closed list all its names are withheld in every
+        case alike, so that the gap itself tells nothing.
         """
         if action.kind == DIAGNOSE:
             return Observation(done=True)

@@ -79,8 +79,8 @@ class SimulatedRecord(Around):
 
     async def _simulate(self, case: Case, request: str, messages: tuple[Message, ...]) -> str:
         def written(result: _Result) -> str:
-            # As the text of a finding whose item is the request: a name that the doctor has used is
-            # no secret.
+            # Diagnosis names are withheld as from a finding whose item is the request: a name that
+            # the request itself uses need not be.
             return fact_text(self.record, case, Fact("result", request, result.result.strip()))
 
         def leaking(result: _Result) -> str | None:

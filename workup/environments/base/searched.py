@@ -100,7 +100,7 @@ class Searched(Encounter):
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
     ) -> Mapping[str, Doctor]:
-        """Where names are made up, what searching is worth: drawn queries, and the best ones."""
+        """In a renamed clinic a doctor that searches at random and one that searches best."""
         if not isinstance(knowledge, Names) or self.max_turns == 1:
             return {}
         return {
@@ -192,7 +192,7 @@ class Searched(Encounter):
         return neutralise("\n".join(filter(None, (passage.title, text))))
 
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
-        """Every passage once, though several queries may find it; other people's ids may repeat.
+        """The passages that the queries find, each once; in a foreign index two may share an id.
 
         In a renamed clinic queries are understood, and passages told, in the case's names.
         """

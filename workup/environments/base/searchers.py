@@ -48,11 +48,12 @@ class RandomSearcher(BayesDiagnoser):
 
 
 class IdealSearcher(BayesDiagnoser):
-    """Makes the search after which the most probable diagnosis is most probable, as often as pays.
+    """Searches while that makes its best diagnosis more probable, then diagnoses.
 
-    It tries every query of all known findings, of one and of two of them, since a library always
-    answers alike, and takes the best. With `max_turns` − 1 searches or when none helps further, it
-    diagnoses.
+    Before each search it tries queries of all known findings, of one and of two of them, and takes
+    the one after which the largest posterior probability is highest. A trial is exact, since a
+    library always answers alike. It diagnoses after `max_turns` − 1 searches, or when no query
+    raises that probability.
     """
 
     def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:

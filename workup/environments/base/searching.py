@@ -72,7 +72,7 @@ class SearchGrammar:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Their kinds."""
+        """The kinds of the findings that are told besides the presentation."""
         kinds: Mapping[Told, tuple[Kind, ...]] = {
             "presentation": (),
             "history": (Kind.HISTORY,),

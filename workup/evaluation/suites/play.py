@@ -51,7 +51,7 @@ class Arm:
 
     @property
     def folder(self) -> str:
-        """Below the suite's folder."""
+        """The evaluation's folder, relative to the suite's."""
         return f"runs/{slug(self.benchmark.name)}/{slug(self.doctor)}"
 
 
@@ -146,7 +146,10 @@ def _strategies(given: Any) -> list[str | None]:
 def _plan(
     values: Mapping[str, Any], strategy: str | None, named: Sequence[str | None]
 ) -> dict[str, Any]:
-    """The strategy, and of the plan what it knows; what none of `named` knows is left to it."""
+    """The settings with `strategy` and the part of the plan that it knows.
+
+    An entry of the plan that none of `named` knows stays, so that the strategy refuses it.
+    """
     if strategy is None:
         return {}
     plan = values.get("plan") or {}
@@ -159,14 +162,14 @@ def _plan(
 
 
 def _over(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """`usual` with `values` over it; of another environment's settings nothing is left."""
+    """`usual` with `values` over it; where these name another environment, its settings alone."""
     mine, theirs = in_full(values.get("environment")), in_full(usual.get("environment"))
     other = "name" in mine and mine["name"] != theirs.get("name")
     return {**merge(usual, values), "environment": mine if other else merge(theirs, mine)}
 
 
 def _settings(arm: Arm) -> PolicySettings:
-    """Raises UserError that names the benchmark."""
+    """The settings of the arm's evaluation. Raises UserError that names the benchmark."""
     try:
         return furnished(PolicySettings, arm.values)
     except UserError as error:
@@ -179,7 +182,7 @@ def _opened(arm: Arm, settings: PolicySettings, account: str) -> evaluation.Eval
         evaluation.refuse_untrained(settings)
         opened = evaluation.Evaluation.of(settings, account)
         if settings.policy.startswith(ENDPOINT):
-            opened.players()  # who has no weights to load is looked at whole
+            opened.players()  # checked in full, as no weights have to be loaded for it
         return opened
     except UserError as error:
         raise UserError(f"{arm.benchmark.name}: {error}") from None

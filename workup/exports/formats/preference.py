@@ -92,7 +92,10 @@ def _worth(record: Record) -> float | None:
 
 
 def _row(better: Record, worse: Record) -> dict[str, Any] | None:
-    """The first action in which the two differ; None if one is the beginning of the other."""
+    """The first action in which the two differ, as a row.
+
+    None if one is the beginning of the other, and if the same words got different replies.
+    """
     ahead = zip(before(better.episode), better.episode.turns, worse.episode.turns, strict=False)
     for number, (past, turn, other) in enumerate(ahead, 1):
         if turn.completion.text != other.completion.text:

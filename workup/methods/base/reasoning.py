@@ -65,7 +65,7 @@ class ReasoningMethod(ABC):
 
     @abstractmethod
     def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
-        """Stage → the components of its reward, in the order of training."""
+        """The stages' names, in the order of training, each with the components of its reward."""
 
     def reads(self, settings: Any) -> Reads:
         if not isinstance(settings, GraphSettings):

@@ -36,7 +36,7 @@ def _known(recipe: str) -> str:
 
 
 def _typed(recipe: object) -> object:
-    """A single stage is typed as a number, reward.recipe=3."""
+    """The recipe as text: reward.recipe=3, a single stage, is read as a number."""
     return str(recipe) if type(recipe) is int else recipe
 
 

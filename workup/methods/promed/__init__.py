@@ -28,7 +28,7 @@ Process = Literal["sig", "ig", "none"]
 Assign = Literal["token", "token-all", "to-go", "trajectory"]
 Shares = Literal["clipped", "printed"]
 CHECKER = "checker"
-NOTHING = 1e-9  # gains that sum to less have cancelled; what is left is rounding
+NOTHING = 1e-9  # a smaller sum of gains is taken for 0: the gains have cancelled, up to rounding
 
 
 class Settings(OutcomeSettings, Extent):

@@ -63,7 +63,7 @@ def _module(spec: str) -> ModuleType:
 async def take(
     measures: Sequence[Measure], episode: Episode, correct: bool
 ) -> tuple[Episode, dict[str, float | None]]:
-    """All measures of one episode; if one fails, none, and the episode FAILED with the reason."""
+    """The episode with all its measures; if one fails, as FAILED with the reason and none."""
     try:
         found = await asyncio.gather(*(measure(episode, correct) for measure in measures))
     except RolloutError as error:

@@ -1,6 +1,6 @@
 """What the first ranked list holds, and what orders are worth: DiffAcc, #DDx and more (ES-14).
 
-By models in the roles "ranking" and "examinations", else by the exact judges.
+Models in the roles "ranking" and "examinations" judge, else the exact judges.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROLES = (RANKING, EXAMINING)
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """The measure; `option` says nothing.
+    """The measure; `option` is ignored.
 
     Where no model judges, candidates that the clinic does not know and examinations beyond the
     pathology wing cannot be judged: `hacks` and `worth` are undefined for cases of other sources.
@@ -63,7 +63,7 @@ class _Differential:
         self._hacks, self._worth = hacks, worth
 
     async def __call__(self, episode: Episode, correct: bool) -> Values:
-        """Raises RolloutError where a judge gives up."""
+        """The measures by name. Raises RolloutError where a judge gives up."""
         said = [take_apart(turn.completion.text) for turn in episode.turns]
         placed = await asyncio.gather(*(self._placed(each, episode.case) for each in said))
         known = bool(clinic_catalogue().find(episode.case.truth.diagnosis))
@@ -84,7 +84,10 @@ class _Differential:
         return await self._ranking.judge(Ranked(said.candidates, case))
 
     async def _appraised(self, episode: Episode, said: Sequence[Said]) -> float | None:
-        """By the environment's own reading: a list alone may be an order or the end."""
+        """The mean worth of the turns with orders, as the environment read them.
+
+        A list of candidates alone may be an order or the end: the turn's action says which.
+        """
         orders = [
             Ordered(each.examinations, each.candidates)
             for turn, each in zip(episode.turns, said, strict=True)

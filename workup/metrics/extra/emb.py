@@ -56,7 +56,7 @@ class Embedding:
         return {"emb": self.score(episode.answer[0], episode.case) if episode.answer else 0.0}
 
     def score(self, answer: str, case: Case) -> float:
-        """In [0, 1]; 0 for a blank answer, and for a denied, doubted or multiple name."""
+        """Emb in [0, 1]; 0 for an answer that is blank, denied, doubted or one of several."""
         names = [name for name in (case.truth.diagnosis, *case.truth.aliases) if name.strip()]
         if not answer.strip() or not names or not claimed(answer, case):
             return 0.0

@@ -72,7 +72,7 @@ class KnowledgeGraph:
     async def truths(self, case: Case) -> tuple[str, ...]:
         """The case's codes as the release writes them, else the code of its diagnosis.
 
-        Else empty.
+        Empty if neither exists.
         """
         codes = tuple(filter(None, map(self.coder.tree.nearest, case.truth.codes)))
         named = codes or ((await self.coder.code(case.truth.diagnosis)).code,)

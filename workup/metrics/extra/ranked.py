@@ -1,6 +1,6 @@
 """Where the last ranked list has the truth: top-1, top-3, top-10 and the reciprocal rank.
 
-By a model in the role "ranking", else by names and codes.
+A model in the role "ranking" judges, else names and codes decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOP = (1, 3, 10)
 
 
 def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
-    """The measure; `option` says nothing."""
+    """The measure; `option` is ignored."""
     model = models.get(RANKING)
     judge: Assessor[Ranked, Placed] = RankingJudge(model) if model else ExactRanking()
 

@@ -83,9 +83,10 @@ class ServerPolicy(RemotePolicy):
         return await self._honest()
 
     async def _honest(self) -> str:
-        """The version of the weights.
+        """Checks that log-probabilities count the temperature; returns the weights' version.
 
-        The most probable token is drawn twice: a temperature near 0 has to raise its probability.
+        The most probable token is drawn greedily, and at a temperature near 0, which has to raise
+        its probability. Raises UserError if it does not.
         """
         prompt = [token for token in range(3, 11) if token not in self.eos]
         how = {"max_tokens": 1, "seed": 0, "logprobs": 0, "ignore_eos": True}
@@ -126,7 +127,7 @@ class ServerPolicy(RemotePolicy):
         return tokens, logprobs, versions.pop()
 
     async def _json(self, method: str, path: str, body: Any) -> Any:
-        """Raises RolloutError where no JSON comes back."""
+        """The JSON that the server answers. Raises RolloutError if none comes back."""
         read = bytearray()
         try:
             async with self._client.stream(method, self.address + path, json=body) as answer:

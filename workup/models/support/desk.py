@@ -124,11 +124,11 @@ class Desk:
             )
         endpoint = Endpoint(settings)
         if not self.replay:
-            endpoint.key()  # one that is missing is told before anything is made
+            endpoint.key()  # a missing key is reported before anything is made
         return Cached(endpoint, self._account, settings.price, replay=self.replay, fresh=self.fresh)
 
     def _local(self, spec: str) -> Cached:
-        weights(spec)  # a mistake is told without the wait for torch and transformers
+        weights(spec)  # reports a mistake before torch and transformers are loaded
         from workup.models.chat import LocalChat
 
         return Cached(LocalChat.load(spec), self._account, replay=self.replay, fresh=self.fresh)

@@ -401,14 +401,14 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             "update workup"
         )
     if version == FORMAT:
-        connection.execute(_NAMES)  # files of before have no such table
+        connection.execute(_NAMES)  # files of earlier versions have no such table
         return
     connection.execute(
         "PRAGMA auto_vacuum = INCREMENTAL"
-    )  # what is pruned is given back while others use the file
+    )  # pruning frees disk space while other processes use the file
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
-    if _version(connection) == 0:  # nobody was faster
+    if _version(connection) == 0:  # no other process has made the tables meanwhile
         for statement in (*_SCHEMA.split(";"), _NAMES):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {FORMAT}")

@@ -194,7 +194,7 @@ class _Reader:
         return {name: place for place, name in enumerate(named)}
 
     def _row(self, line: Line, columns: Mapping[str, int]) -> tuple[str, str, Annotation] | None:
-        """None for a row that is left out; it is counted."""
+        """A row as (disease, name, annotation); None for one that is left out, which is counted."""
         cells = line.text.split("\t")
         if len(cells) <= columns["aspect"]:
             raise CaseError(

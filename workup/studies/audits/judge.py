@@ -90,7 +90,7 @@ class Audit:
     known: str = "the exact judge"
 
     def agreement(self, judgement: str, kind: str = ALL) -> Agreement:
-        """Over the probes of one class of a judgement, or of all."""
+        """The agreement over the probes of one class of a judgement, or of all its classes."""
         own = [
             each
             for each in self.compared
@@ -186,7 +186,7 @@ class Audit:
         }
 
     def write(self, file: Path) -> None:
-        """Raises UserError when the disk refuses."""
+        """Writes the audit as JSON. Raises UserError when the disk refuses."""
         try:
             file.write_text(
                 json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"

@@ -33,9 +33,10 @@ class Mapped:
     group: str = ""
 
     def values(self, tree: IcdTree) -> dict[str, float]:
-        """Whether the code, or its category of three characters, is right.
+        """`code`, `category` and `kg` of the code that was found, each in [0, 1].
 
-        And KG of the nearest.
+        `code` and `category` are 1 if the code, or its category of three characters, is right. `kg`
+        is that of the nearest right code.
         """
         code = self.found.code
         near = (
@@ -69,7 +70,7 @@ def together(rows: Iterable[Named]) -> tuple[dict[str, Named], int]:
 
 
 async def audit(coder: Coder, right: Mapping[str, Named]) -> tuple[list[Mapped], int]:
-    """Every name that is mapped or not, and how many a model gave up."""
+    """Every name with what it was mapped to, and the number of names at which a model gave up."""
     found = await asyncio.gather(*(coder.code(name) for name in right), return_exceptions=True)
     mapped = [
         Mapped(name, code, row.codes, row.group)

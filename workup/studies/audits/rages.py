@@ -304,7 +304,7 @@ class RagesAudit:
         }
 
     def write(self, file: Path) -> None:
-        """Raises UserError when the disk refuses."""
+        """Writes the audit as JSON. Raises UserError when the disk refuses."""
         text = json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n"
         try:
             file.write_text(text, encoding="utf-8", errors="backslashreplace")

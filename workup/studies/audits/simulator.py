@@ -241,7 +241,7 @@ class SimulatorAudit:
         return {**about, "rates": rates, "failed": self.failures().total(), "answers": answers}
 
     def write(self, file: Path, texts: bool = True) -> None:
-        """Raises UserError when the disk refuses."""
+        """Writes the audit as JSON. Raises UserError when the disk refuses."""
         text = json.dumps(self.as_json(texts), ensure_ascii=False, indent=1) + "\n"
         try:
             file.write_text(

@@ -101,7 +101,7 @@ class Answers:
     def answer(
         self, reviewer: str, item: int, answers: Mapping[str, str | None], note: str = ""
     ) -> None:
-        """It is on the disk when this returns. Sent twice, as by a double click, it counts once."""
+        """Keeps an answer, which is on the disk on return; sent twice, it counts once."""
         self._add(reviewer, item, "answer", answers, note)
 
     def skip(self, reviewer: str, item: int, note: str = "") -> None:

@@ -46,7 +46,7 @@ class Doctor(BaseModel):
 
 
 class Manifest(BaseModel):
-    """review.json."""
+    """The content of review.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -69,7 +69,7 @@ class Review:
 
     @classmethod
     def open(cls, path: Path) -> Review:
-        """Raises UserError for a folder that holds no review, a damaged one, or a newer one."""
+        """The review in a folder. Raises UserError for none, a damaged one, or a newer format."""
         file = path / "review.json"
         if not file.is_file():
             what = "is no review (it has no review.json)" if path.exists() else "does not exist"

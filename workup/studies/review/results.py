@@ -125,7 +125,7 @@ class Results:
 
     @cached_property
     def marks(self) -> list[Mark]:
-        """By reviewer, item, question and side."""
+        """All marks, in the order of reviewer, item, question and side."""
         return [
             mark
             for reviewer, entries in self.standing.items()
@@ -187,12 +187,12 @@ class Results:
         return found
 
     def left(self, question: str) -> Estimate:
-        """How much the left one wins: .5 where the side does not matter."""
+        """How much the left episode wins, from 0 to 1; 0.5 if the side does not matter."""
         own = self._of(question)
         return interval([mark.number for mark in own], [mark.case for mark in own], bounds=SHARE)
 
     def followed(self, question: str) -> Estimate:
-        """How much the one wins that the runs' judge finds right, where the other is wrong."""
+        """How much the episode wins that the runs' judge finds right, of pairs with one right."""
         own = [m for m in self._of(question) if {m.judged, m.against_judged} == {True, False}]
         numbers = [_won(m, m.label if m.judged else str(m.against_label)) for m in own]
         return interval(numbers, [mark.case for mark in own], bounds=SHARE)
@@ -329,12 +329,12 @@ class Results:
 
 
 def _unit(mark: Mark) -> tuple[int, str, str]:
-    """What several reviewers mark alike."""
+    """The key of what several reviewers mark: item, side and question."""
     return mark.item, mark.side, mark.question
 
 
 def _won(mark: Mark, label: str) -> float | None:
-    """How much the doctor of that label wins."""
+    """How much the doctor with this label wins in a marked pair, from 0 to 1."""
     if mark.number is None or mark.label == label:
         return mark.number
     return 1.0 - mark.number

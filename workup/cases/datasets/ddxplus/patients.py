@@ -130,7 +130,7 @@ class _Row:
         return self.release.names[name]
 
     def _known(self, code: object, field: str) -> str:
-        """The evidence string itself, once it is sure to name an evidence and one of its values."""
+        """`code`, checked to name an evidence and one of its values. Raises CaseError otherwise."""
         if not isinstance(code, str) or code not in self.release.answers:
             raise self._wrong(self._strange(str(code)[:80]), field)
         return code
