@@ -1,5 +1,5 @@
-"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call,
-and cached look-ups.
+"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call;
+cached look-ups; what a call costs this process while many are under way.
 
 Two runs of the same steps, one with the exact judge, one with a language model behind a real server
 on loopback (a process of its own). Its answers arrive while other episodes still play; equal
@@ -30,8 +30,9 @@ from workup.episode import Message
 from workup.judges.diagnosis import DiagnosisJudge
 from workup.judges.exact import ExactJudge
 from workup.methods import load
-from workup.models.endpoint import EndpointSettings
+from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
+from workup.models.support import clients
 from workup.models.support.config import Config
 from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings, build
@@ -43,6 +44,7 @@ from workup.training.collect import Collection, Share
 LATENCY, CONCURRENCY = 0.3, 128
 CASES, GROUP, LESSONS, EPOCHS = 64, 8, 300, 3  # a step is an epoch: it plays all cases
 LOOKUPS = 20_000
+UNDER_WAY, CALLS = 512, 1_500
 
 
 def measure() -> list[Figure]:
@@ -55,6 +57,7 @@ def measure() -> list[Figure]:
         saved = 1 - (judge.calls[-1] - judge.calls[0]) / (judge.asked[-1] - judge.asked[0])
         rate = lookups(desk)
         desk.close()
+        small, one = under_way(settings, clients.MOST), under_way(settings, UNDER_WAY)
     return [
         Figure(
             "first epoch with a judge of 300 ms",
@@ -66,6 +69,9 @@ def measure() -> list[Figure]:
             False,
         ),
         Figure("judgements of later epochs without a call", saved, 1.0, "", saved, 0.9, True),
+        Figure(
+            "a call with 512 under way, beside one pool", small, one, "s", small / one, 0.8, False
+        ),
         Figure("cached look-ups", rate, 10_000.0, "/s", rate / 10_000, 1.0, True),
     ]
 
@@ -132,6 +138,25 @@ def epochs(folder: Path, judge: Judge, mark: Callable[[], None]) -> list[float]:
     times[:] = [time.perf_counter()]
     engine.grpo(collection.collect, settings.steps)
     return [after - before for before, after in pairwise(times)]
+
+
+def under_way(settings: EndpointSettings, pool: int) -> float:
+    """Processor seconds of a call with 512 under way, in pools of so many connections."""
+    wide = settings.model_copy(update={"concurrency": UNDER_WAY})
+    asked = [Request("judge", "bench", (Message("user", f"{index}"),)) for index in range(CALLS)]
+
+    async def ask() -> float:
+        model = Endpoint(wide)
+        await asyncio.gather(*(model.complete(request) for request in asked[:UNDER_WAY]))
+        began = time.process_time()
+        await asyncio.gather(*(model.complete(request) for request in asked))
+        return (time.process_time() - began) / CALLS
+
+    usual, clients.MOST = clients.MOST, pool
+    try:
+        return min(asyncio.run(ask()) for _ in range(3))
+    finally:
+        clients.MOST = usual
 
 
 def lookups(desk: Desk) -> float:
