@@ -69,9 +69,7 @@ def measure() -> list[Figure]:
             False,
         ),
         Figure("judgements of later epochs without a call", saved, 1.0, "", saved, 0.9, True),
-        Figure(
-            "a call with 512 under way, beside one pool", small, one, "s", small / one, 0.8, False
-        ),
+        Figure("a call among 512, beside one pool", small, one, "s", small / one, 0.8, False),
         Figure("cached look-ups", rate, 10_000.0, "/s", rate / 10_000, 1.0, True),
     ]
 
