@@ -25,7 +25,7 @@ from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
-from workup.metrics.naming import CODER
+from workup.metrics import extra
 from workup.ports import Environment
 from workup.stages import KeptStage
 
@@ -169,7 +169,11 @@ def test_settings_named_in_a_sentence_exist() -> None:
     }
     known |= {
         f"roles.{role}"
-        for role in ("judge", CODER, *Consultation(()).roles, *Questioning(Consultation(())).roles)
+        for role in (
+            *extra.roles(extra.names()),
+            *Consultation(()).roles,
+            *Questioning(Consultation(())).roles,
+        )
     }
     known |= {
         "key",

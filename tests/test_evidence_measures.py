@@ -18,7 +18,10 @@ from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import Settings, open
+from workup.episode import Action, Completion, Ending, Episode, Observation, Turn
+from workup.errors import UserError
 from workup.metrics.extra import Values, open_measures
+from workup.ports import Reply, Request
 from workup.runs import Run
 
 WING = open_source("clinic:pathology")
@@ -28,8 +31,8 @@ TRUTH, OTHERS = CASE.truth.diagnosis, CASE.truth.differentials
 TELLING = ("TTF-1", "thyroglobulin", "calretinin")
 
 
-def taken(*texts: str) -> Values:
-    (measure,) = open_measures(WORLD.measures, [CASE])
+def taken(*texts: str, name: str = "differential") -> Values:
+    (measure,) = open_measures([name], [CASE])
     return asyncio.run(measure(play(Script(*texts), WORLD, CASE), False))  # type: ignore[arg-type]
 
 
@@ -106,6 +109,54 @@ def test_what_the_exact_judges_do_not_know_is_undefined() -> None:
     assert found == {"diff_acc": 1, "initial": 0, "ddx": 2, "hacks": None, "worth": None}
 
 
+def test_plausible_are_the_orders_that_tell_candidates_apart() -> None:
+    """Papillary carcinoma of the thyroid is positive for thyroglobulin, of the kidney it is not;
+    no lymphocyte's marker tells carcinomas apart, and CD1355 does not exist.
+    """
+    assert OTHERS[1] == "papillary renal cell carcinoma"
+    mixed = order(TRUTH, OTHERS[1], exams=("thyroglobulin", "CD1355", "CD3", "TTF-1"))
+    assert taken(mixed, END, name="plausible") == {"plausible": 0.5}
+    assert taken(END, name="plausible:2") == {"plausible": None}
+    assert taken("nonsense", order(TRUTH), END, name="plausible") == {"plausible": None}
+
+
+class Fickle:
+    """A judge of examinations whose every second answer finds all of them harmless."""
+
+    name = "fickle"
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    async def complete(self, request: Request) -> Reply:
+        self.asked.append(request)
+        worth = ("differentiates", "harmless")[request.sample % 2]
+        worths = [{"number": number, "worth": worth} for number in range(1, len(TELLING) + 1)]
+        return Reply(json.dumps({"reason": "", "examinations": worths}))
+
+
+def test_plausibility_is_the_mean_of_several_draws() -> None:
+    fickle = Fickle()
+    (measure,) = open_measures(["plausible"], [CASE], {"examinations": {"fickle": fickle}})
+    episode = play(Script(order(TRUTH), END), WORLD, CASE)
+    found = asyncio.run(measure(episode, False))  # type: ignore[arg-type]
+    assert found == {"plausible": pytest.approx(2 / 3)}
+    assert [(each.sample, each.temperature) for each in fickle.asked] == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_tokens_are_counted_where_they_are_known() -> None:
+    (measure,) = open_measures(["length"], [CASE])
+    for counts, mean in (((3, 0, 6), 3.0), ((0, 0), None), ((), None)):
+        episode = Episode(CASE, (), tuple(map(turn, counts)), Ending.OUT_OF_TURNS)
+        found = asyncio.run(measure(episode, False))  # type: ignore[arg-type]
+        assert found == {"tokens_per_turn": mean}
+
+
+def turn(tokens: int) -> Turn:
+    said = Completion("", tuple(range(tokens)), (0.0,) * tokens)
+    return Turn((), said, Action("malformed", ()), Observation())
+
+
 def standings(*named: str, total: int | None = None) -> str:
     found = [{"number": k, "standing": each} for k, each in enumerate(named, 1)]
     return json.dumps(
@@ -153,6 +204,68 @@ def test_a_model_judges_the_lists_of_an_evaluation(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "DiffAcc" in page
     assert "#DDx" in page
+
+
+def graded(body: dict[str, Any], grade: str, *named: str) -> str:
+    """What a judge of both diagnoses and lists says."""
+    if "candidates" in json.dumps(body["response_format"]):
+        three = re.search(r"^3", body["messages"][-1]["content"], re.MULTILINE) is not None
+        return standings(*named) if three else standings(named[0])
+    return json.dumps({"reason": "", "grade": grade})
+
+
+def test_several_judges_and_their_mean(tmp_path: Path) -> None:
+    def doctor(body: dict[str, Any]) -> str:
+        return order("a", "b", "c") if len(body["messages"]) == 2 else END
+
+    def mild(body: dict[str, Any]) -> str:
+        return graded(body, "same", "same", "other", "other")
+
+    def strict(body: dict[str, Any]) -> str:
+        return graded(body, "wrong", "other", "other", "vague")
+
+    with serving(doctor) as one, serving(mild) as a, serving(strict) as b, serving(strict) as c:
+        endpoints = {
+            "doc": {"base_url": one.url, "model": "doc"},
+            **{
+                name: {"base_url": server.url, "model": name}
+                for name, server in (("a", a), ("b", b), ("c", c))
+            },
+        }
+        judges = "endpoint:a,endpoint:b,endpoint:c"
+        settings: dict[str, Any] = {
+            "cases": "clinic:pathology",
+            "quiet": True,
+            "environment": {"name": "evidence", "max_turns": 2},
+            "endpoints": endpoints,
+            "evaluation": {"cases": 2, "anchors": False, "measures": ["judges", "ranked"]},
+        }
+        run = api.evaluate(
+            "endpoint:doc",
+            out=tmp_path / "run",
+            roles={"ranking": judges, "judge": judges},
+            **settings,
+        )
+        for role, names, said in (
+            ("simulator", judges, "one model plays this role, not 3"),
+            ("ranking", "exact,endpoint:a", "'exact' judges alone here"),
+        ):
+            with pytest.raises(UserError, match=said):
+                api.evaluate("endpoint:doc", out=tmp_path / "no", roles={role: names}, **settings)
+    found = run.summary["doctors"]["doc"]
+    means = {name: found[name]["mean"] for name in found if name.startswith(("diff", "judged"))}
+    assert means == {
+        "diff_acc": pytest.approx(1 / 3),
+        **{"diff_acc by endpoint:a": 1, "diff_acc by endpoint:b": 0, "diff_acc by endpoint:c": 0},
+        "judged": pytest.approx(1 / 3),
+        **{"judged by endpoint:a": 1, "judged by endpoint:b": 0, "judged by endpoint:c": 0},
+    }
+    assert found["accuracy"]["mean"] == 0  # by majority
+    assert found["hacks by endpoint:b"]["mean"] == 0.5
+    assert found["top_1"]["mean"] == pytest.approx(1 / 3)  # of the diagnosis, a list of one
+    assert run.summary["episodes_per_second"]["doc"] > 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '<th scope="col">DiffAcc by endpoint:a</th>' in page
 
 
 @pytest.mark.parametrize(

@@ -218,11 +218,19 @@ def test_emb_has_a_threshold_and_embeds_each_name_once() -> None:
 
 
 def test_names_and_what_is_wrong_with_them() -> None:
-    assert names() == ["actions", "bleu", "differential", "emb", "kg", "ranked", "rouge"]
+    assert names() == [
+        *("actions", "bleu", "differential", "emb", "judges", "kg", "length", "plausible"),
+        *("ranked", "rouge"),
+    ]
     with pytest.raises(UserError, match="Did you mean 'rouge'"):
         open_measures(["rogue"], [])
     with pytest.raises(UserError, match="emb:FOLDER"):
         open_measures(["emb"], [])
+    for option in ("0", "101", "-1", "three", "²"):
+        with pytest.raises(UserError, match="a number from 1 to 100"):
+            open_measures([f"plausible:{option}"], [])
+    with pytest.raises(UserError, match=r"roles\.judge=endpoint:a,endpoint:b"):
+        open_measures(["judges"], [])
     with pytest.raises(UserError, match="ICD-10 release"):
         open_measures(["kg:icd9"], [])
 

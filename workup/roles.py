@@ -5,7 +5,7 @@ Each model is opened once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,7 +18,7 @@ from workup.metrics import extra
 from workup.metrics.naming import CODER
 from workup.models.support.config import NAME, Config
 from workup.models.support.desk import Desk
-from workup.ports import Environment, Judge
+from workup.ports import Environment, Judge, Model
 from workup.settings import SupportSettings
 
 EXACT = "exact"
@@ -32,11 +32,13 @@ CLOSED = (
 class Staff:
     """The supporting roles as the settings assign them.
 
-    "exact", and a role without an assignment, is the built-in one. `account` names the run in the
-    ledger. `measures` are further measures of evaluations, `measuring` the models that they ask,
-    by role. `roles` is the assignment that holds here: a role that only workup.yaml names is left
-    out if it has no place. Raises UserError for a role of the user's that neither the judge, nor
-    `environment`, nor a measure has, and for models that cannot be opened.
+    "exact", and a role without an assignment, is the built-in one. The judge and the panels of
+    measures may be several models, with commas between them; in the environment the first of them
+    plays. `account` names the run in the ledger. `measures` are further measures of evaluations,
+    `measuring` the models that they ask, by role and by name. `roles` is the assignment that holds
+    here: a role that only workup.yaml names is left out if it has no place. Raises UserError for a
+    role of the user's that neither the judge, nor `environment`, nor a measure has, and for models
+    that cannot be opened.
     """
 
     def __init__(
@@ -48,19 +50,27 @@ class Staff:
         measures: Sequence[str] = (),
     ) -> None:
         self._warnings: list[str] = []
-        measured = extra.roles((*environment.measures, *measures))
+        taken = (*environment.measures, *measures)
+        measured = extra.roles(taken)
         self.roles = self._assigned(settings, environment, measured)
-        self._specs = {role: spec for role, spec in self.roles.items() if spec != EXACT}
+        several = {"judge", *extra.panels(taken)}
+        self._specs = {
+            role: _names(role, spec, several=role in several)
+            for role, spec in self.roles.items()
+            if spec != EXACT
+        }
         config = Config(endpoints=settings.endpoints, budget=settings.budget)
         self.desk = Desk(config, run=account, restricted=source.restricted, replay=settings.replay)
         models = {
-            role: self.desk.open(spec) for role, spec in self._specs.items() if role != "judge"
+            role: {name: self.desk.open(name) for name in names if name != EXACT}
+            for role, names in self._specs.items()
         }
-        self.models = dict(models)  # by role, but for the judge
-        self.measuring = {role: model for role, model in models.items() if role in measured}
-        own = {role: model for role, model in models.items() if role in environment.roles}
+        self.measuring = {role: each for role, each in models.items() if role in measured}
+        judges: Mapping[str, Model] = models.pop("judge", {})
+        self.models = {role: next(iter(each.values())) for role, each in models.items()}
+        own = {role: model for role, model in self.models.items() if role in environment.roles}
         self.environment = environment.staffed(own) if own else environment
-        self.judge = self._judge()
+        self.judge = self._judge(judges)
         if "simulator" in models and source.knowledge is not None:
             self._warnings.append(CLOSED)
 
@@ -83,12 +93,11 @@ class Staff:
             self._warnings.append(f"{problem} ({NAME} names it; it is left out)")
         return {role: spec for role, spec in settings.roles.items() if role in known}
 
-    def _judge(self) -> Judge:
-        """Several names, separated by commas, make a panel that decides by majority."""
-        specs = [spec.strip() for spec in self._specs.get("judge", "").split(",") if spec.strip()]
+    def _judge(self, models: Mapping[str, Model]) -> Judge:
+        """Several models make a panel that decides by majority; the exact judge may sit in it."""
         judges = {
-            spec: ExactJudge() if spec == EXACT else DiagnosisJudge(self.desk.open(spec))
-            for spec in specs
+            name: ExactJudge() if name == EXACT else DiagnosisJudge(models[name])
+            for name in self._specs.get("judge", ())
         }
         judge = (
             DiagnosisPanel(judges) if len(judges) > 1 else next(iter(judges.values()), ExactJudge())
@@ -126,3 +135,19 @@ class Staff:
             for row in self.calls
         ]
         return [*costs, *self.desk.notes, *self._warnings]
+
+
+def _names(role: str, spec: str, *, several: bool) -> list[str]:
+    """The models that a setting names, each once.
+
+    Raises UserError for several in a role that one plays, and for an "exact" among models that is
+    no judge.
+    """
+    names = [name.strip() for name in spec.split(",") if name.strip()]
+    if len(names) > 1 and not several:
+        raise UserError(f"roles.{role}: one model plays this role, not {len(names)}; name one")
+    if EXACT in names and role != "judge":
+        raise UserError(
+            f"roles.{role}: 'exact' judges alone here; name models, or leave the role out"
+        )
+    return list(dict.fromkeys(names))

@@ -272,7 +272,7 @@ class EvidenceSeeking(Encounter):
 
     @property
     def measures(self) -> Sequence[str]:
-        return ("differential",)
+        return "differential", "length"
 
     def known(self, case: Case) -> Evidence:
         """The findings that the opening states; of a whole record, what it leaves out is normal."""

@@ -18,7 +18,7 @@ from workup.environments.consultation import Consultation
 from workup.episode import Ending, Episode
 from workup.errors import RolloutError, UserError
 from workup.judges.verdicts import Verdicts
-from workup.metrics.extra import Measure, Values, open_measures, take
+from workup.metrics.extra import Measure, Models, Values, open_measures, take
 from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
 from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
@@ -63,7 +63,7 @@ class Examination:
         environment: Environment,
         judge: Judge,
         settings: EvaluationSettings,
-        models: Mapping[str, Model] | None = None,
+        models: Models | None = None,
         **more: object,
     ) -> Examination:
         """The evaluation on the test split of `source`.
@@ -159,11 +159,11 @@ async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Enviro
 
 def examine(
     run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None
-) -> None:
+) -> int:
     """Plays the evaluation for one doctor and writes its episodes into `run` as `label`.
 
-    Episodes of earlier sessions are not played again, except failed ones. Raises WorkupError when
-    more than `max_failed` of the episodes failed.
+    Returns how many were played: those of earlier sessions are kept, except failed ones. Raises
+    WorkupError when more than `max_failed` of the episodes failed.
     """
     played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
     kept = {(o.case_id, o.sample) for o in played}
@@ -186,6 +186,7 @@ def examine(
         run.write(records)
         failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
         check_failures(failed, done, examination.max_failed)
+    return done - len(kept)
 
 
 async def _examine(

@@ -112,20 +112,31 @@ def _go_on(path: Path, evaluation: Evaluation, players: Mapping[str, Player], li
     with Run.open(path) as run, run.alone(), closing(evaluation.staff):
         played, split = len(evaluation.examination.played), evaluation.settings.split
         live.note(f"cases   {counted(evaluation.source, played, split)}")
+        speed = {}
         for label, player in players.items():
             live.stage(f"evaluate {label}", evaluation.examination.total, unit="episode")
-            examine(
+            since = time.monotonic()
+            count = examine(
                 run,
                 evaluation.examination,
                 player,
                 label,
                 lambda so_far: live.step({**so_far, **evaluation.staff.spent}),
             )
+            if count:
+                speed[label] = round(count / (time.monotonic() - since), 3)
         summary = summarise(
-            run, steps=0, seconds=time.monotonic() - began, calls=evaluation.staff.calls
+            run,
+            steps=0,
+            seconds=time.monotonic() - began,
+            calls=evaluation.staff.calls,
+            speed=speed,
         )
         live.table(summary)
         build_report(run)
+        first = next(iter(players))
+        if first in speed:
+            live.note(f"speed   {first}: {speed[first]:.2f} episodes a second")
         for note in (*repeats(summary), *evaluation.notes):
             live.note(note)
         live.note(f"report  {run.report}")

@@ -115,6 +115,11 @@ class Panel(Generic[Q, V]):
             raise ValueError("a panel needs at least one judge")
         self._judges = dict(judges)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The judges' names, as they stand in `Opinions.verdicts`."""
+        return tuple(self._judges)
+
     async def judge(self, question: Q) -> Opinions[V]:
         verdicts = await asyncio.gather(*(judge.judge(question) for judge in self._judges.values()))
         return Opinions(dict(zip(self._judges, verdicts, strict=True)))

@@ -156,7 +156,7 @@ def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
-    return [HEADINGS[metric] for metric in shown], rows
+    return [tables.heading(metric) for metric in shown], rows
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:

@@ -59,7 +59,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "evaluation": run.config.get("kind") == "evaluation",
         "ends": ends,
         "rows": rows,
-        "shown": [tables.HEADINGS[metric] for metric in shown],
+        "shown": [tables.heading(metric) for metric in shown],
         "headings": tables.HEADINGS,
         "changes": changes,
         "uncompared": [

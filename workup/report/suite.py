@@ -22,7 +22,7 @@ from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate, value
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import DASH, NOT_SHARES, plus_minus
+from workup.runs.words import DASH, is_share, plus_minus
 from workup.statistics import LEVEL, RESAMPLES, SHARE, Estimate, macro, paired
 
 KIND = "suite"
@@ -66,7 +66,7 @@ class Entrant:
         if len(names) == 1:
             return self.level(names[0], metric)
         values, cases = self._columns(names, metric)
-        bounds = None if metric in NOT_SHARES else SHARE
+        bounds = SHARE if is_share(metric) else None
         return macro(values, cases, [name for name, _ in cases], bounds=bounds, seed=self.seed)
 
     def lead(self, other: Entrant, names: Sequence[str]) -> Estimate | None:
@@ -409,7 +409,7 @@ def _detail(table: Table, benchmark: Benchmark, base: Path) -> Detail:
         for each in played
         if not each.anchor
     ]
-    heads = [tables.HEADINGS[metric] for metric in shown]
+    heads = [tables.heading(metric) for metric in shown]
     return Detail(benchmark.name, benchmark.domain, benchmark.cases, pages, heads, rows)
 
 

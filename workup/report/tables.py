@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workup.episode import Ending
+from workup.metrics.extra import BY
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate
 from workup.runs.summary import describe
-from workup.runs.words import DASH, NOT_SHARES, STAGES, cell, in_order, number, plus_minus
+from workup.runs.words import DASH, STAGES, cell, in_order, is_share, number, plus_minus
 from workup.statistics import Estimate, interval
 
 HEADINGS = {
@@ -33,6 +34,9 @@ HEADINGS = {
     "ddx": "#DDx",
     "hacks": "hacks",
     "worth": "orders' worth",
+    "plausible": "plausible orders",
+    "judged": "found right",
+    "tokens_per_turn": "tokens a turn",
     "top_1": "top-1",
     "top_3": "top-3",
     "top_10": "top-10",
@@ -115,6 +119,22 @@ def entries_of(run: Run) -> Entries:
     return {doctor: describe(run, doctor) for doctor in in_order(run.doctors(), run.anchors)}
 
 
+def metrics_of(entries: Entries) -> list[str]:
+    """All that tables show of these doctors, each judge's own figures behind their mean."""
+    named = dict.fromkeys(name for entry in entries.values() for name in entry if BY in name)
+    return [
+        name
+        for metric in HEADINGS
+        for name in (metric, *(own for own in named if own.partition(BY)[0] == metric))
+    ]
+
+
+def heading(metric: str) -> str:
+    """A column's heading: "DiffAcc", or "DiffAcc by endpoint:a" of one judge among several."""
+    name, by, judge = metric.partition(BY)
+    return HEADINGS[name] + by + judge
+
+
 def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
     """One metric of one doctor; None where it was not measured."""
     found = entry.get(metric)
@@ -124,7 +144,7 @@ def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
 def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
     """doctor → metric → estimate, for figures; without metrics of questions that nobody asked."""
     found = {
-        doctor: {metric: level(entry, metric) for metric in HEADINGS}
+        doctor: {metric: level(entry, metric) for metric in metrics_of(entries)}
         for doctor, entry in entries.items()
     }
     return {
@@ -140,7 +160,11 @@ def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
 def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
-    shown = [metric for metric in HEADINGS if any(metric in metrics for metrics in levels.values())]
+    shown = [
+        metric
+        for metric in metrics_of(entries)
+        if any(metric in metrics for metrics in levels.values())
+    ]
     tops = {
         metric: top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
         for metric in shown
@@ -171,7 +195,7 @@ def _role(doctor: str, ends: Ends) -> str:
 
 def top(metric: str, found: Sequence[Estimate]) -> float:
     """Where a column's bars end: 1 for a share, else its largest value."""
-    return 1.0 if metric not in NOT_SHARES else max(1e-9, *(_high(value) for value in found))
+    return 1.0 if is_share(metric) else max(1e-9, *(_high(value) for value in found))
 
 
 def _high(value: Estimate) -> float:

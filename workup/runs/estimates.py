@@ -12,7 +12,7 @@ from rich.text import Text
 
 from workup.episode import Ending
 from workup.runs.record import Outcome
-from workup.runs.words import NOT_SHARES, plus_minus
+from workup.runs.words import is_share, plus_minus
 from workup.statistics import SHARE, Bounds, Estimate, interval, macro, paired
 
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
@@ -55,7 +55,7 @@ def difference(
 
 
 def _bounds(metric: str) -> Bounds | None:
-    return None if metric in NOT_SHARES else SHARE
+    return SHARE if is_share(metric) else None
 
 
 def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:

@@ -12,13 +12,18 @@ from workup.statistics import LEVEL
 
 
 def summarise(
-    run: Run, *, steps: int, seconds: float, calls: Sequence[Mapping[str, Any]] = ()
+    run: Run,
+    *,
+    steps: int,
+    seconds: float,
+    calls: Sequence[Mapping[str, Any]] = (),
+    speed: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Computes summary.json from the run's episodes, writes it, and returns it.
 
     `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting
-    roles were asked and cost. The run's notes, such as a warning that the policy judges itself, are
-    taken over from its configuration.
+    roles were asked and cost; `speed` how many episodes a second each doctor played. The run's
+    notes, such as a warning that the policy judges itself, are taken over from its configuration.
     """
     head = {
         "name": run.name,
@@ -26,6 +31,7 @@ def summarise(
     }
     size: dict[str, Any] = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
     size |= {"calls": [dict(row) for row in calls]} if calls else {}
+    size |= {"episodes_per_second": dict(speed)} if speed else {}
     size |= {"notes": list(run.config["notes"])} if run.config.get("notes") else {}
     summary = {
         **head,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from workup.metrics.extra import BY
 from workup.statistics import Estimate
 
 # What a training evaluates, in the order in which it is listed.
@@ -32,6 +33,7 @@ NOT_SHARES = (
     "margin",
     "ddx",
     "worth",
+    "tokens_per_turn",
 )
 DASH = "–"
 
@@ -46,6 +48,11 @@ def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
     return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
 
 
+def is_share(metric: str) -> bool:
+    """Whether a metric lies in [0, 1], also as one judge's own figure."""
+    return metric.partition(BY)[0] not in NOT_SHARES
+
+
 def number(metric: str, value: float | None) -> str:
     """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
     if value is None or math.isnan(value):
@@ -53,7 +60,7 @@ def number(metric: str, value: float | None) -> str:
     text = f"{value:.1f}" if metric == "questions" else f"{value:.2f}"
     if not text.strip("-0."):
         text = text.removeprefix("-")  # a rounded nothing has no sign
-    if metric not in NOT_SHARES and text.lstrip("-").startswith("0."):
+    if is_share(metric) and text.lstrip("-").startswith("0."):
         text = text.replace("0.", ".", 1)
     return text.replace("-", "−")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from workup.episode import DIAGNOSE, Turn
 from workup.report.page import flat, title
-from workup.report.tables import HEADINGS, Ends, calls, headline
+from workup.report.tables import Ends, calls, heading, headline
 from workup.report.transcripts import VERDICTS, Meeting, legend, side
 from workup.runs import Record, Run
 from workup.runs.store import KEY
@@ -86,7 +86,7 @@ def overview(shown: Shown) -> Content:
         "facts": list(_facts(run, state, phases, money)),
         "stages": phases,
         "playing": [] if finished else progress.evaluations(run, _evaluated(shown)),
-        "shown": [HEADINGS[metric] for metric in metrics],
+        "shown": [heading(metric) for metric in metrics],
         "rows": rows,
         "figures": drawing.figures(lines, entries, run.anchors),
         "episodes": _rows(shown, [place.id for place in last.places], Asked()),

@@ -2,7 +2,8 @@
 
 A measure is one module of this package that defines `open(option, cases, models) -> Measure`. Its
 name is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting
-roles that it asks, if any. Training never takes these measures.
+roles that it asks, if any; those among them that several models may play at once are its `PANELS`.
+Training never takes these measures.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
+from statistics import fmean
 from types import ModuleType
 
 from workup.case import Case
@@ -19,13 +21,15 @@ from workup.episode import Ending, Episode
 from workup.errors import RolloutError, unknown
 from workup.ports import Model
 
+BY = " by "  # between a value's name and the judge whose it is
 Values = Mapping[str, float | None]
 # episode, verdict → values by name, None where undefined; raises RolloutError for what a model
 # could not decide
 Measure = Callable[[Episode, bool], Awaitable[Values]]
 # option, evaluated cases, models in supporting roles → measure; raises UserError for what the user
 # can mend
-Opener = Callable[[str, Sequence[Case], Mapping[str, Model]], Measure]
+Models = Mapping[str, Mapping[str, Model]]  # role → name as the settings have it → model
+Opener = Callable[[str, Sequence[Case], Models], Measure]
 
 
 def names() -> list[str]:
@@ -34,7 +38,7 @@ def names() -> list[str]:
 
 
 def open_measures(
-    specs: Sequence[str], cases: Sequence[Case], models: Mapping[str, Model] | None = None
+    specs: Sequence[str], cases: Sequence[Case], models: Models | None = None
 ) -> tuple[Measure, ...]:
     """The measures of these names, each with its option behind a colon ("kg:who").
 
@@ -46,6 +50,30 @@ def open_measures(
 def roles(specs: Sequence[str]) -> set[str]:
     """The supporting roles that the measures of these names ask. Raises UserError."""
     return {role for spec in specs for role in getattr(_module(spec), "ROLES", ())}
+
+
+def panels(specs: Sequence[str]) -> set[str]:
+    """The roles of the measures of these names that several models may play. Raises UserError."""
+    return {role for spec in specs for role in getattr(_module(spec), "PANELS", ())}
+
+
+def averaged(by_judge: Mapping[str, Values]) -> dict[str, float | None]:
+    """The mean over judges of every value, undefined where one of them leaves it undefined.
+
+    Where there are several judges, each one's own values follow, as "diff_acc by NAME".
+    """
+    names = next(iter(by_judge.values()), {})
+    columns = {name: [values[name] for values in by_judge.values()] for name in names}
+    known = {name: [v for v in column if v is not None] for name, column in columns.items()}
+    means = {
+        name: fmean(known[name]) if len(known[name]) == len(by_judge) else None for name in names
+    }
+    own = {
+        f"{name}{BY}{judge}": value
+        for judge, values in by_judge.items()
+        for name, value in values.items()
+    }
+    return {**means, **own} if len(by_judge) > 1 else means
 
 
 def _opener(spec: str) -> Opener:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from workup.case import Case
 from workup.episode import DIAGNOSE, MALFORMED, Episode
 from workup.errors import UserError
-from workup.metrics.extra import Measure, Values
-from workup.ports import Model
+from workup.metrics.extra import Measure, Models, Values
 
 
-def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure. Raises UserError for cases that do not say which questions are ambiguous."""
     if not any(ambiguous(case) is not None for case in cases):
         raise UserError(

@@ -8,7 +8,7 @@ same diagnosis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from workup.case import Case
 from workup.episode import Episode
 from workup.errors import UserError
-from workup.metrics.extra import Measure, Values
+from workup.metrics.extra import Measure, Models, Values
 from workup.metrics.naming import claimed
-from workup.ports import Model
 
 TAU = 0.6
 MOST = 1 << 12  # embeddings that are remembered
@@ -26,7 +25,7 @@ Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 """texts → [len(texts), dimension], unit vectors."""
 
 
-def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure.
 
     Raises UserError without an option, for a model that does not exist, or without

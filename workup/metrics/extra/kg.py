@@ -6,20 +6,19 @@ Option: the release, "cm" (default) or "who", and a file of further names, as in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from workup.case import Case
 from workup.episode import Episode
-from workup.metrics.extra import Measure, Values
+from workup.metrics.extra import Measure, Models, Values
 from workup.metrics.icd_distance import kg, load_tree
 from workup.metrics.name_files import synonyms
 from workup.metrics.naming import CODER, Coder, claimed, known_names, names_of
-from workup.ports import Model
 
 ROLES = (CODER,)
 
 
-def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure; the cases' own names are looked up before the release's, a file's after them.
 
     Raises UserError if the release's package is missing or the file cannot be read, CaseError if
@@ -28,7 +27,8 @@ def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Mea
     release, _, file = option.partition("names=")
     icd = load_tree(release.rstrip(",") or "cm")
     more = synonyms(file, icd, known_names(icd))
-    return KnowledgeGraph(Coder(icd, names_of(cases), models.get(CODER), more)).measure
+    coder = next(iter(models.get(CODER, {}).values()), None)
+    return KnowledgeGraph(Coder(icd, names_of(cases), coder, more)).measure
 
 
 class KnowledgeGraph:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from workup.case import Case
 from workup.episode import Episode
 from workup.metrics import text_overlap
-from workup.metrics.extra import Measure, Values
-from workup.ports import Model
+from workup.metrics.extra import Measure, Models, Values
 
 
-def open(option: str, cases: Sequence[Case], models: Mapping[str, Model]) -> Measure:
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     text_overlap.rouge("to be", ["to be"])  # a missing package shows before anything is played
     return measure
 
