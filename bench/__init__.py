@@ -1,3 +1,4 @@
-"""Figures, not tests: what the rollout, a training step, memory and start-up cost, measured beside
-their baselines.
+"""Figures, not tests: what rollout, a training step, memory and start-up cost.
+
+They are measured beside their baselines.
 """

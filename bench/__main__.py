@@ -1,5 +1,6 @@
-"""`python -m bench [NAME …] [--json FILE]`: measures, prints one table, and exits 0 whatever it
-says.
+"""`python -m bench [NAME …] [--json FILE]`: measures, and prints one table.
+
+It exits 0 whatever the table says.
 """
 
 from __future__ import annotations

@@ -50,8 +50,9 @@ def table(figures: Sequence[Figure]) -> Table:
 
 
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Each contestant's median seconds; they take turns (A B C A B C …), so that a slow minute
-    slows them all alike.
+    """Each contestant's median seconds.
+
+    They take turns (A B C A B C …), so that a slow minute slows them all alike.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():

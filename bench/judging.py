@@ -1,5 +1,7 @@
-"""What a judge behind an endpoint costs a training step: 64 cases × 8 episodes, 300 ms per call;
-cached look-ups; what a call costs this process while many are under way.
+"""What a judge behind an endpoint costs a training step, with cached look-ups.
+
+A step has 64 cases × 8 episodes; a call takes 300 ms. Measured is also what a call costs this
+process while many are under way.
 
 Two runs of the same steps, one with the exact judge, one with a language model behind a real server
 on loopback (a process of its own). Its answers arrive while other episodes still play; equal
@@ -75,8 +77,9 @@ def measure() -> list[Figure]:
 
 
 class Counting:
-    """A language model as judge that notes, after each epoch, how often it was asked and how many
-    calls that took.
+    """A language model as judge that counts its calls.
+
+    It notes, after each epoch, how often it was asked and how many calls that took.
     """
 
     def __init__(self, desk: Desk) -> None:

@@ -1,5 +1,6 @@
-"""Peak memory of a process that opens a source and looks at every one of its cases, at 1,000 and at
-100,000 cases.
+"""Peak memory of a process that opens a source and looks at every one of its cases.
+
+The source has 1,000 or 100,000 cases.
 
 Each measurement is a fresh process without torch, which would make any growth look small. Files are
 written here in the layout that the loaders document; the clinic makes its cases on the spot.
@@ -97,8 +98,9 @@ def jsonl(path: Path, count: int) -> str:
 
 
 def ddxplus(path: Path, count: int) -> str:
-    """A release of 40 conditions and 200 yes-or-no evidences in the layout of the released CSV
-    files.
+    """A release of 40 conditions and 200 yes-or-no evidences.
+
+    It has the layout of the released CSV files.
     """
     path.mkdir()
     codes = [f"E_{i}" for i in range(200)]

@@ -1,5 +1,6 @@
-"""Look-ups in the cache of answers per second, beside the 10,000 that a repeated epoch of judging
-needs; and writes.
+"""Look-ups in the cache of answers per second, and writes.
+
+A repeated epoch of judging needs 10,000 look-ups per second.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def _request(number: int) -> Request:
 
 
 def _write(path: Path) -> float:
-    """Answers kept per processor second by 256 callers at once, each of whom waits until its own is
-    on the disk.
+    """Answers kept per processor second by 256 callers at once.
+
+    Each caller waits until its answer is on the disk.
     """
     replies, numbers = Replies(path), iter(range(ANSWERS))
 

@@ -1,5 +1,6 @@
-"""Building, opening and searching an index by words, beside bm25s, on passages whose words follow
-Zipf's law.
+"""Building, opening and searching an index by words, beside bm25s.
+
+The passages' words follow Zipf's law.
 
 `python -m bench.retrieval --passages 1000000 --folder FOLDER` measures a larger one and keeps its
 files and figures; several sizes are not raced but fitted, and the fit is carried on to PubMed's.
@@ -55,8 +56,9 @@ def words() -> list[str]:
 
 
 def chunks(passages: int) -> Iterator[list[np.ndarray]]:
-    """Ranks of words, passage by passage, `CHUNK` passages at a time; the first n are the same for
-    every size.
+    """Ranks of words, passage by passage, `CHUNK` passages at a time.
+
+    The first n passages are the same for every size.
     """
     mass = 1 / np.arange(1, VOCABULARY + 1) ** EXPONENT
     cumulated = np.cumsum(mass / mass.sum())

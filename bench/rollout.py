@@ -66,8 +66,9 @@ def played(name: str, transcripts: Transcripts, ward: Ward) -> None:
 
 
 def ours(ward: Ward) -> Transcripts:
-    """`play_all` on a `LocalPolicy`, its KV cache forgotten first, as after an update of the
-    weights.
+    """`play_all` on a `LocalPolicy`.
+
+    Its KV cache is forgotten first, as after an update of the weights.
     """
     ward.policy.refresh()
     jobs = [Job(case, key) for key, case in enumerate(ward.cases)]
@@ -80,8 +81,9 @@ def ours(ward: Ward) -> Transcripts:
 
 
 def reprefill(ward: Ward) -> Transcripts:
-    """A lean loop with nothing around it: one padded batch of all episodes, its own sampling, a KV
-    cache within each turn.
+    """A minimal loop: one padded batch of all episodes, and its own sampling.
+
+    A KV cache lasts within each turn.
 
     It lacks one thing: the cache is thrown away between turns, so that each computes the whole
     transcript again.

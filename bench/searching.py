@@ -1,5 +1,6 @@
-"""What searching costs a rollout: 128 episodes of three searches each, beside the same searches
-answered from memory.
+"""What searching costs a rollout: 128 episodes of three searches each.
+
+The baseline has the same searches answered from memory.
 
 Both play the same episodes with the same model (`ward.Interviewer`, which searches for one finding
 after another), and read the same evidence: three passages of sixteen words. Ours asks an index
@@ -94,8 +95,9 @@ def at_no_cost() -> Figure:
 
 
 def index(folder: Path, source: Source) -> Path:
-    """Passages of made-up words, each about one of the source's items, the first items more often
-    than the last.
+    """Passages of made-up words, each about one of the source's items.
+
+    The first items come more often than the last.
     """
     names = [item.name for item in source.items]
     mass = 1 / np.arange(1, len(names) + 1)

@@ -1,5 +1,6 @@
-"""Shapley values from packed orders beside batches of separate prompts, and antithetic pairs beside
-plain sampling.
+"""Shapley values from packed orders, and antithetic pairs.
+
+The baselines are batches of separate prompts, and plain sampling.
 
 Cases have the proportions of mediQ's in tokens: 130 of instructions (the encounter's), 60 of
 question, options and first sentence, 12 per fact, 5 in the answer (a BPE of 8,000 pieces makes 177,
@@ -192,8 +193,9 @@ def separately(
 
 @torch.no_grad()
 def forward(model: Any, rows: Sequence[Sequence[int]], answer: Sequence[int]) -> list[float]:
-    """log P of `answer`, whose last token is left out at the end of each row: nothing depends on
-    it.
+    """log P of `answer`, whose last token is left out at the end of each row.
+
+    Nothing depends on that token's output.
     """
     width, scored = max(map(len, rows)), len(answer)
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
@@ -213,8 +215,9 @@ PATIENTS = 8
 
 
 def sampling() -> list[Figure]:
-    """Variance of φ on the clinic's exact posterior, and that times the tokens each way takes to
-    score an order.
+    """Variance of φ on the clinic's exact posterior, alone and times the tokens of an order.
+
+    The tokens are those that each way takes to score an order.
     """
     plain, paired = variance(antithetic=False), variance(antithetic=True)
     separate, packed = tokens(8)
@@ -277,8 +280,9 @@ def games() -> list[Game]:
 
 
 def tokens(facts: int) -> tuple[float, float]:
-    """Tokens per order, in separate prompts without padding and as the scorer counts them with
-    padding.
+    """Tokens per order, in separate prompts and as the scorer counts them.
+
+    The separate prompts are counted without padding, the scorer's tokens with it.
     """
     policy = untrained()
     cases = [case(index, facts) for index in range(CASES)]

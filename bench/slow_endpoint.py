@@ -1,5 +1,6 @@
-"""`python -m bench.slow_endpoint SECONDS`: an OpenAI-compatible server that answers after so long;
-prints its port.
+"""`python -m bench.slow_endpoint SECONDS`: a server that answers after so many seconds.
+
+It is OpenAI-compatible and prints its port.
 """
 
 from __future__ import annotations

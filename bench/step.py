@@ -1,5 +1,6 @@
-"""Where the time of a whole training step goes: 16 cases × 8 episodes × 10 turns, sampled, judged,
-recorded and trained on.
+"""Where the time of a whole training step goes: 16 cases × 8 episodes × 10 turns.
+
+The episodes are sampled, judged, recorded and trained on.
 
 Everything is what `workup train craft` runs: the engine with its default settings, collection,
 reward, credit, and a run folder that keeps every episode. Ours is the time outside the model:
@@ -108,8 +109,9 @@ def run(folder: Path) -> list[Seconds]:
 
 
 def lesson(source: Source, environment: Consultation, index: int) -> Demonstration:
-    """Ten random questions and no diagnosis: what a policy must imitate so that every episode has
-    ten turns.
+    """Ten random questions and no diagnosis.
+
+    A policy that imitates this has ten turns in every episode.
     """
     case, rng = source.train[-1 - index], np.random.default_rng([2, index])
     asked = [source.items[i] for i in rng.integers(len(source.items), size=TURNS)]

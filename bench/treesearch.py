@@ -1,5 +1,6 @@
-"""Trees of 64 cases grown side by side, and one after the other: the same trees, the same model,
-one thread.
+"""Trees of 64 cases grown side by side, and one after the other.
+
+They are the same trees, by the same model on one thread.
 
 A tree alone already draws and simulates eight children at once; what the others add is a fuller
 batch. The policy always asks (`bench.ward`), so that both contestants generate the same number of

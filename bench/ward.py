@@ -1,5 +1,6 @@
-"""The setting that all contestants share: the clinic's cases, the consultation, a model of about
-0.6 M parameters.
+"""The setting that all contestants share: cases, consultation and model.
+
+The cases are the clinic's; the model has about 0.6 M parameters.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ class Ward:
         return [list(self.policy.render(self.environment.open(case))) for case in self.cases]
 
     def reply(self, case: Case, tokens: Sequence[int]) -> tuple[int, ...]:
-        """The ids of the environment's answer to a completion; `render` remembers those that it has
-        tokenised before.
+        """The ids of the environment's answer to a completion.
+
+        `render` remembers those that it has tokenised before.
         """
         action = self.environment.read(self.tokenizer.decode(tokens))
         return self.policy.render(self.environment.reply(case, action).messages, tokens)

@@ -1,5 +1,6 @@
-"""Small files in the official layouts of the clinical data sets, in words of our own: what the
-contract test opens.
+"""Small files in the official layouts of the clinical data sets, in words of our own.
+
+The contract test opens them.
 
 `LAYOUTS` maps a scheme to a function that writes its files into a folder and returns the rest of
 the spec.

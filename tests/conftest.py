@@ -38,8 +38,9 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Call:
-    """`workup WORDS` in this process and an empty folder: (exit status, standard output, standard
-    error).
+    """`workup WORDS` in this process and an empty folder.
+
+    Returns (exit status, standard output, standard error).
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))

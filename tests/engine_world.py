@@ -17,8 +17,9 @@ VOCABULARY = 60
 
 
 def model(seed: int = 0, attention: str = "sdpa", scale: float = 3.0) -> Any:
-    """A Qwen3 with two layers; its weights are scaled up so that its predictions are far from
-    uniform.
+    """A Qwen3 with two layers.
+
+    Its weights are scaled up so that its predictions are far from uniform.
     """
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -73,8 +74,9 @@ class Toy:
 
 
 def logprobs(network: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """log p of every token but the first, one sequence at a time, by the model's ordinary forward
-    pass.
+    """log p of every token but the first, by the model's ordinary forward pass.
+
+    One sequence is computed at a time.
     """
     ids = torch.tensor([tokens])
     return network(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
@@ -83,8 +85,9 @@ def logprobs(network: Any, tokens: Sequence[int]) -> torch.Tensor:
 def episodes(
     network: Any, seed: Sequence[int], count: int, longest: int = 14, drift: float = 0.0
 ) -> list[Sample]:
-    """Random transcripts of random authorship, with the model's own log-probabilities (moved by up
-    to `drift`).
+    """Random transcripts of random authorship, with the model's own log-probabilities.
+
+    These are moved by up to `drift`.
     """
     rng = np.random.default_rng(seed)
     made = []

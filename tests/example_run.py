@@ -1,5 +1,6 @@
-"""A made-up run folder in the real layout, for looking at reports and testing them: no model was
-trained for it.
+"""A made-up run folder in the real layout, to look at reports and to test them.
+
+No model was trained for it.
 """
 
 from __future__ import annotations

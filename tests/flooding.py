@@ -11,8 +11,9 @@ FLOOD = 100_000_000
 
 
 class Flooder:
-    """Answers each request with `head` and then `block` until `FLOOD` bytes are sent or nobody
-    reads on.
+    """Answers each request with `head`, then `block` again and again.
+
+    It ends when `FLOOD` bytes are sent or nobody reads on.
     """
 
     def __init__(self, listening: socket.socket, head: bytes, block: bytes) -> None:

@@ -1,5 +1,6 @@
-"""A handful of documents about the handmade world's diseases, real indexes of them, and a real
-model that scores answers.
+"""Documents about the handmade world's diseases, indexes of them, and a scoring model.
+
+The documents are a handful; the indexes and the model are real.
 """
 
 from __future__ import annotations

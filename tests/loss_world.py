@@ -58,8 +58,9 @@ def reference(dtype: torch.dtype = torch.float32) -> Any:
 
 
 def samples() -> list[Sample]:
-    """Seven episodes of 1 to 4 turns; old log-probabilities are off by up to .3, so that some
-    ratios are clipped.
+    """Seven episodes of 1 to 4 turns.
+
+    Old log-probabilities are off by up to .3, so that some ratios are clipped.
     """
     generator = torch.Generator().manual_seed(7)
     policy, made = model(), []

@@ -1,5 +1,6 @@
-"""A model for the steps of preparation, played by a function: what it answers depends on the
-request's words alone.
+"""A model for the steps of preparation, played by a function.
+
+What it answers depends on the request's words alone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A method with every kind of stage, for tests of whole runs: a tree search to learn from, pairs to
-prefer, then GRPO.
+"""A method with every kind of stage, for tests of whole runs.
+
+It searches trees to learn from, prefers pairs, then runs GRPO.
 """
 
 from __future__ import annotations

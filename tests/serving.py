@@ -159,8 +159,9 @@ class Gate:
 
 @cache
 def listening() -> HTTPServer:
-    """The one server of this process, since stopping one takes half a second; each test has an
-    address of its own on it.
+    """The one server of this process; each test has an address of its own on it.
+
+    Stopping a server takes half a second.
     """
     server = HTTPServer(threaded=True)
     server.expect_request(

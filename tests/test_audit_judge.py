@@ -1,5 +1,6 @@
-"""The audit of judges: probes mean what they are called, the figures are the textbooks', and the
-command tells them.
+"""The audit of judges: probes, figures and the command.
+
+Probes mean what they are called, the figures are the textbooks', and the command prints them.
 """
 
 from __future__ import annotations
@@ -189,8 +190,9 @@ def test_failures_are_counted_and_never_scored(rows: list[tuple[bool, bool, bool
 
 
 def lexical(body: dict[str, Any]) -> str:
-    """A judge of diagnoses that knows what stands in the prompt, folds nothing, and cannot place or
-    check anything.
+    """A judge of diagnoses that knows only what stands in the prompt.
+
+    It folds nothing, and cannot place or check anything.
     """
     sections = taken_apart(body).sections
     if "proposed diagnosis" not in sections:

@@ -1,6 +1,4 @@
-"""The audit of simulators: its questions, its exact and its model's verdicts, its intervals, its
-command.
-"""
+"""The audit of simulators: questions, exact and model verdicts, intervals, and the command."""
 
 from __future__ import annotations
 
@@ -67,8 +65,9 @@ def run(
 
 
 class Everyone:
-    """Plays patient and record, fact checker and auditor, each told apart by its prompt; `leaks`
-    and `lies` are switches.
+    """Plays patient and record, fact checker and auditor, each told apart by its prompt.
+
+    `leaks` and `lies` are switches.
     """
 
     def __init__(self, leaks: bool = False, lies: bool = False) -> None:
@@ -132,8 +131,9 @@ def test_the_embedded_patient_in_chinese() -> None:
 
 
 def test_the_exact_judge_can_find_fault() -> None:
-    """Every measure against a patient that deserves it: wrong facts, altered text, the diagnosis
-    named.
+    """Every measure against a patient with faults.
+
+    It tells wrong facts, alters text, and names the diagnosis.
     """
     case = CHINESE.test[1]
 

@@ -1,5 +1,6 @@
-"""Local chat models: real (tiny) transformers weights in a folder, against `generate()`, alone and
-in company.
+"""Local chat models against `generate()`, alone and in company.
+
+Weights are real (tiny) transformers weights in a folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What a user gets wrong is told in one line before a folder is made, a model asked or a hub
-reached.
+"""A user's mistake is reported in one line before anything is done.
+
+No folder is made, no model is asked and no hub is reached before.
 """
 
 from __future__ import annotations

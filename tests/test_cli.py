@@ -1,5 +1,6 @@
-"""The command line as a script sees it: exit status, one line per mistake, and what lies on the
-disk afterwards.
+"""The command line as a script sees it.
+
+What counts is the exit status, one line per mistake, and what lies on the disk afterwards.
 """
 
 from __future__ import annotations
@@ -276,8 +277,9 @@ def test_a_read_only_place_is_named(call: Call, tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(
     room: int, tmp_path: Path
 ) -> None:
-    """A limit on the size of a file stands for the full disk; it strikes the database or the
-    checkpoint.
+    """A limit on the size of a file stands for the full disk.
+
+    It strikes the database or the checkpoint.
     """
     words = (
         "train",

@@ -1,5 +1,6 @@
-"""The built-in clinic against its own tables: sampling, knowledge, criticality, texts, and what bad
-tables are told.
+"""The built-in clinic against its own tables.
+
+Tested are sampling, knowledge, criticality, texts, and the errors of bad tables.
 """
 
 import csv
@@ -35,8 +36,9 @@ NAMED = re.compile(r"\b(" + "|".join(map(re.escape, NAMES)) + r")\b", re.IGNOREC
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Many patients of the second-smallest clinic, as the sampler draws them, before any text is
-    made.
+    """Many patients of the second-smallest clinic, before any text is made.
+
+    They are as the sampler draws them.
     """
     rng = np.random.default_rng(11)
     return [clinic("s").draw(rng) for _ in range(DRAWN)]
@@ -464,8 +466,9 @@ def test_vocabulary_is_moderate_and_holds_names_and_normal_answers(subset):
 
 
 def record_of(source, case):
-    """What asking every item would answer: the present findings by id, everything else with its
-    normal answer.
+    """What asking every item would answer.
+
+    Present findings have their ids, everything else its normal answer.
     """
     return {item.name: () for item in source.items} | evidence_of((*case.given, *case.truth.facts))
 
@@ -486,8 +489,9 @@ def test_diseases_and_complaints_come_as_often_as_the_tables_say(drawn):
 
 
 def test_findings_come_as_often_as_the_tables_say(drawn):
-    """Beside the complaint, which is there by construction; z-scores over all profiles must be
-    standard normal.
+    """z-scores over all profiles must be standard normal.
+
+    The complaint is left out, which is there by construction.
     """
     world = clinic("s")
     deviations = []
@@ -522,8 +526,9 @@ def test_subquestions_follow_their_parent():
 
 
 def test_the_posterior_is_calibrated_from_the_presentation_on():
-    """Bayes' answer is right exactly as often as it says, if the knowledge describes the sampler,
-    complaint and all.
+    """Bayes' answer is right exactly as often as it says.
+
+    It is so if the knowledge describes the sampler, complaint and all.
     """
     world = clinic("s")
     said, right = {3: [], 8: [], 30: []}, {3: [], 8: [], 30: []}
@@ -591,8 +596,9 @@ def test_criticality_and_differentials_are_those_of_the_tables(subset):
 
 
 def test_anchors_of_clinic_s_stand_apart():
-    """First presentation < ten random questions < ten greedy ones < the whole record: the room that
-    learning has.
+    """First presentation < ten random questions < ten greedy ones < the whole record.
+
+    The distances are the room that learning has.
     """
     source = SOURCES["s"]
     items = [item.name for item in source.items]

@@ -1,5 +1,6 @@
-"""The knowledge graph, its sentences and their parser; the library of documents made from the same
-tables.
+"""The knowledge graph, its sentences and their parser; the library of documents.
+
+Both are made from the same tables.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ GAPS = st.sampled_from([" ", "\n", " Hm. ", "</think> "])
 
 
 def percents(disease: str, finding: str) -> set[int]:
-    """The whole per cents that a document may give: the table's, scaled by the share of the sex
-    that can have the finding.
+    """The whole per cents that a document may give.
+
+    They are the table's, scaled by the share of the sex that can have the finding.
     """
     female = DISEASES[disease].female
     share = {"female": female, "male": 1 - female}.get(FINDINGS[finding].sex, 1.0)

@@ -1,6 +1,4 @@
-"""The pathology wing: the tables are sound, the cases follow them, and nothing gives the diagnosis
-away.
-"""
+"""The pathology wing: sound tables, cases that follow them, and no hint at the diagnosis."""
 
 from __future__ import annotations
 

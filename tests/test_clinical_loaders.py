@@ -91,8 +91,9 @@ def ask(case: Case, request: str) -> str:
 
 
 def check_source(source: Source) -> None:
-    """What holds for every source: distinct ids, nothing hidden that is given, the same case twice,
-    a presentation.
+    """What holds for every source.
+
+    Ids are distinct, nothing hidden is given, a case comes twice the same, with a presentation.
     """
     found = cases(source)
     assert len({case.id for case in found}) == len(found) > 0
@@ -900,8 +901,9 @@ def test_readmissions_of_random_patients(
 
 
 def expected_readmissions(stays: Sequence[tuple[Any, ...]], limit: float = 30) -> dict[str, bool]:
-    """By sorting each patient's admissions: left out are deaths and stays that the next one
-    overlaps.
+    """By sorting each patient's admissions.
+
+    Deaths and stays that the next one overlaps are left out.
     """
     answers = {}
     for stay in stays:

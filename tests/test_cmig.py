@@ -1,5 +1,6 @@
-"""C-MIG and its baselines: composition and granularity against the paper's formulas, real scorers,
-and what can be gamed.
+"""C-MIG and its baselines against the paper's formulas, with real scorers.
+
+Tested are composition and granularity, and what can be gamed.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ BOTH = {REFERENCE: scorer(), LIVE: scorer()}
 
 
 class Believing:
-    """A scorer that believes what a table says of the last piece it is shown; one token, so that
-    means are totals.
+    """A scorer that believes what a table says of the last piece that it is shown.
+
+    An answer has one token, so that means are totals.
     """
 
     def __init__(self, **beliefs: float) -> None:
@@ -173,8 +175,9 @@ QUERIES = ("dry cough", "crackles", "lipase")
 
 
 def documents(values: Sequence[float], gains: Gains, *, refinement: float = -9.0) -> Supervision:
-    """Three rounds whose documents the scorer believes to be worth `values`, after a question worth
-    values[0].
+    """Three rounds whose documents the scorer believes to be worth `values`.
+
+    The question before them is worth values[0].
     """
     names = dict(
         zip(("question", "On flu", "On pneumonia", "On pancreatitis"), values, strict=True)
@@ -209,8 +212,9 @@ def test_each_round_is_paid_on_the_turn_that_searched(
 
 
 def test_errata_11_harm_and_recovery_is_paid_by_the_letter() -> None:
-    """The literal reward pays a detour that ends where the first round was, and nothing for steady
-    progress.
+    """The literal reward pays a detour that ends where the first round was.
+
+    It pays nothing for steady progress.
     """
     steady, detour = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)
     assert sum(documents(steady, Gains()).turns) == 0
@@ -286,8 +290,9 @@ def test_the_reference_sees_question_and_documents_and_nothing_that_acts() -> No
 def test_the_median_is_of_the_whole_batch_however_it_is_split(
     gains: list[list[float | None]], data: st.DataObject
 ) -> None:
-    """Each episode's refinement is worth what the table says; two processes see each other's gains
-    through `all_gather`.
+    """Two processes see each other's gains through `all_gather`.
+
+    Each episode's refinement is worth what the table says.
     """
     flat = [gain for group in gains for gain in group]
     episodes = [
@@ -337,8 +342,9 @@ def test_a_right_episode_counts_in_the_median_but_is_not_paid() -> None:
 
 
 def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
-    """CM-4 to CM-6 by hand: one prompt at a time through the chat template and a plain forward
-    pass.
+    """CM-4 to CM-6 by hand, one prompt at a time.
+
+    Each goes through the chat template and a plain forward pass.
     """
     import torch
 

@@ -1,5 +1,6 @@
-"""One step's experience, collected with a real tiny policy: groups, shares, failures, verdicts,
-samples.
+"""One step's experience, collected with a real tiny policy.
+
+Tested are groups, shares, failures, verdicts and samples.
 """
 
 from __future__ import annotations

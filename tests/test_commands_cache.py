@@ -50,8 +50,9 @@ def judged(number: int, role: str = "judge") -> Request:
 
 @pytest.fixture
 def filled(tmp_path: Path) -> list[str]:
-    """The keys of five answers of a judge, unused for 0, 10, … 40 days, and of one patient's, in
-    two runs.
+    """The keys of five answers of a judge and of one patient's, in two runs.
+
+    The judge's were not used for 0, 10, … 40 days.
     """
     replies, keys = Replies(tmp_path / "kept" / FILE), []
     for number in range(6):

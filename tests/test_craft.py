@@ -30,9 +30,7 @@ subsets = st.sets(st.integers(0, 7), max_size=8)
 def told(
     facts: list[int], discovered: Collection[int], acc: bool = True, questions: int | None = None
 ) -> Episode:
-    """An episode that revealed the facts numbered `discovered`, one per question, and ended with a
-    diagnosis.
-    """
+    """An episode with a diagnosis; it revealed the facts numbered `discovered`, one a question."""
     record = tuple(
         Fact(str(index), f"item {index}", "", weight=weight) for index, weight in enumerate(facts)
     )

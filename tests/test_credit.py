@@ -230,8 +230,9 @@ LEAVES = (
 
 
 def policy(θ: np.ndarray) -> list[float]:
-    """The probability of each leaf; θ[t] are the logits of A, B and ? at turn t, where ? is gone at
-    the last.
+    """The probability of each leaf.
+
+    θ[t] are the logits of A, B and ? at turn t, where ? is gone at the last.
     """
     chances = [
         np.exp(row - row.max())
@@ -256,8 +257,9 @@ def derivative(θ: np.ndarray, of: object) -> np.ndarray:
 
 
 def expected_update(θ: np.ndarray, baseline: Baseline, K: int = 3) -> np.ndarray:
-    """E[1/K Σ_k Σ_t A_{k,t} ∇ log π(a_t | h_t)] over all groups of K independent episodes, by
-    enumeration.
+    """E[1/K Σ_k Σ_t A_{k,t} ∇ log π(a_t | h_t)] by enumeration.
+
+    It is over all groups of K independent episodes.
     """
     p = policy(θ)
 
@@ -299,8 +301,9 @@ def test_the_expected_update_is_the_gradient_of_the_expected_return(seed: int) -
 
 @given(st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=5))
 def test_nobody_s_signal_is_lost(plan: list[list[float]]) -> None:
-    """At each turn at least one of those that reach it is told something, unless all are worth the
-    same there.
+    """A trajectory has the advantage 0 at a turn only if its return there is the group's mean.
+
+    A trajectory that is over counts at later turns with the return of its last action.
     """
     advantages = ahead([[[(r, 1) for r in turns] for turns in plan]], "last")
     held = [[sum(turns[min(t, len(turns) - 1) :]) for t in range(5)] for turns in plan]

@@ -1,5 +1,6 @@
-"""DDXPlus: rows against hand-written cases, counted tables against brute force, simulated patients
-against their tables.
+"""DDXPlus: rows, counted tables and simulated patients.
+
+They are compared with hand-written cases, brute force, and the tables that patients are made from.
 """
 
 from __future__ import annotations
@@ -481,8 +482,9 @@ def test_sub_findings_are_counted_among_patients_with_the_finding_above(
 
 
 def test_criticality_by_hand(folder: Path, release: Release) -> None:
-    """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ …, sub-findings among patients with the
-    finding above them.
+    """LR = P(f | d*) / Σ_{d ≠ d*} P(f | d) P(d | o_0) / Σ ….
+
+    Sub-findings are judged among patients with the finding above them.
     """
     write_csv(folder / "p.csv", many(300))
     source = opened(folder)
@@ -613,8 +615,9 @@ def test_balancing_needs_labels_and_a_sensible_power(folder: Path) -> None:
 
 
 def shares(counts: dict[str, int], size: int) -> list[int]:
-    """How many each class gives, one at a time to whoever has given least and still has some:
-    sorted.
+    """How many cases each class gives, sorted.
+
+    One at a time comes from whichever class has given least and still has some.
     """
     given = dict.fromkeys(counts, 0)
     for _ in range(size):

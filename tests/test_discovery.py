@@ -1,5 +1,6 @@
-"""Facts that a model finds in the answers (CRAFT's δ): in single turns, in an evaluation of free
-text, and in training.
+"""Facts that a model finds in the answers (CRAFT's δ).
+
+It does so in single turns, in an evaluation of free text, and in training.
 """
 
 from __future__ import annotations

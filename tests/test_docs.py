@@ -1,5 +1,6 @@
-"""What the documentation says can be done, is done: links lead somewhere, commands parse, examples
-run.
+"""What the documentation says can be done, can be done.
+
+Links lead somewhere, commands parse, examples run.
 """
 
 from __future__ import annotations
@@ -208,8 +209,9 @@ def test_the_examples_of_the_python_page_run(
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Puts the examples of extending.md where their headings say: a method's folder, a source's
-    file, a module outside.
+    """Puts the examples of extending.md where their headings say.
+
+    They are a method's folder, a source's file and a module outside.
     """
     method, stages, source, outside = fences(ROOT / "docs/extending.md", "python")
     for name, text in (

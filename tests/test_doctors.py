@@ -36,8 +36,9 @@ def asked(episode: Episode) -> list[str]:
 
 
 def by_enumeration(positive: set[str], negative: set[str]) -> str:
-    """The most probable disease, multiplied out by hand; items are independent here apart from
-    sputum below cough.
+    """The most probable disease, multiplied out by hand.
+
+    Items are independent here apart from sputum below cough.
     """
     weights = []
     for disease, prior in enumerate((0.5, 0.3, 0.2)):

@@ -1,5 +1,6 @@
-"""Preferences and learning from sampled tokens: against equations, against TRL's own DPO,
-interrupted or not.
+"""Preferences and learning from sampled tokens, interrupted or not.
+
+They are compared with equations and with TRL's own DPO.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ def test_trl_computes_the_same_loss(tmp_path: Path) -> None:
 
 
 def test_what_the_environment_said_is_not_preferred(tmp_path: Path) -> None:
-    """Two transcripts with the same policy tokens after the same past: the last words, the
-    environment's, tell them apart.
+    """Only the environment's last words tell the two transcripts apart.
+
+    They have the same policy tokens after the same past.
     """
     (made, *_) = episodes(world.model(), [3], 1)
     chosen, rejected = (

@@ -1,5 +1,6 @@
-"""The engine against equations, plain autograd and itself: split or whole, interrupted or not, one
-process or two.
+"""The engine against equations, plain autograd and itself.
+
+It is split or whole, interrupted or not, one process or two.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ torch.set_num_threads(1)
 
 
 def constant(seed: int, count: int = 7, drift: float = 0.0) -> Collect:
-    """Collects `count` random episodes per step; after the first step their log-probabilities are
-    off by up to `drift`.
+    """Collects `count` random episodes per step.
+
+    After the first step their log-probabilities are off by up to `drift`.
     """
 
     async def collect(policy: Any, step: int) -> list[Sample]:
@@ -95,8 +97,9 @@ def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleran
 def clipped(
     model: Any, reference: Any, samples: Sequence[Sample], s: EngineSettings
 ) -> torch.Tensor:
-    """CR-10 with KL and entropy terms, written down term by term: one sequence at a time, no batch,
-    no padding.
+    """CR-10 with KL and entropy terms, written down term by term.
+
+    It takes one sequence at a time, without batch and padding.
     """
     losses, entropies, counts = [], [], []
     for x in samples:

@@ -1,5 +1,7 @@
-"""Every environment keeps the contract of `ports.Environment`: found by its name, replayed turn by
-turn, read as it is written; and one from outside is trained and evaluated by name.
+"""Every environment keeps the contract of `ports.Environment`.
+
+It is found by its name, replayed turn by turn, and reads what it writes. One from outside is
+trained and evaluated by name.
 """
 
 from __future__ import annotations

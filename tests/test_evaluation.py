@@ -1,5 +1,6 @@
-"""`workup evaluate`: any doctor on cases that nobody trained on, against a real endpoint on
-loopback.
+"""`workup evaluate`: any doctor on cases that nobody trained on.
+
+Endpoints are real ones on loopback.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def doctor(body: dict[str, Any]) -> str:
-    """Asks for three items, then names a diagnosis: both depend on the patient's presentation and
-    on nothing else.
+    """Asks for three items, then names a diagnosis.
+
+    Both depend on the patient's presentation and on nothing else.
     """
     said = [message for message in body["messages"] if message["role"] == "assistant"]
     draw = random.Random(body["messages"][1]["content"])
@@ -163,8 +165,9 @@ def test_the_same_again_costs_nothing_and_is_the_same(server: Server, tmp_path: 
 
 
 def test_faults_change_nothing(tmp_path: Path) -> None:
-    """429, 500, hung-up connections and broken JSON at 20 %: no episode lost, no answer charged
-    twice, the same result.
+    """At 20 % faults no episode is lost, no answer is charged twice, and the result is the same.
+
+    The faults are 429, 500, hung-up connections and broken JSON.
     """
     answered, lock, draw = 0, Lock(), random.Random(3)
     faults: list[Callable[[], Response]] = [

@@ -1,5 +1,6 @@
-"""Searching for episodes worth learning from: what is kept, where it lies, and what a kill leaves
-of it.
+"""Searching for episodes worth learning from.
+
+Tested are what is kept, where it lies, and what a kill leaves of it.
 """
 
 from __future__ import annotations

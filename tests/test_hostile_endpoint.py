@@ -1,5 +1,6 @@
-"""An endpoint that means ill: what it sends beyond what was asked for is not read, and no key comes
-back.
+"""An endpoint that means harm.
+
+What it sends beyond what was asked for is not read, and no key comes back.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ def test_an_answer_much_longer_than_asked_for_is_none() -> None:
 
 
 def test_thoughts_beside_a_short_answer_are_no_flood() -> None:
-    """Some servers send thoughts that the limit does not count: 32,000 tokens of them, each
-    character escaped.
+    """Some servers send thoughts that the limit does not count.
+
+    Here they have 32,000 tokens, each character escaped.
     """
     with serving(lambda body: chat("gout", reasoning_content="病" * 100_000)) as server:
         assert ask(endpoint(server.url), request(max_tokens=5)).text == "gout"

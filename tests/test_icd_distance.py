@@ -21,8 +21,9 @@ CHAPTERS = ("2", "9", "10")  # neoplasms, circulation, respiration
 
 @cache
 def edges() -> dict[Path, set[Path]]:
-    """Three chapters of ICD-10-CM and the root, walked downwards from their blocks; nodes are whole
-    paths.
+    """Three chapters of ICD-10-CM and the root, walked downwards from their blocks.
+
+    Nodes are whole paths.
     """
     found: dict[Path, set[Path]] = {(): set()}
 

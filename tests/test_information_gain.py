@@ -1,5 +1,6 @@
-"""C-MIG's arithmetic against its own examples, its exploits, and its scorer against one prompt at a
-time.
+"""C-MIG's arithmetic and its scorer.
+
+The arithmetic is compared with its own examples and exploits, the scorer with one prompt at a time.
 """
 
 from __future__ import annotations

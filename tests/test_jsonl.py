@@ -1,5 +1,6 @@
-"""Our own format: what is written comes back, the schema and the reader agree, every malformed file
-says where.
+"""Our own format: what is written comes back, and a malformed file's error says where.
+
+The schema and the reader agree.
 """
 
 from __future__ import annotations

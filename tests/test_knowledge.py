@@ -108,8 +108,9 @@ def row_of(table, profile):
 
 @st.composite
 def worlds(draw):
-    """Five items: two roots, a sub-question, a multi-label sub-question and a sub-sub-question;
-    four profiles.
+    """Worlds of five items and four profiles.
+
+    The items are two roots, a sub-question, a multi-label sub-question and a sub-sub-question.
     """
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     profiles = [0, 1, 2, 1]

@@ -1,5 +1,6 @@
-"""Search, refine, diagnose: the one parse, evidence that only the library writes, and what a policy
-may try against both.
+"""Search, refine, diagnose: the one parse, and evidence that only the library writes.
+
+A policy may try to abuse both.
 """
 
 from __future__ import annotations
@@ -293,8 +294,9 @@ def test_what_is_told_of_the_patient() -> None:
 
 
 def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
-    """Neither a search nor its absence finds a share of the patient's findings: undefined is no
-    zero.
+    """Neither a search nor its absence finds a share of the patient's findings.
+
+    The share is undefined and not 0.
     """
     for lines in (
         ["<diagnosis>Flu</diagnosis>"],
@@ -306,8 +308,9 @@ def test_of_a_record_that_cannot_be_asked_for_no_share_is_found() -> None:
 
 
 def test_doc_hit_is_over_all_episodes_and_has_another_name_over_those_that_searched() -> None:
-    """Eq. 14 of no documents is 0; of the same three episodes one third hit, and half of those that
-    searched.
+    """Eq. 14 of no documents is 0.
+
+    Of the same three episodes one third hit, and half of those that searched.
     """
     ending = "<refine>x</refine><diagnosis>Flu</diagnosis>"
     scripts = (
@@ -493,8 +496,9 @@ def test_any_text_is_a_query(query: str) -> None:
 
 
 def test_tokens_stay_as_sampled_and_evidence_is_never_trained_on() -> None:
-    """An untrained policy babbles; whatever it does, the mask is exactly what it sampled, and tags
-    of the library are whole.
+    """The mask is exactly what the policy sampled, and tags of the library are whole.
+
+    The policy is untrained, so that it writes anything.
     """
     clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, SearchGrammar())
@@ -559,8 +563,9 @@ def test_demonstrations_are_well_formed_episodes(grammar: SearchGrammar) -> None
 
 
 def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
-    """Everything but the last word is the same for a patient of whom the same is told, whatever the
-    truth is.
+    """Only the last word of a demonstration depends on the truth.
+
+    All else is the same for a patient of whom the same is told.
     """
     clinic = open_source("clinic:xs", split=0)
     shelf = open_library(clinic, SearchGrammar(told="presentation"))

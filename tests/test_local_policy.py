@@ -1,5 +1,6 @@
-"""The local policy against plain forward passes, `generate()` and itself: alone or in company,
-cached or not.
+"""The local policy against plain forward passes, `generate()` and itself.
+
+It plays alone or in company, cached or not.
 """
 
 from __future__ import annotations
@@ -128,8 +129,9 @@ def one(made: LocalPolicy, prompt: Sequence[int], **how: Any) -> Completion:
 async def encounter(
     made: LocalPolicy, key: int, turns: int = 4, temperature: float = 1.0, longest: int = 30
 ) -> list[list[Any]]:
-    """An episode with ragged prompts, answers and completions: [prompt, tokens, log-probabilities]
-    per turn.
+    """An episode with prompts, answers and completions of different lengths.
+
+    It is [prompt, tokens, log-probabilities] per turn.
     """
     rng = np.random.default_rng([7, key])
     transcript: list[int] = []
@@ -145,8 +147,9 @@ async def encounter(
 
 
 def plain(model: Any, told: Sequence[Sequence[Any]], temperature: float) -> list[float]:
-    """Log-probabilities of an encounter's completions by one forward pass over the whole
-    transcript.
+    """Log-probabilities of an encounter's completions by one forward pass.
+
+    The pass is over the whole transcript.
     """
     ids = torch.tensor([[i for prompt, tokens, _ in told for i in (*prompt, *tokens)]])
     with torch.no_grad():
@@ -369,8 +372,9 @@ def test_padding_never_lands_on_a_token(length: int) -> None:
     )
 
     async def grown(key: int, width: int) -> None:
-        """A transcript of `length` tokens, of which the last `width` come in one forward pass with
-        the others'.
+        """A transcript of `length` tokens.
+
+        Its last `width` tokens come in one forward pass with the others'.
         """
         opening = [4 + key] * (length - width - 1)
         first = await made.sample(opening, Sampling(max_tokens=1, key=key))

@@ -1,5 +1,7 @@
-"""Runs that train adapters keep adapters: what opens them, what is told where their model is gone,
-and that an interruption changes nothing.
+"""Runs that train adapters keep adapters.
+
+Tested are what opens them, the error where their model is gone, and that an interruption changes
+nothing.
 """
 
 from __future__ import annotations

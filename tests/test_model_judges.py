@@ -1,5 +1,6 @@
-"""Judges by a language model behind a real endpoint, and their exact counterparts: rubrics, checks,
-fences, injections.
+"""Judges by a language model behind a real endpoint, and their exact counterparts.
+
+Tested are rubrics, checks, fences and injections.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def model(server: Server) -> Endpoint:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt of ours taken apart by somebody else's code: what stands outside the fences, and the
-    sections inside.
+    """A prompt of ours, taken apart by code that is not ours.
+
+    It has what stands outside the fences, and the sections inside.
     """
 
     outside: str
@@ -526,8 +528,9 @@ RUBRICS = {
 
 
 def test_an_edited_rubric_has_a_new_version() -> None:
-    """Prompts of the same version are the same, in every cache and every published rerun: edit,
-    then count up, then pin here.
+    """Prompts of the same version are the same, in every cache and every published rerun.
+
+    To change one: edit it, count its version up, then pin it here.
     """
     rubrics = [
         judge.rubric
@@ -543,8 +546,9 @@ def test_an_edited_rubric_has_a_new_version() -> None:
 
 
 def questions(text: str) -> dict[str, Any]:
-    """Every judge asked about `text` in every place that a policy, a file or another model can
-    write to.
+    """Every judge asked about `text` in every place that others can write to.
+
+    Others are a policy, a file or another model.
     """
     facts = (Fact("a", "a", "Fever is present."), Fact("b", "b", text))
     elsewhere = replace(
@@ -563,8 +567,9 @@ def questions(text: str) -> dict[str, Any]:
 
 
 def gullible(plain: dict[str, str]) -> Callable[[dict[str, Any]], str]:
-    """A model that does whatever stands OUTSIDE the fences: unless that is word for word the plain
-    prompt's, all is well.
+    """A model that does whatever stands OUTSIDE the fences.
+
+    It finds all well unless that is word for word the plain prompt's.
     """
 
     def answer(body: dict[str, Any]) -> str:
@@ -611,8 +616,9 @@ def plain(server: Server, model: Endpoint) -> dict[str, str]:
 def moved(
     server: Server, model: Endpoint, plain: dict[str, str], texts: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """(judge, text) wherever a text changes the verdict, were the model to obey whatever gets out
-    of the fence.
+    """(judge, text) wherever a text changes the verdict.
+
+    The model obeys whatever gets out of the fence.
     """
     server.answer = gullible(plain)
     lowest = {

@@ -140,8 +140,9 @@ with LIST.open(encoding="utf-8") as file:
 
 
 def agreement(coder: Coder, part: str = "") -> tuple[float, float]:
-    """(share of names in a right category, that of those which are found as they stand) on the
-    hand-checked list.
+    """The share of names in a right category, and that of those that are found as they stand.
+
+    Both are over the hand-checked list.
     """
     rows = [row for row in CHECKED if part in ("", row["part"])]
     right = {row["name"]: {code[:3] for code in row["codes"].split()} for row in rows}

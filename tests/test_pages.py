@@ -1,5 +1,7 @@
-"""The pages around a report: all transcripts, runs side by side, tables on a narrow terminal,
-figures on a narrow screen.
+"""The pages around a report.
+
+They are all transcripts, runs side by side, tables on a narrow terminal, figures on a narrow
+screen.
 """
 
 from __future__ import annotations
@@ -334,8 +336,10 @@ def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
 
 
 def crowded(ax: Any) -> list[tuple[str, str]]:
-    """Neighbouring tick labels of the horizontal axis without room for a digit between, and those
-    of the vertical that touch.
+    """Neighbouring tick labels that are too close.
+
+    On the horizontal axis there is no room for a digit between them; on the vertical one they
+    touch.
     """
     ax.get_figure(root=True).draw_without_rendering()
     found = []

@@ -1,5 +1,6 @@
-"""Simulated patients: what they tell, which facts that was, what never leaks, and what happens when
-a model misbehaves.
+"""Simulated patients: what they tell, which facts that was, and what never leaks.
+
+Models that misbehave are among them.
 """
 
 from __future__ import annotations

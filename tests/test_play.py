@@ -1,5 +1,6 @@
-"""A person at the keyboard: what words become, what costs a turn, what must not show before the
-end, and the figures after it.
+"""A person at the keyboard: what words become, and what costs a turn.
+
+Tested are also what must not show before the end, and the figures after it.
 """
 
 from __future__ import annotations
@@ -349,8 +350,9 @@ def test_colours_are_the_criticality_of_what_was_revealed() -> None:
 
 
 def chances(positive: set[str], negative: set[str]) -> list[float]:
-    """The posterior multiplied out by hand; without evidence on the cough and its sub-question,
-    items are independent.
+    """The posterior multiplied out by hand.
+
+    Without evidence on the cough and its sub-question, items are independent.
     """
     weights = [
         prior

@@ -1,5 +1,6 @@
-"""Preparing a file: killed, stopped, failing or edited in between, the result is the same and
-nothing is paid twice.
+"""Preparing a file: the result is the same whatever happens, and nothing is paid twice.
+
+The work is killed, stopped, failing or edited in between.
 """
 
 from __future__ import annotations
@@ -323,8 +324,9 @@ def test_a_spent_budget_stops_and_a_larger_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_makes_no_case_is_a_failure(tmp_path: Path) -> None:
-    """Two findings whose texts are blank: well formed to the schema of the answer, no facts to the
-    format of cases.
+    """Two findings whose texts are blank.
+
+    They fit the schema of the answer, but are no facts to the format of cases.
     """
     blank = {"findings": [{"text": " ", "item": "x", "kind": "ask", "stated": False}]}
     with (
@@ -372,8 +374,9 @@ class _Full:
 
 
 def test_faults_do_not_show_in_the_result(tmp_path: Path) -> None:
-    """Every fifth answer is an error, half an answer, a broken connection or no JSON; the file is
-    that of the calm run.
+    """The file is that of a run without faults.
+
+    Every fifth answer is an error, half an answer, a broken connection or no JSON.
     """
     cases = written(tmp_path, many(30))
     calls, wrong = (
@@ -661,8 +664,9 @@ def test_killed_at_any_moment_it_comes_to_the_same_result_and_pays_nothing_twice
 
 
 def test_killed_within_a_case_of_many_calls_no_draw_is_paid_twice(tmp_path: Path) -> None:
-    """Sixteen draws and their marks are one case: the journal knows nothing of them, the cache
-    does.
+    """Sixteen draws and their marks are one case.
+
+    The journal knows nothing of them, the cache does.
     """
     folder, draws = tmp_path, 8
     written(folder, many(2))

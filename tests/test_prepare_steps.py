@@ -1,5 +1,6 @@
-"""Each step against a real endpoint: what is asked, what is refused, what becomes of the case;
-English and Chinese alike.
+"""Each step against a real endpoint, in English and Chinese alike.
+
+Tested are what is asked, what is refused, and what becomes of the case.
 """
 
 from __future__ import annotations
@@ -244,8 +245,9 @@ def unweighed(case: Case) -> Case:
 
 @pytest.mark.parametrize("spec", ["clinic:xs", "clinic:s", "clinic:pathology"])
 def test_exact_weights_by_bayes_are_those_of_the_tables(spec: str) -> None:
-    """The source's own weights come from likelihoods in its tables, these from its posteriors
-    alone.
+    """Weights by posteriors alone equal the source's own.
+
+    The source's own come from likelihoods in its tables.
     """
     source = open_source(spec)
     cases = [case for case in source.test[:60] if case.truth.facts]
@@ -268,8 +270,9 @@ def test_exact_says_where_the_weights_come_from() -> None:
 
 
 def test_a_question_about_a_finding_is_weighed_as_such() -> None:
-    """Sputum is asked only of those who cough: its weight is that of the sputum, not of the cough
-    that it implies.
+    """Sputum is asked only of those who cough.
+
+    Its weight is that of the sputum, not of the cough that it implies.
     """
     case = handmade.case(9, "Flu", handmade.fact("cough"), handmade.fact("sputum"))
     cough, sputum = kept(criticality.exact(case, handmade.SOURCE)).truth.facts
@@ -516,8 +519,9 @@ def test_other_languages_are_other_requests() -> None:
 
 
 class Examinee:
-    """Answers the k-th draw with `answers[k]`, and marks an answer and its soundness by the figures
-    in it.
+    """Answers the k-th draw with `answers[k]`, and grades draws.
+
+    The figures in an answer are its mark and its soundness.
     """
 
     def __init__(self, marks: list[int], sound: list[int] | None = None) -> None:

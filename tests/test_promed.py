@@ -1,5 +1,6 @@
-"""ProMed's reward: what is paid to which action, whoever tries to be paid more; and its credit
-against numpy.
+"""ProMed's reward and its credit.
+
+Tested are what is paid to which action, attempts to be paid more, and the credit against numpy.
 """
 
 from __future__ import annotations
@@ -156,8 +157,9 @@ class Curious:
 
 
 def test_algorithm_2_can_be_set_as_printed() -> None:
-    """One child per iteration: the greedy trajectory and five more, and no tree below the first
-    level.
+    """One child per iteration makes no tree below the first level.
+
+    There are the greedy trajectory and five more.
     """
 
     async def nothing(episode: Episode) -> Score:
@@ -382,8 +384,9 @@ def test_a_patient_that_gives_orders_changes_neither_masks_nor_rewards() -> None
 
 
 def by_summaries(episode: Episode, summaries: Sequence[str]) -> Score:
-    """Paid for the plain gain where a model writes the k-th of `summaries` after k exchanges, and
-    one checks what they say.
+    """A run that is paid for the plain gain by written summaries.
+
+    A model writes the k-th of `summaries` after k exchanges, and one checks what they say.
     """
 
     def answer(body: dict[str, object]) -> str:

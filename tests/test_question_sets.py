@@ -1,5 +1,6 @@
-"""The question sets: official layouts by hand, parts and views, answers, malformed files, the
-published files if at hand.
+"""The question sets: official layouts by hand, parts, views, answers, malformed files.
+
+The published files are tested if they are at hand.
 """
 
 from __future__ import annotations

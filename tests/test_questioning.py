@@ -1,5 +1,6 @@
-"""The questioning environment: its one parse, its opening, its turns, and which options an answer
-chooses.
+"""The questioning environment: its one parse, its opening and its turns.
+
+Tested is also which options an answer chooses.
 """
 
 from __future__ import annotations

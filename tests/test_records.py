@@ -1,5 +1,6 @@
-"""The record simulator: verbatim where recorded, simulated where not, the same again when asked
-again, no diagnosis named.
+"""The record simulator: verbatim where recorded, simulated where not.
+
+A request that is repeated gets the same result, and no diagnosis is named.
 """
 
 from __future__ import annotations

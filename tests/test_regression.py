@@ -1,5 +1,6 @@
-"""The regression of success on what was found: against known coefficients, and a sandwich worked
-out by hand with numpy.
+"""The regression of success on what was found.
+
+It is compared with known coefficients, and with a sandwich worked out by hand with numpy.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ MODELS = {"a": -0.5, "b": 0.4, "c": 1.2}
 
 
 def drawn(cases: int, seed: int, spread: float = 0.0) -> list[Observation]:
-    """Every model plays every case once; a case may be harder than another by `spread` (standard
-    deviation, log odds).
+    """Every model plays every case once.
+
+    A case may be harder than another by `spread` (standard deviation, log odds).
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -47,8 +49,9 @@ def drawn(cases: int, seed: int, spread: float = 0.0) -> list[Observation]:
 
 
 def by_hand(observations: Sequence[Observation]) -> tuple[Floats, Floats]:
-    """Newton's method, and the sandwich: bread · Σ over cases (score · scoreᵀ) · bread, times the
-    correction.
+    """Newton's method, and the sandwich with its correction.
+
+    The sandwich is bread · Σ over cases (score · scoreᵀ) · bread.
     """
     models = list(dict.fromkeys(each.model for each in observations))
     x = np.array(
@@ -92,8 +95,9 @@ def test_it_finds_the_coefficients_that_the_episodes_were_drawn_with() -> None:
 
 
 def test_episodes_of_one_case_that_go_alike_count_as_one() -> None:
-    """Ten copies of every episode within its case tell nothing new: coefficients and errors stay,
-    but for the correction.
+    """Ten copies of every episode within its case tell nothing new.
+
+    Coefficients and errors stay, but for the correction.
     """
     once = drawn(80, 3)
     n, k = len(once), 3 + len(MODELS)

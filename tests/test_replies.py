@@ -1,5 +1,6 @@
-"""The cache and the ledger, in front of a real endpoint on loopback: what is sent, kept, charged,
-refused and found again.
+"""The cache and the ledger, in front of a real endpoint on loopback.
+
+Tested is what is sent, kept, charged, refused and found again.
 """
 
 from __future__ import annotations
@@ -646,8 +647,9 @@ def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
 def fill(
     replies: Replies, ages: list[tuple[str, str, int, int]]
 ) -> list[tuple[str, str, str, int, int]]:
-    """Keeps an answer for each (role, model, days since its last use, length): (key, role, model,
-    days, bytes).
+    """Keeps an answer for each (role, model, days since its last use, length).
+
+    Returns (key, role, model, days, bytes) of each.
     """
     rows = []
     for i, (role, model, days, length) in enumerate(ages):

@@ -1,5 +1,6 @@
-"""The report: every figure from the run folder, nothing hidden, nothing that breaks out of its
-place.
+"""The report: every figure is from the run folder, and nothing is hidden.
+
+Nothing breaks out of its place.
 """
 
 from __future__ import annotations

@@ -83,8 +83,9 @@ def check(folder: Path, expected: Ended) -> None:
 
 
 def test_the_undisturbed_run_is_worth_comparing(undisturbed: Ended) -> None:
-    """It has everything in it that could go wrong: failed grammar, diagnoses, questions, unequal
-    rewards, moving weights.
+    """The run has everything in it that could go wrong.
+
+    That is failed grammar, diagnoses, questions, unequal rewards and moving weights.
     """
     assert [line["stage"] for line in undisturbed.metrics] == ["warm start"] * 30 + ["grpo"] * 8
     assert len(undisturbed.episodes) == 8 * 16 + 6 * 10

@@ -1,5 +1,6 @@
-"""Corpora, passages, indexes by words, fusion, batching: against brute force, bm25s, and processes
-that are killed.
+"""Corpora, passages, indexes by words, fusion and batching.
+
+They are compared with brute force and bm25s; some processes are killed.
 """
 
 from __future__ import annotations
@@ -510,8 +511,9 @@ def test_every_damaged_file_is_found_and_named(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "passages.jsonl", "bm25"])
 def test_a_damaged_index_is_an_error_of_one_line(copy: Path, name: str) -> None:
-    """Bytes of the same number but nonsense: opening or searching raises, says which, and never
-    crashes.
+    """Opening or searching raises a UserError of one line, and never crashes.
+
+    The file has as many bytes as before, but other ones.
     """
     paths = (
         [path for path in (copy / name).rglob("*") if path.is_file()]

@@ -507,8 +507,9 @@ def test_the_key_of_a_library_comes_back_in_no_passage_and_no_refusal(
 
 
 class Cluster:
-    """The part of OpenSearch's HTTP interface that we use, as its reference describes it, over a
-    dictionary.
+    """The part of OpenSearch's HTTP interface that we use, over a dictionary.
+
+    It follows the interface's reference.
 
     Scores are the number of shared words: what is tested is the protocol, not their BM25.
     """

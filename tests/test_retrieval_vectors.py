@@ -1,5 +1,6 @@
-"""Dense and learned sparse indexes with real encoders, hybrid, Qdrant's local mode: against brute
-force over all passages.
+"""Dense and learned sparse indexes, hybrid, and Qdrant's local mode.
+
+Encoders are real; results are compared with brute force over all passages.
 """
 
 from __future__ import annotations

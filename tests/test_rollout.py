@@ -1,5 +1,6 @@
-"""The episode loop: endings, keys, order, and that a transcript only grows; doctors are scripts or
-a real tiny model.
+"""The episode loop: endings, keys, order, and that a transcript only grows.
+
+Doctors are scripts or a real tiny model.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def test_broken_grammar_is_answered_and_goes_on() -> None:
 
 
 def test_who_never_stops_runs_out_of_tokens() -> None:
-    """A real model that has learned nothing hardly ever writes a closing tag; what it says is kept
-    and not executed.
+    """A real model that has learned nothing hardly ever writes a closing tag.
+
+    What it says is kept and not executed.
     """
     episode = played(TokenDoctor(TINY), play=Play(max_tokens=3))
     assert episode.ending is Ending.OUT_OF_TOKENS

@@ -1,5 +1,6 @@
-"""Rows that are no cases: one of them takes no other with it, in every layout, and every one is
-told with its place.
+"""Rows that are no cases: each is reported with its place and takes no other with it.
+
+This holds in every layout.
 """
 
 from __future__ import annotations

@@ -382,8 +382,9 @@ except UserError as error:
     ],
 )
 def test_a_full_disk_is_one_clear_line(run: Run, limit: int, padding: int, file: str) -> None:
-    """The kernel's file-size limit stands in for a full disk: the same write fails in the same
-    place.
+    """The kernel's file-size limit stands for a full disk.
+
+    The same write fails in the same place.
     """
     run.write([simple(0)])
     script = LIMITED.format(

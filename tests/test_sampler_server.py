@@ -1,5 +1,7 @@
-"""`sampler=server` against servers on loopback: one that samples with a real model behind vLLM's
-endpoint, faults included, and vLLM's own where it is installed.
+"""`sampler=server` against servers on loopback.
+
+One samples with a real model behind vLLM's endpoint, faults included. The other is vLLM's own,
+where it is installed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The local scorer against plain forward passes, one prompt at a time; tries against their
-definition.
+"""The local scorer against plain forward passes, one prompt at a time.
+
+Tries are compared with their definition.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Shapley values against brute force over orders, the clinic's oracle and their axioms; estimates
-against enumeration.
+"""Shapley values and their estimates.
+
+Values are compared with brute force over orders, the clinic's oracle and their axioms, estimates
+with enumeration.
 """
 
 from __future__ import annotations
@@ -231,8 +233,9 @@ def test_truncation_to_zero_over_all_orders_by_hand() -> None:
 def algorithm_1(
     orders: Sequence[Coalition], v: Sequence[float], n: int, ε: float
 ) -> tuple[list[float], int]:
-    """ProMed's Algorithm 1, line by line, on `orders` instead of random ones; at k = 1 it does not
-    stop.
+    """ProMed's Algorithm 1, line by line, on `orders` instead of random ones.
+
+    At k = 1 it does not stop.
     """
     φ = [0.0] * n
     for k, π in enumerate(orders, 1):

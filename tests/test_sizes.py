@@ -1,5 +1,7 @@
-"""What a model is asked for has an end: each list of each answer has as many entries as the request
-needs, so that a weak model that is held to the schema does not go on until its tokens are spent.
+"""Every list that a model is asked for has an end.
+
+It has at most as many entries as the request needs, so that a weak model that is held to the schema
+does not go on until its tokens are spent.
 """
 
 from __future__ import annotations

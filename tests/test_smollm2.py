@@ -87,8 +87,10 @@ def reader() -> Any:
 
 
 def blocks(tensor: Any) -> torch.Tensor:
-    """A Q4_1 tensor by hand: blocks of 32 numbers, d and m as float16, then 16 bytes of which the
-    low halves are the first 16 numbers; each is d·q + m.
+    """A Q4_1 tensor by hand.
+
+    Blocks of 32 numbers have d and m as float16, then 16 bytes of which the low halves are the
+    first 16 numbers; each is d·q + m.
     """
     rows = []
     for raw in tensor.data.reshape(-1, 20)[:64]:
@@ -112,8 +114,9 @@ WORDS = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{
 
 
 def tokens(text: str, merges: dict[tuple[str, str], int], letters: dict[int, str]) -> list[str]:
-    """Byte-pair encoding as it is defined: digits are parted, then words; in each word the merge
-    that was learned first is made first.
+    """Byte-pair encoding as it is defined.
+
+    Digits are split off, then words; in each word the merge that was learned first is made first.
     """
     found: list[str] = []
     for piece in regex.split(r"(\p{N})", text):

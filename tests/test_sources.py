@@ -244,8 +244,9 @@ def test_one_in_five_is_held_out(split: int) -> None:
 
 
 def test_held_out_is_the_same_everywhere() -> None:
-    """A frozen answer: a change of the hash would move cases between the splits of published
-    results.
+    """A frozen answer.
+
+    A change of the hash would move cases between the splits of published results.
     """
     assert [i for i in range(12) if held_out(0, str(i))] == [5, 7]
 

@@ -50,8 +50,9 @@ def test_draws_are_those_of_full_enumeration() -> None:
 
 
 def test_repeating_a_case_adds_no_certainty() -> None:
-    """Eight identical episodes of each case: the same interval as one, where an unclustered one
-    would shrink by √8.
+    """Eight identical episodes of each case give the same interval as one.
+
+    An unclustered interval would shrink by √8.
     """
     data = np.random.default_rng(3).integers(0, 2, 60).astype(float)
     once = interval(data.tolist(), range(60), seed=5)
@@ -62,8 +63,9 @@ def test_repeating_a_case_adds_no_certainty() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 def test_intervals_cover_the_truth(spread: float) -> None:
-    """400 samples of 60 cases × 4 episodes whose cases differ by `spread`: about 95 % of intervals
-    hold the true mean.
+    """About 95 % of the intervals of 400 samples hold the true mean.
+
+    A sample has 60 cases × 4 episodes, whose cases differ by `spread`.
     """
     rng, hits = np.random.default_rng(7), 0
     clusters = np.repeat(np.arange(60), 4).tolist()
@@ -261,8 +263,9 @@ def covered(low: np.ndarray, high: np.ndarray, truth: float, chances: np.ndarray
     ("n", "least"), [(1, 0.79), (2, 0.82), (5, 0.83), (10, 0.85), (20, 0.90), (40, 0.90)]
 )
 def test_intervals_of_shares_cover_the_truth_in_small_samples(n: int, least: float) -> None:
-    """Every outcome of n verdicts, weighted by its chance under 199 true shares from 0.005 to
-    0.995.
+    """Every outcome of n verdicts, weighted by its chance.
+
+    The chances are those under 199 true shares from 0.005 to 0.995.
     """
     found = [interval([1.0] * k + [0.0] * (n - k), range(n), bounds=SHARE) for k in range(n + 1)]
     low, high = np.array([(each.low, each.high) for each in found]).T
@@ -280,8 +283,9 @@ def test_intervals_of_shares_cover_the_truth_in_small_samples(n: int, least: flo
 def test_intervals_of_differences_cover_the_truth_in_small_samples(
     n: int, least: float, wrongly_clear: float
 ) -> None:
-    """Every table of two verdicts on n cases, weighted by its chance under shares of discordant
-    pairs up to 0.6.
+    """Every table of two verdicts on n cases, weighted by its chance.
+
+    The chances are those under shares of discordant pairs up to 0.6.
     """
     tables = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
     limits = []
@@ -307,8 +311,9 @@ def test_intervals_of_differences_cover_the_truth_in_small_samples(
 
 
 def test_no_discordant_case_is_no_certainty() -> None:
-    """Two doctors who agree on all of ten cases: z² / (n + z²) either way, as by Tango's (1998)
-    score interval.
+    """Two doctors who agree on all of ten cases.
+
+    The limit is z² / (n + z²) either way, as by Tango's (1998) score interval.
     """
     verdicts = [1.0, 0.0] * 5
     found = paired((verdicts, range(10)), (verdicts, range(10)), bounds=SHARE)

@@ -1,5 +1,6 @@
-"""Prompt-based strategies, against a real endpoint on loopback and with the tiny policy, in both
-environments.
+"""Prompt-based strategies in both environments.
+
+They play against a real endpoint on loopback and with the tiny policy.
 """
 
 from __future__ import annotations
@@ -109,8 +110,9 @@ async def _play(
 
 
 def doctor(body: Body) -> str:
-    """Plays by the rules in either environment, does as it is told, and answers every question of a
-    strategy.
+    """Plays by the rules in either environment and does as it is told.
+
+    It answers every question of a strategy.
     """
     said = system(body)
     draw = random.Random(json.dumps(body["messages"], sort_keys=True) + str(body.get("seed", "")))
@@ -466,9 +468,7 @@ def test_progress_depends_on_the_past_alone() -> None:
 
 
 def tree_of(*found: tuple[str, float, int], case: Case = CASES[0]) -> Tree:
-    """Trajectories that ended with an answer ("" for none), their R, and how often their node was
-    drawn.
-    """
+    """A tree of trajectories: answer ("" for none), R, how often the node was drawn."""
     tree = Tree(Job(case), (Message("user", "x"),))
     for text, worth, times in found:
         said = WORLD.write("diagnose", text) if text else "<ask>fever</ask>"
@@ -613,8 +613,9 @@ def test_an_anchor_has_no_strategy(tmp_path: Path, cached: None) -> None:
 
 
 def test_evaluate_plays_strategies_with_a_local_policy(tmp_path: Path, cached: None) -> None:
-    """The tiny policy answers at once where it is made to, searches without a chat model, and is
-    refused where one is needed.
+    """The tiny policy plays the strategies that need no chat model.
+
+    It answers at once where it is made to, searches, and is refused where a chat model is needed.
     """
     source = open_source("clinic:xs", split=0)
     model, tokenizer = build(

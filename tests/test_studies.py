@@ -1,5 +1,7 @@
-"""Studies: their arithmetic against hand-made figures and other implementations; their commands
-against a real endpoint.
+"""Studies: their arithmetic and their commands.
+
+The arithmetic is compared with hand-made figures and other implementations; commands run against a
+real endpoint.
 """
 
 from __future__ import annotations
@@ -264,8 +266,9 @@ def refused(*words: object) -> str:
 
 
 def page_of(folder: Path, name: str) -> tuple[dict[str, Any], str]:
-    """The numbers and the page: one that opens offline, with a figure, and with no text of any
-    case.
+    """The numbers and the page of a study.
+
+    The page opens offline, with a figure, and has no text of any case.
     """
     text = (folder / f"{name}.html").read_text()
     assert "<svg" in text
@@ -548,8 +551,9 @@ def trust(folder: Path, name: str) -> None:
 
 
 class Additive:
-    """A `Scorer` under which every fact adds its worth, by text; `together` two that are worth
-    something as a pair only.
+    """A `Scorer` under which every fact adds its worth, by text.
+
+    `together` are two facts that are worth something as a pair only.
     """
 
     def __init__(self, worth: dict[str, float], together: tuple[str, str] = ("", "")) -> None:

@@ -1,5 +1,6 @@
-"""The tiny policy: its vocabulary against the texts it has to carry, its weights, and its life as a
-model folder.
+"""The tiny policy: its vocabulary, its weights, and its model folder.
+
+The vocabulary is compared with the texts that it has to carry.
 """
 
 from __future__ import annotations

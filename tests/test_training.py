@@ -1,5 +1,6 @@
-"""The main job end to end on the smallest clinic: methods, variants, adapters, processes, and warm
-starts kept for later.
+"""The main job end to end on the smallest clinic.
+
+Tested are methods, variants, adapters, processes, and warm starts kept for later.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def test_craft_leaves_a_whole_run(craft: Run) -> None:
 
 
 def test_the_warm_start_teaches_the_grammar(craft: Run) -> None:
-    """Thirty steps are enough that the tiny policy mostly speaks in actions; an untrained one never
-    does.
+    """After thirty steps the tiny policy mostly speaks in actions.
+
+    An untrained one never does.
     """
     endings = craft.summary["doctors"]["warm start"]["endings"]
     assert endings.get("out of tokens", 0) < 5
@@ -112,8 +114,9 @@ def test_methods_that_ask_a_scorer_leave_whole_runs_that_tell_its_time(
 
 
 def doc_hit_has_one_meaning(run: Run) -> None:
-    """In training and evaluation alike it is the share of all episodes, those that searched nothing
-    included.
+    """In training and evaluation alike it is the share of all episodes.
+
+    Those that searched nothing are included.
     """
     for line in figures(run):
         played = list(run.episodes(phase="train", step=line["step"]))
@@ -226,8 +229,9 @@ def test_a_kept_warm_start_that_does_not_fit_is_made_anew(
 
 
 def test_the_base_model_is_a_row_of_its_own(craft: Run, tmp_path: Path) -> None:
-    """Random weights know no grammar: no diagnosis is right, and the warm start that follows is
-    another policy.
+    """Random weights know no grammar, so no diagnosis is right.
+
+    The warm start that follows is another policy.
     """
     base, warm = (craft.summary["doctors"][doctor] for doctor in ("untrained", "warm start"))
     assert base["episodes"] == warm["episodes"] == 10

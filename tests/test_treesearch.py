@@ -1,5 +1,6 @@
-"""Tree search beside an independent one written with strings and dictionaries, in the hand-made
-world.
+"""Tree search against an independent one, in the hand-made world.
+
+The other is written with strings and dictionaries.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ def statistics(tree: Tree) -> dict[tuple[str, ...], tuple[int, float, int]]:
 
 
 class Reference:
-    """Algorithm 2 with our decisions, written again: no nodes, only dictionaries keyed by the path
-    of texts.
+    """Algorithm 2 with our decisions, written again.
+
+    It has no nodes, only dictionaries keyed by the path of texts.
     """
 
     def __init__(self, doctor: Gambler, search: Search, key: int) -> None:
@@ -283,8 +285,9 @@ def test_uct_leads_the_search_to_where_the_reward_is() -> None:
 
 
 def test_the_papers_own_numbers_search_deeper_than_its_text() -> None:
-    """One child per iteration never leaves the first level with width 8 and 5 iterations; `width`
-    per iteration do.
+    """One child per iteration never leaves the first level with width 8 and 5 iterations.
+
+    `width` children per iteration do.
     """
     many = tuple(f"<ask>thing {number}</ask>" for number in range(10_000))  # no two draws are alike
     literal, ours = grow(Gambler(many), Search(expand=1)), grow(Gambler(many), Search())

@@ -1,5 +1,6 @@
-"""What the doctor has understood after each turn: by identity, and from its own words through a
-real endpoint.
+"""What the doctor has understood after each turn.
+
+It is taken by identity, and from the doctor's own words through a real endpoint.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def sections(prompt: str) -> dict[str, str]:
 
 
 class Doctor:
-    """Answers requests for an understanding, out of what the prompt says; `forget` after so many
-    exchanges.
+    """Answers requests for an understanding, out of what the prompt says.
+
+    From `forget` answers on it leaves out the first one.
     """
 
     def __init__(self, forget: int = 99) -> None:
@@ -117,8 +119,9 @@ def test_from_the_doctor_s_words_what_was_told_is_known_and_what_it_forgets_is_l
 
 
 class Reviser(Doctor):
-    """Knows nothing at first, and from the first exchange on writes down the whole record, whatever
-    was told.
+    """Knows nothing at first, and from the first exchange on writes down the whole record.
+
+    It does so whatever was told.
     """
 
     def write(self, first: str, told: str) -> str:

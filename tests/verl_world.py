@@ -124,8 +124,9 @@ class Client:
 
 
 def logprobs(model: Any, data: Any, temperature: float) -> tuple[Any, Any]:
-    """log p of each token given those before it, and the entropy there, nested as verl's engines
-    return them.
+    """log p of each token given those before it, and the entropy there.
+
+    Both are nested as verl's engines return them.
     """
     found, entropies = [], []
     for ids in data["input_ids"].unbind():

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from workup.errors import UserError
 
 LARGEST = 1_000_000
-"""Bytes of a file."""
+"""The most bytes of a file."""
 
 MOST = 100_000
 """The most values in a file; those of an alias (`*name`) count wherever it is used."""

@@ -82,8 +82,9 @@ def sources(incomplete: str) -> Iterator[Offer]:
 
 
 def policies(incomplete: str) -> Iterator[Offer]:
-    """The model of ours, run and model folders; what a hub or workup.yaml may know is left to the
-    user.
+    """The names of policies that can be told at once: our model, run folders, model folders.
+
+    What a hub or workup.yaml may know is left to the user.
     """
     from workup.models import smollm2
 

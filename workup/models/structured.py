@@ -16,9 +16,11 @@ from workup.ports import Model, Request
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Sizes = Mapping[str, tuple[int, int]]
-"""By the name of an answer's field the least and the most that this request allows: of a list how
-many entries, of a text how many characters, of a number its value. `name[]` stands for each entry
-of the list `name`."""
+"""Field of an answer → the least and the most that this request allows.
+
+For a list it is the number of entries, for a text that of characters, for a number its value.
+`name[]` stands for each entry of the list `name`.
+"""
 
 ATTEMPTS = 3
 LONGEST = (
@@ -116,7 +118,7 @@ KEYWORDS: Mapping[str, tuple[str, str]] = {
     "integer": ("minimum", "maximum"),
     "number": ("minimum", "maximum"),
 }
-"""How JSON Schema calls the bounds of each type."""
+"""What JSON Schema calls the bounds of each type."""
 
 
 def one_each(lists: str, count: int, number: str = "number") -> Sizes:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LIVES = "/healthz", "/readyz", "/metrics"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds: the upper ends of the histogram of response times."""
+"""The upper ends of the histogram of response times, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

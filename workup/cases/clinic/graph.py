@@ -23,10 +23,10 @@ from workup.cases.clinic.tables import Disease, Finding, clinic_tables
 from workup.text import normalise
 
 TYPICAL = 0.3
-"""P(finding | disease) from which a finding belongs to a disease's picture …"""
+"""The least P(finding | disease) of a finding in a disease's picture; LIFT has to hold too."""
 
 LIFT = 2.0
-"""… if it is also this many times as probable as in a disease for which the tables say nothing."""
+"""Such a finding is at least this many times as probable as where the tables say nothing."""
 
 ENTITY_LIMIT = 100
 """Longest entity in characters that the parser takes; no name in our tables is half as long."""

@@ -10,7 +10,7 @@ import numpy as np
 from workup.case import Case, Fact, Knowledge, evidence_of
 
 MOST_FACTS = 10
-"""2^10 posteriors take some 50 ms in clinic s; each further fact doubles that."""
+"""The most facts: 2^10 posteriors take some 50 ms in clinic s, and each further fact doubles it."""
 
 
 def shapley(knowledge: Knowledge, case: Case, facts: Sequence[Fact]) -> list[float]:

@@ -59,7 +59,7 @@ class VerlPolicy(RemotePolicy):
         asked = {"temperature": 1.0, "max_tokens": 1, "prompt_logprobs": 0, "logprobs": True}
         reply = await self._asked(f"{seed_key(*before):x}", ids, asked)
         self._checked(reply, room=1)
-        # verl tells of each place the token after it, and of the last place nothing.
+        # verl gives for each place the token after it, and for the last place nothing.
         told = [row[0] for row in reply.extra_fields.get("prompt_ids", [])][:-1]
         if told != ids[1:]:
             raise WorkupError("verl's server told the log-probabilities of other tokens")

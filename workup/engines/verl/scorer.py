@@ -16,11 +16,11 @@ ROWS = 1_024  # answers that the reference workers get at a time
 
 
 class ServerScorer(Remembering):
-    """A `Scorer` under the weights that play: the servers tell the log-probability of each token.
+    """A `Scorer` under the weights that play: the servers give the log-probability of each token.
 
     At most `at_once` answers are asked for at a time. The servers read every context whole, also
-    where several begin alike: what tells log-probabilities of a prompt takes none of it from the
-    prefix cache.
+    where several begin alike: a request for a prompt's log-probabilities does not use the prefix
+    cache.
     """
 
     def __init__(self, policy: VerlPolicy, at_once: int) -> None:

@@ -67,7 +67,7 @@ def watched(look: Lost = lost, period: float = PERIOD) -> Iterator[None]:
             if callable(before):
                 before(signum, frame)
             return
-        # The wait that ends here would be told at the process's end, after this error.
+        # asyncio would log the wait that ends here at the process's end, after this error.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         raise WorkupError(
             f"TransferQueue has lost a process ({found[0]}), and the step with it: nothing before "

@@ -44,8 +44,11 @@ MOST_NAMED = 2  # diagnoses in one refinement
 OPEN_BOOKS = 0.5
 
 Refined = Literal["names", "findings"]
-"""What refinements say: the diagnoses that the passages name most often, or for each passage its
-number, its diagnosis and those of its findings that the patient has."""
+"""What refinements say.
+
+It is the diagnoses that the passages name most often; or for each passage its number, its diagnosis
+and those of its findings that the patient has.
+"""
 
 
 @dataclass(frozen=True, slots=True)
