@@ -3,7 +3,7 @@
 The source has 1,000 or 100,000 cases.
 
 Each measurement is a fresh process without torch, which would make any growth look small. Files are
-written here in the layout that the loaders document; the clinic makes its cases on the spot.
+written here in the layout that the loaders document; the clinic makes its cases as they are read.
 """
 
 from __future__ import annotations

@@ -303,8 +303,8 @@ class Logprobs:
 class Scorer(Protocol):
     """Log-probabilities of answers, under a frozen reference or under the live policy.
 
-    Raises RolloutError for a request that does not fit the model's context, WorkupError for a value
-    that is not finite.
+    Raises RolloutError for a request that does not fit the model's context, WorkupError for an
+    answer without tokens and for a value that is not finite.
     """
 
     @property

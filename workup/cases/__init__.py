@@ -1,7 +1,7 @@
 """Where cases come from.
 
 A source is one module (or folder) of this package or of `datasets` within that defines `open(rest,
-split, errors)` and returns a `FixedSource`; `errors` is told of every row that is no case. The
+split, errors)` and returns a `FixedSource`; every row that is no case is reported to `errors`. The
 first line of its docstring says what it reads, `EXAMPLE` how it is named.
 """
 

@@ -40,11 +40,12 @@ def without_subtype(diagnosis: str) -> str:
 class Mask:
     """Withholds names wherever they stand as whole words, and counts in `found` how often they did.
 
-    A name is matched in any case (up to three letters in its own only), in the singular or plural,
-    with blank or hyphen; with or without the parenthesis in it, a leading degree ("acute") or age
-    ("neonatal"), a trailing subtype ("type 2"); and by its initials, from three words on.
-    Paraphrases ("dislocation of the hip") are not recognised. With `family` false a trailing
-    subtype has to be there: "optic atrophy" is a finding of "Optic atrophy 12".
+    A name is matched in any letter case (only in its own, if it has up to three letters, or is up
+    to five capitals), in the singular or plural, with blank or hyphen; with or without the
+    parenthesis in it, a leading degree ("acute") or age ("neonatal"), a trailing subtype ("type
+    2"); and by its initials, from three words on. Paraphrases ("dislocation of the hip") are not
+    recognised. With `family` false a trailing subtype has to be there: "optic atrophy" is a finding
+    of "Optic atrophy 12".
     """
 
     def __init__(self, names: Iterable[str], *, family: bool = True) -> None:

@@ -191,7 +191,7 @@ def indexed(
     """The index of `files`, made by `schema` and `fill` unless it exists already.
 
     Files count as unchanged while path, size and modification time are. The index holds the rows
-    that were left out; `errors` is told of them whether it is new or not. Raises what `fill`
+    that were left out; they are reported to `errors` whether it is new or not. Raises what `fill`
     raises, and UserError if the cache cannot be written; then nothing is left behind.
     """
     stamp = _stamp(files, schema)

@@ -44,7 +44,7 @@ def retrieval(
 ) -> None:
     """Serve a library's passages as Search-R1's /retrieve does.
 
-    /healthz, /readyz and /metrics tell how it is.
+    /healthz, /readyz and /metrics report its state.
     """
     from workup.retrieval import local
     from workup.retrieval.server import Limits

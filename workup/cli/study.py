@@ -356,7 +356,9 @@ def _folder(name: str, cases: str) -> Path:
 
 @contextmanager
 def _progress(unit: str) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
-    """(how many there will be, one more is done) of a bar that goes away."""
+    """Two callbacks of a progress bar that disappears: how many there will be, and one more is
+    done.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

@@ -107,7 +107,8 @@ class Opinions(Generic[V]):
 class Panel(Generic[Q, V]):
     """Several independent judges, asked at once (ES-14).
 
-    If one of them fails, the panel fails: a mean over fewer judges would be another figure.
+    If one of them fails, the panel fails: a mean over fewer judges would be another figure. Raises
+    ValueError without a judge.
     """
 
     def __init__(self, judges: Mapping[str, Assessor[Q, V]]) -> None:

@@ -31,7 +31,7 @@ Path = tuple[str, ...]  # from the chapter down to the code; () is the root
 class IcdTree:
     """One release of ICD-10: "cm" or "who".
 
-    Loading takes one to two seconds, and 200 MB for "cm": use `tree`, which loads once. Raises
+    Loading takes one to two seconds, and 200 MB for "cm": use `load_tree`, which loads once. Raises
     UserError if the release is unknown or its package is not installed.
     """
 

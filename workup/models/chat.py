@@ -25,6 +25,8 @@ HELD = "+schema"  # ends the name of a model whose answers are held to their sch
 class LocalChat:
     """A `Model` on any transformers causal language model with full attention and a chat template.
 
+    Raises UserError for a model without one or the other.
+
     Concurrent requests share batches. Equal requests have equal answers: the sampling key is made
     from the request, and differs with `Request.sample`. A reasoning model's thought is not part of
     its answer.

@@ -99,9 +99,9 @@ class Generation:
 class LocalPolicy(ChatTokens):
     """Implements `Policy` on a transformers causal language model.
 
-    The model has full attention, any size, with or without LoRA. `model` is used as it is: call
-    `refresh()` whenever its weights have changed. `max_batch` limits the KV cache: so many
-    transcripts are kept.
+    The model has full attention, any size, with or without LoRA. Raises UserError for layers that
+    do not attend to everything. `model` is used as it is: call `refresh()` whenever its weights
+    have changed. `max_batch` limits the KV cache: so many transcripts are kept.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, max_batch: int = 256) -> None:

@@ -1,7 +1,7 @@
 """New weights for vLLM within the memory of one GPU (CUDA IPC).
 
-Written against the interface of vLLM 0.32 and checked against its types; not run, for want of a
-GPU.
+It is written against the interface of vLLM 0.32 and checked against its types. It has not been run
+on a GPU.
 """
 
 from __future__ import annotations

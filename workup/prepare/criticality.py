@@ -67,7 +67,10 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def exact(case: Case, source: Source) -> Outcome:
-    """The weights that the case has; for findings without one, those of the source's knowledge."""
+    """The weights that the case has; for findings without one, those of the source's knowledge.
+
+    Raises UserError where they are needed and the source has no knowledge.
+    """
     facts = case.truth.facts
     if not facts:
         return Drop(UNWEIGHED)

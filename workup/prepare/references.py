@@ -123,7 +123,7 @@ async def _searched(case: Case, aids: Aids, sample: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _library(index: str, passages: int, turns: int) -> Reasoning:
-    """The environment over a library, for cases from anywhere: they tell what they present."""
+    """The environment over a library, for cases from anywhere; only their presentation is told."""
     told = Settings(index=index, passages=passages, max_turns=turns, told="presentation")
     return open_reasoning(FixedSource("references", (), ()), told)
 

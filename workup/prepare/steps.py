@@ -121,8 +121,8 @@ class Step:
 
     `version` names its prompts: whoever edits one gives it a new version. `apply` raises
     RolloutError when the model fails. `exact` does the same without a model, raising UserError
-    where it cannot. `keeps_items` tells that the source's list of items and diagnoses holds for the
-    result too. `from_reports` tells that it reads raw reports, of which only `truth.record` is
+    where it cannot. `keeps_items` says that the source's list of items and diagnoses holds for the
+    result too. `from_reports` says that it reads raw reports, of which only `truth.record` is
     known.
     """
 

@@ -81,7 +81,7 @@ class _Cast:
 
 
 async def apply(case: Case, aids: Aids) -> Outcome:
-    """Draws answers turn by turn, each until one is verified or `n` were drawn."""
+    """Draws answers turn by turn: for each turn until one is verified, `settings.n` at most."""
     cast, settings = _Cast.of(aids), aids.settings
     past: list[Turn] = []
     wrong: list[str] = []
@@ -188,7 +188,7 @@ def _with(case: Case, turns: Sequence[Turn]) -> Case:
 def kept(case: Case) -> tuple[tuple[str, tuple[Message, ...]], ...]:
     """The turns that this step kept of a case, as (answer, replies); none for other cases.
 
-    The last turn has no reply.
+    The last turn has no reply. Raises UserError for turns in another form.
     """
     extra: Any = case.truth.extra
     turns = extra.get(KEPT, ()) if isinstance(extra, Mapping) else ()

@@ -264,7 +264,7 @@ def _encounters(players: Sequence[Player]) -> dict[str, Any]:
 def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     """Accuracy by category, and accuracy against evidence (CRAFT's Figs. 2 and 3), of every run.
 
-    The first run's anchors, and its policy before training, are landmarks.
+    The first run's anchors, and its policy before training, are drawn for reference.
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
     found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)

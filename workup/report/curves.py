@@ -195,7 +195,7 @@ def parts(curve: Curve, additive: bool) -> Drawing | None:
 
 
 def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
-    """Positive parts pile up from zero, negative ones hang below it."""
+    """Positive parts are stacked upwards from zero, negative ones downwards."""
     keys = []
     for sign in (1, -1):
         base = np.zeros(len(index))

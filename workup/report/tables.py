@@ -115,7 +115,7 @@ class Row:
 
 
 def entries_of(run: Run) -> Entries:
-    """Every evaluated doctor's entry, from the floor to the ceiling."""
+    """Every evaluated doctor's entry, from the lowest anchor to the highest."""
     return {doctor: describe(run, doctor) for doctor in in_order(run.doctors(), run.anchors)}
 
 

@@ -50,6 +50,7 @@ class Qdrant:
     """One collection.
 
     It knows the name of the encoder that made its vectors, and queries are encoded with that one.
+    Raises UserError for a collection that does not exist, or does not name its encoder.
     """
 
     def __init__(self, client: Any, collection: str) -> None:

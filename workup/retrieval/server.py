@@ -332,7 +332,9 @@ def serve(
     limits: Limits = Limits(),
     names: Collection[str] = (),
 ) -> None:
-    """Serves until interrupted; port 0 takes a free one. Raises what opening the index raised.
+    """Serves until interrupted; port 0 takes a free one.
+
+    Raises what opening the index raised, and UserError where the address is taken.
 
     Says on standard error where it listens, once the index is open. `names` are what the server may
     be called besides its addresses, "localhost", the machine's name and `host`.

@@ -52,7 +52,7 @@ class Written:
 
     U_0 comes from a summary of the opening alone, so that no reward is paid for its content.
 
-    A turn can only add what it told. A later summary that is merely written better is no merit of
+    A turn can only add what it told. That a later summary is merely written better is not due to
     the question. So a fact counts as understood after turn t under two conditions: the summary
     after turn t states it; and the first summary stated it, or the summary after a turn that told
     it did. A fact that a later summary leaves out is lost, and is understood again when it is back.

@@ -1,4 +1,4 @@
-"""The settings of older runs in today's words: the one place that knows how they were written."""
+"""The settings of older runs in the present form: the one place that knows the older ones."""
 
 from __future__ import annotations
 

@@ -209,7 +209,10 @@ def _write_opening(connection: sqlite3.Connection, opening: Sequence[Message]) -
 
 
 def conditions(where: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """The WHERE clause for `where` (column → value), and its values; `case` means `case_id`."""
+    """The WHERE clause for `where` (column → value), and its values; `case` means `case_id`.
+
+    Raises UserError for an unknown column.
+    """
     named = {("case_id" if name == "case" else name): value for name, value in where.items()}
     for name in named:
         if name not in FILTERS:

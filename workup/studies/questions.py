@@ -360,7 +360,10 @@ async def study(
     reading: Reading,
     tick: Callable[[], None] = lambda: None,
 ) -> QuestionQuality:
-    """Has every conversation of every run rated by every judge, in one shuffled order."""
+    """Has every conversation of every run rated by every judge, in one shuffled order.
+
+    Raises UserError where no conversation holds a question.
+    """
     every = [
         (run, record)
         for run, records in conversed.items()

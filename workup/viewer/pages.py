@@ -172,7 +172,10 @@ def _around(shown: Shown, asked: Asked, found: Listing) -> Content:
 
 
 def episode(shown: Shown, query: Mapping[str, str]) -> Content:
-    """One episode, as a clinician or as a trainer reads it, with its neighbours in the list."""
+    """One episode, as a clinician or as a trainer reads it, with its neighbours in the list.
+
+    Raises AddressError for a query that cannot be answered, MissingError for no such episode.
+    """
     run, columns = shown.run, shown.columns
     columns.catch_up(WAIT)
     key = key_of(query.get("episode", ""))
@@ -279,7 +282,10 @@ def _neighbours(
 def case(
     shown: Mapping[str, Shown], name: str, query: Mapping[str, str], chosen: Sequence[str]
 ) -> Content:
-    """The same case under several doctors, steps and runs, side by side."""
+    """The same case under several doctors, steps and runs, side by side.
+
+    Raises AddressError for a query without a case, MissingError where no episode fits.
+    """
     wanted, asked = query.get("case", ""), Asked.read({**query, "case": ""})
     if not wanted:
         raise AddressError("a case is asked for by its id, as in ?case=clinic:xs:0:test:7")
@@ -397,7 +403,9 @@ def _head(shown: Shown, run: Run, state: State) -> Content:
 
 
 def _entries(run: Run) -> dict[str, Any]:
-    """The doctors of summary.json, from the floor to the ceiling; none before it is written."""
+    """The doctors of summary.json, from the lowest anchor to the highest; none before it is
+    written.
+    """
     found = run.summary.get("doctors")
     if not isinstance(found, Mapping):
         return {}

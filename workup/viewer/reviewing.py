@@ -80,7 +80,10 @@ class Sent:
         return note
 
     def answers(self, review: Review) -> tuple[dict[str, str | None], list[str]]:
-        """What was said by field, and the fields of which nothing was."""
+        """Field → what was said, and the fields of which nothing was said.
+
+        Raises RefusedError for an answer that the question does not have.
+        """
         given: dict[str, str | None] = {}
         missing = []
         for field, _, question in blind.fields(review):
@@ -144,7 +147,10 @@ class Pages:
         return _redirect(f"/item/{following}" if following else "/")
 
     async def undo(self, request: Request) -> Response:
-        """Takes the last entry back, and shows its item."""
+        """Takes the last entry back, and shows its item.
+
+        Raises RefusedError for a form that names no entry.
+        """
         sent = await Sent.read(request)
         entry = sent.values.get("entry", "")
         if not (entry.isascii() and entry.isdigit() and len(entry) < 16):

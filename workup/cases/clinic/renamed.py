@@ -1,7 +1,7 @@
 """The renamed clinic: in every case the diseases bear other, made-up names.
 
 `clinic:s#renamed` has the patients of `clinic:s`. What a name means in a case stands in the library
-alone, so that nobody can know it by heart. Findings keep their names.
+alone, so that it cannot be learned beforehand. Findings keep their names.
 
 Tables, documents and statements of a renamed clinic hold marks in place of names ("disease07", see
 `Tables.masked`). A case's `truth.extra` says what each mark is called in that case. `said` turns
@@ -197,7 +197,7 @@ class Names:
     def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
         """What each item's answer tells about the name, in nats; 0 while no name is known.
 
-        Diseases without a known name are one: to tell them apart helps nobody to name them.
+        Diseases without a known name count as one: to distinguish them does not help to name one.
         """
         known, findings = self._divided(evidence)
         if not known:

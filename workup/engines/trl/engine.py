@@ -282,7 +282,7 @@ class TrlEngine(AccelerateProcesses):
             vars(model).pop("_original_forward", None)
         self.model.eval()
         self.policy.refresh()
-        gc.collect()  # a data-parallel wrapper lets go of the gradients only when it is collected
+        gc.collect()  # a data-parallel wrapper frees the gradients only when it is collected
 
     def _hooks(self, period: int) -> Hooks:
         keep = self.settings.save_total_limit

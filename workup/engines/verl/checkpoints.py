@@ -76,7 +76,7 @@ def policy(checkpoint: Path) -> Path:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Removes all but the newest `keep` whole checkpoints, and older remains of kills."""
+    """Removes all but the newest `keep` whole checkpoints, and older incomplete ones."""
     kept = whole(folder)[-keep:]
     for path in folder.glob(f"{PREFIX}*"):
         if path not in kept and _number(path).isdigit() and step(path) < step(kept[-1]):

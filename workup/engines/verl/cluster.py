@@ -119,7 +119,7 @@ def wait_for_gpus(
 def check(nodes: int, gpus: int, resources: list[dict[str, float]]) -> None:
     """Raises UserError where fewer than `nodes` nodes of Ray's have `gpus` GPUs each.
 
-    `resources` are those of each living node, as Ray tells them.
+    `resources` are those of each living node, as Ray reports them.
     """
     fit = sum(node.get("GPU", 0) >= gpus for node in resources)
     if fit < nodes:

@@ -60,7 +60,7 @@ class VerlEngine(Alone):
         self._before = self.weights  # what the newest reinforcement stage began with
         self._last: Path | None = None  # its folder, until another stage changes weights
         self.verl = verl or Verl()
-        self.verl.join(self._reinforcing())  # too few machines are told before anything is written
+        self.verl.join(self._reinforcing())  # reports too few machines before anything is written
 
     # --- the policy ---
 
@@ -85,7 +85,10 @@ class VerlEngine(Alone):
         return repr([version(name) for name in ("verl", "torch", "transformers")])
 
     def save(self, folder: Path, *, merged: bool = True) -> None:
-        """Copies the model folder of the last stage that was trained."""
+        """Copies the model folder of the last stage that was trained.
+
+        Raises UserError where no stage has a whole checkpoint.
+        """
         if not self._trained:
             raise UserError(f"{self.folder}: no whole checkpoint to take the policy from")
         with whole_folder(folder) as draft:

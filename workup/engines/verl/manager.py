@@ -29,7 +29,10 @@ class Manager:
         self.make = make
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Returns when all rows of the step are in TransferQueue, and its prompts are done."""
+        """Returns when all rows of the step are in TransferQueue, and its prompts are done.
+
+        Raises WorkupError for a step without any row.
+        """
         step = int(tensordict_utils.get(prompts, "global_steps"))
         uids = [str(uid) for uid in prompts["uid"]]
         made = self.make(step, uids)

@@ -53,7 +53,8 @@ class VerlPolicy(RemotePolicy):
     async def known(self, before: Sequence[int], answer: Sequence[int]) -> list[float]:
         """log P of each token of `answer` after `before`, neither of which is empty, in nats.
 
-        The temperature is 1. Raises as `draw` does.
+        The temperature is 1. Raises as `draw` does, and WorkupError for log-probabilities of other
+        tokens.
         """
         ids = [*before, *answer]
         asked = {"temperature": 1.0, "max_tokens": 1, "prompt_logprobs": 0, "logprobs": True}

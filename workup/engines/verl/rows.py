@@ -29,7 +29,8 @@ def rows(samples: Sequence[Sample], uids: Sequence[str], step: int) -> list[Row]
 
     A key is `{uid}_{number}_0`. Neighbours with the same prompt are one group and share a uid of
     `uids`, which are those of the step's prompts. Nothing is compared by group any more, so that a
-    group may have lost episodes, and uids may be left over.
+    group may have lost episodes, and uids may be left over. Raises WorkupError for more groups than
+    uids.
 
     Example: the prompt P P, the completion C, the reply R, the completion C C. Then `prompts` is
     P P, `responses` is C R C C, and `response_mask` is 1 0 1 1.

@@ -52,10 +52,10 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
     """Differs from verl's trainer in five things.
 
     A step is one update per iteration over all of its rows, however many episodes failed. The loss
-    is divided by the number of real rows, not by that of an unharmed batch. A step's metrics are
-    reported before its checkpoint is written. A checkpoint counts when it is whole, and old ones
-    are removed after that. Rows keep the order in which they were made, so that a step played again
-    is the same but for rounding.
+    is divided by the number of real rows, not by that of a batch without failures. A step's metrics
+    are reported before its checkpoint is written. A checkpoint counts when it is whole, and old
+    ones are removed after that. Rows keep the order in which they were made, so that a step played
+    again is the same but for rounding.
     """
 
     def __init__(self, config: Any, hooks: Hooks) -> None:

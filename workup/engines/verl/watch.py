@@ -86,7 +86,7 @@ def watched(look: Lost = lost, period: float = PERIOD) -> Iterator[None]:
 
 
 def ended(error: Any) -> WorkupError:
-    """A worker's end, which Ray tells in many lines, in one."""
+    """A worker's end, which Ray reports in many lines, as an error of one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     why = lines[-1][:200] if lines else type(error).__name__
     return WorkupError(

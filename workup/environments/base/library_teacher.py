@@ -94,7 +94,8 @@ class LibraryTeaching:
 class _Scene:
     """An episode in the making.
 
-    `refinements` are kept, so that a turn and the branch beside it have the same text.
+    A refinement depends on its turn alone, so that a turn and the branch beside it have the same
+    text.
     """
 
     source: Source

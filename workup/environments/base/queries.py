@@ -42,8 +42,8 @@ def known_findings(source: Source, case: Case, grammar: SearchGrammar) -> list[s
 def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
     """How many searches a demonstration has: uniform from 0 to `most`, in a renamed clinic from 1.
 
-    Where a name's meaning stands in the library alone, a diagnosis without any search would be a
-    lesson in guessing.
+    Where a name's meaning stands in the library alone, a diagnosis without any search would teach
+    guessing.
     """
     return int(rng.integers(min(bool(called(case)), most), most + 1))
 

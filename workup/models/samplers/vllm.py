@@ -60,7 +60,10 @@ class Engine(OwnLoop):
         await self.llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
 
     async def renewed(self, version: str) -> None:
-        """Forgets what was computed with the old weights, and calls the new ones `version`."""
+        """Forgets what was computed with the old weights, and calls the new ones `version`.
+
+        Raises WorkupError where vLLM keeps its prefix cache.
+        """
         if not await self.llm.reset_prefix_cache(reset_running_requests=True):
             raise WorkupError("vLLM kept its prefix cache, which is of the old weights")
         await self.llm.update_weight_version(version)
@@ -68,7 +71,11 @@ class Engine(OwnLoop):
     async def draw(
         self, prompt: Sequence[int], parameters: Mapping[str, Any], version: str
     ) -> Drawn:
-        """One completion, by the weights of this version."""
+        """One completion, by the weights of this version, as ids and log-probabilities.
+
+        Raises RolloutError where vLLM refuses the request, WorkupError where its engine has died or
+        other weights have sampled.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -219,7 +226,8 @@ def open(place: str, how: How) -> RemoteModel[VllmPolicy]:
 def follow(model: Any, tokenizer: Any, how: How) -> LiveVllmPolicy:
     """A policy with the weights of `model`.
 
-    The first draw after a `refresh` copies them: the model must not change between the two.
+    The first draw after a `refresh` copies them: the model must not change between the two. Raises
+    UserError where vLLM is missing, and for several processes on GPUs.
     """
     _installed()
     if not _on_cpu() and int(os.environ.get("WORLD_SIZE", "1")) > 1:

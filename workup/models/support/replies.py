@@ -209,7 +209,9 @@ class Replies:
         return last or after, money
 
     def costs(self, run: str | None = None) -> list[Cost]:
-        """What `run`, or all runs together, took: one row per role and model, the dearest first."""
+        """What `run`, or all runs together, took: one row per role and model, the most expensive
+        first.
+        """
         self.flush()
         where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
         sums = "count(*), total(prompt_tokens), total(completion_tokens), total(cost)"

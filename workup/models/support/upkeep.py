@@ -136,7 +136,7 @@ def export(replies: Replies, file: Path, which: Which) -> int:
     """Writes one JSON object per line, in the order of their keys; returns how many.
 
     An object has `request` (in canonical form), `reply` and `created`. The file is readable by its
-    owner alone; it is whole or absent.
+    owner alone; it is whole or absent. Raises UserError for a place that cannot be written.
     """
     check(replies, which)
     count = 0

@@ -34,7 +34,7 @@ class Term:
 
 
 class Ontology:
-    """All terms that are not obsolete, by id. `version` is the release's own word for itself."""
+    """All terms that are not obsolete, by id. `version` is what the release calls itself."""
 
     def __init__(
         self, terms: Mapping[str, Term], elsewhere: Mapping[str, str], version: str

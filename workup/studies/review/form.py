@@ -24,7 +24,7 @@ MOST = 9  # values of a question: each has a key from 1 to 9
 A, EQUAL, B = "A", "equal", "B"  # what can be said of two episodes
 SIDES = (A, B)
 RESERVED = ("act", "as", "note")  # fields of the page's form beside its questions
-WINS = {A: 1.0, EQUAL: 0.5, B: 0.0}  # in the eyes of A
+WINS = {A: 1.0, EQUAL: 0.5, B: 0.0}  # from A's point of view
 Words = Annotated[str, Field(min_length=1, max_length=300)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
