@@ -197,6 +197,44 @@ def noise(
 
 
 @app.command()
+def stability(
+    words: Policies,
+    cases: Cases,
+    orders: Annotated[
+        str, typer.Option(help="numbers of orders of the facts, ascending")
+    ] = "2,4,8,16",
+    draws: Annotated[int, typer.Option(min=2, help="how often so many orders are drawn")] = 3,
+    facts: Annotated[
+        str, typer.Option(help="hidden: those the presentation does not state; or all")
+    ] = "hidden",
+    n: Number = 100,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """Whether facts' Shapley values are stable (PM-4).
+
+    And whether they agree with leave-one-out.
+    """
+    from workup.evaluation.arms import labels
+    from workup.studies import stability
+    from workup.studies.arms import settings_of
+
+    numbers = _numbers("--orders", orders)
+    counts = tuple(map(int, numbers))
+    if counts[0] < 1 or numbers != sorted(set(counts)):
+        raise UserError(f"--orders {orders}: numbers of orders, from 1 and ascending, as in 2,4,8")
+    which = _one_of("--facts", facts, ("hidden", "all"))
+    folder, (policies, values) = out or _folder("stability", cases), _read(words, cases, n, seed)
+    if len(policies) > 1:
+        raise UserError("one policy at a time: the values are by its own likelihood")
+    plan = stability.Plan(counts, draws, which, seed)  # type: ignore[arg-type]
+    (label,) = labels(policies).values()
+    with _progress("cases") as (began, tick):
+        found = stability.study(settings_of(values, policies[0]), label, plan, began, tick)
+    _publish(found, folder)
+
+
+@app.command()
 def reference(
     words: Policies,
     cases: Cases,
