@@ -110,8 +110,9 @@ def test_what_the_exact_judges_do_not_know_is_undefined() -> None:
 
 
 def test_plausible_are_the_orders_that_tell_candidates_apart() -> None:
-    """Papillary carcinoma of the thyroid is positive for thyroglobulin, of the kidney it is not;
-    no lymphocyte's marker tells carcinomas apart, and CD1355 does not exist.
+    """Papillary carcinoma of the thyroid is positive for thyroglobulin, that of the kidney is not.
+
+    No lymphocyte's marker tells carcinomas apart, and CD1355 does not exist.
     """
     assert OTHERS[1] == "papillary renal cell carcinoma"
     mixed = order(TRUTH, OTHERS[1], exams=("thyroglobulin", "CD1355", "CD3", "TTF-1"))

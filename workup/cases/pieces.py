@@ -249,7 +249,7 @@ class _Lines:
     def __init__(self, lines: Iterator[Raw], path: Path) -> None:
         self._lines, self._again, self.path = lines, deque[Raw](), path
         self._spare = _AGAIN  # lines that may be read again, so that reading stays linear
-        self.taken: list[Raw] = []  # of the present record
+        self.taken: list[Raw] = []  # lines of the present record
         self.broken: CaseError | None = None  # the error of its first line that has one
         self._length = 0
 

@@ -40,7 +40,7 @@ class RowErrors:
     ) -> None:
         self.strict, self.each = strict, each
         self.rows = self.left_out = 0
-        self.first: list[CaseError] = []  # of the first rows left out, one for each
+        self.first: list[CaseError] = []  # an error of each of the first rows left out
         self._ids: set[int] = set()  # digests of 64 bits
 
     def read(self, found: Iterable[R | CaseError], make: Callable[[R], T]) -> Iterator[tuple[R, T]]:
@@ -133,7 +133,7 @@ def sound(case: Case, *, file: Path, line: int | None = None) -> Case:
             raise CaseError(f"a case needs its {name}, which is blank here.", file=file, line=line)
         if any(
             "\ud800" <= letter <= "\udfff" for letter in text
-        ):  # of a file's name that is not UTF-8
+        ):  # as in the name of a file that is not UTF-8
             raise CaseError(
                 f"the {name} of a case holds half of a character.", file=file, line=line
             )

@@ -35,7 +35,7 @@ RESTRICTED = (
 
 T = TypeVar("T")
 Values = Sequence[object] | Mapping[str, object]
-_DIGITS = 18  # of a whole number that SQLite can hold
+_DIGITS = 18  # digits that a whole number in SQLite can have
 _ABOUT = """
 CREATE TABLE about (stamp TEXT, rows INTEGER);
 CREATE TABLE left_out (file TEXT, line INTEGER, field TEXT, problem TEXT);

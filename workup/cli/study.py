@@ -394,9 +394,7 @@ def _folder(name: str, cases: str) -> Path:
 
 @contextmanager
 def _progress(unit: str) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
-    """Two callbacks of a progress bar that disappears: how many there will be, and one more is
-    done.
-    """
+    """(how many there will be, one more is done): the callbacks of a passing progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 

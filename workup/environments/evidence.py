@@ -62,11 +62,11 @@ class Wording:
     order: str
     boxed: str
     ranked: str
-    limit: str  # of turns and examinations
-    stage: str  # the name of what can be ordered now stands behind it
+    limit: str  # the sentence that limits turns and examinations
+    stage: str  # stands before the name of what can be ordered now
     results: str
-    nothing: str  # nothing was ordered
-    later: str  # behind the name of an examination that this stage does not have
+    nothing: str  # the reply if nothing was ordered
+    later: str  # stands behind the name of an examination that this stage does not have
     most: str
     again: str
     unreadable: str
@@ -123,7 +123,7 @@ CHINESE = Wording(
     conclude="不能再申请检查了，请现在给出诊断。",
 )
 _WORDINGS = (ENGLISH, CHINESE)
-LENGTHS = (1, 2, 3, 5, 10)  # of the lists that anchors write
+LENGTHS = (1, 2, 3, 5, 10)  # lengths of the lists that anchors write
 
 summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
 

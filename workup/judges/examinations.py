@@ -15,7 +15,7 @@ from workup.models.fence import numbered
 from workup.models.structured import one_each
 from workup.ports import Model
 
-MOST_EXAMINATIONS = 40  # that a judge reads; it does not look at the rest of the list
+MOST_EXAMINATIONS = 40  # examinations of a list that a judge reads
 
 
 class _Examination(BaseModel):

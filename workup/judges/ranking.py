@@ -14,7 +14,7 @@ from workup.models.fence import clean, numbered
 from workup.models.structured import one_each
 from workup.ports import Model
 
-MOST_CANDIDATES = 30  # that a judge reads; it does not look at the rest of the list
+MOST_CANDIDATES = 30  # candidates of a list that a judge reads
 LONGEST_PRESENTATION = 6_000  # characters of the case that a judge reads
 
 

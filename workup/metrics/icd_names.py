@@ -31,13 +31,13 @@ from workup.metrics.icd_distance import IcdTree
 from workup.text import normalise
 
 _MOST_WORDS = 16  # different words of a name that the index is asked for
-_REFINED = 40  # of the index's best names are compared letter by letter
+_REFINED = 40  # best names of the index that are compared letter by letter
 _MISSPELT = 85  # similarity in percent from which an unknown word is taken for a known one
 _SHORT = 4  # letters of a word that is never taken for another
 _WORDS = 0.6  # share of the words in the likeness; the rest is the letters'
 _PART = 0.95  # what the likeness to one part of "A / B" counts
 _SIDE = 0.9  # what the likeness to A or to B counts in "A due to B"
-_CLOSE = 0.02  # of two codes whose likeness differs by less, the wider one is taken
+_CLOSE = 0.02  # difference in likeness below which the wider code is taken
 _BY_SITE = (
     0.97  # what the likeness to "lung cancer" counts in "squamous cell carcinoma of the lung"
 )

@@ -198,7 +198,7 @@ class Endpoint:
         if settings.api_key_env:
             learn(os.environ.get(settings.api_key_env, "").strip())
         self._lines: dict[asyncio.AbstractEventLoop, tuple[_Line, AsyncGenerator[_Line, None]]] = {}
-        self._paused_until = -math.inf  # by the loop's clock; the endpoint asked for silence
+        self._paused_until = -math.inf  # by the loop's clock: until then the endpoint wants no call
 
     @property
     def name(self) -> str:

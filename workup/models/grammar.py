@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from workup.errors import UserError
 from workup.extras import wanted
 
-LARGEST = 10**9  # of a number without bounds of its own: digits could go on for ever
+LARGEST = 10**9  # bound of a number without bounds of its own: its digits could go on for ever
 DECIMALS = 0.001
 # Where a schema holds other schemas: one, a list of them, a map from names to them.
 ONE = {"items", "additionalProperties"}

@@ -32,7 +32,7 @@ ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 FORMS = "smollm2, a model folder, a hub id or endpoint:NAME"
 WEIGHTS = (".safetensors", ".bin")
 TEXTS = (".json", ".jinja", ".model", ".txt")
-BASE = "base.json"  # beside adapters: which model they change (`workup.models.lora`)
+BASE = "base.json"  # beside adapters: names the model they change (`workup.models.lora`)
 UNKNOWN = "unknown"  # the commit of what the hub's cache does not hold
 PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
 

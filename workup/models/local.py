@@ -116,7 +116,7 @@ class LocalPolicy(ChatTokens):
             )
         self.device = next(model.parameters()).device
         self.slots = Slots(config.num_hidden_layers, self.device)
-        self.active: dict[Generation, None] = {}  # in the order of arrival
+        self.active: dict[Generation, None] = {}  # requests under way, in the order of arrival
         self.worker = Worker(
             lambda: (request.future for request in self.active), self._step, self._drop
         )

@@ -182,7 +182,7 @@ def _keys(request: ScoreRequest) -> list[bytes]:
         *(text for m in request.opening for text in (m.role, m.content)),
     ):
         _feed(root, text)
-    _feed(root, ())  # here the pieces begin
+    _feed(root, ())  # marks where the pieces begin
     seen: dict[Context, Any] = {(): root}
 
     def chain(context: Context) -> Any:

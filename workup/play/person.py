@@ -29,7 +29,7 @@ diagnoses · diagnoses acute list the diagnoses, or some of them
 quit · Ctrl-D               leave"""
 # Names longer than this are sentences: one per line.
 _SHORT = 36
-_NEAR = 70.0  # of 100, rapidfuzz's weighted ratio
+_NEAR = 70.0  # the least of rapidfuzz's weighted ratio, which is at most 100
 _SUGGESTIONS = 5
 _MANY = 60  # items that no screen shows at once
 

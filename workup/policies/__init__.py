@@ -141,6 +141,6 @@ def _refuse_other_names(name: str, anchors: Collection[str] | None) -> None:
     near = begun or get_close_matches(name, [*anchors], n=1, cutoff=0.9 if " " in name else 0.6)
     if near:
         raise UserError(f"no policy '{name}'. Did you mean '{near[0]}'?")
-    if " " in name:  # as anchors are called; no model is
+    if " " in name:  # only anchors have names with spaces
         others = f"here play {', '.join(anchors)}" if anchors else "these cases have no model"
         raise UserError(f"'{name}' does not play here; {others}")

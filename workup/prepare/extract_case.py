@@ -60,7 +60,7 @@ class Parts(BaseModel):
 
 # What the schema allows, in characters: of the report for one entry, and of the entries' texts.
 _LEAST, _LONGEST_NAME, _LONGEST_RESULT = 4, 150, 600
-_NAME_TOKENS, _TEST_TOKENS = 4, 20  # of the shortest entries
+_NAME_TOKENS, _TEST_TOKENS = 4, 20  # tokens of the shortest entries
 
 
 def _sizes(report: str, max_tokens: int) -> Sizes:

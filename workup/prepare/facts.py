@@ -37,7 +37,7 @@ If the record is about no patient at all, the list is empty."""
 
 # What the schema allows, in characters: of the record for one finding, and of its two texts.
 _LEAST, _LONGEST_FINDING, _LONGEST_ITEM = 12, 400, 100
-_TOKENS = 25  # of the shortest entry
+_TOKENS = 25  # tokens of the shortest entry
 
 
 class Finding(BaseModel):

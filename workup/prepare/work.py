@@ -126,9 +126,9 @@ class _Work:
     show: Callable[[Progress], None]
     digests: dict[str, str] = field(
         default_factory=dict
-    )  # of the cases seen so far, in the order of the input
+    )  # id → digest of the cases seen so far, in the order of the input
     failures: dict[str, str] = field(default_factory=dict)  # id → reason
-    finished: int = 0  # in this call, failures included
+    finished: int = 0  # cases done in this call, failures included
     kept: int = 0
     dropped: int = 0
     stop: WorkupError | None = None

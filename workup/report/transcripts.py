@@ -16,7 +16,7 @@ from workup.runs.transcript import NAMES, facts_by_id, missed_critical
 from workup.runs.words import equation
 
 MOST = 12
-CASES, CHARACTERS = 20, 400_000  # on one of the further pages, at most
+CASES, CHARACTERS = 20, 400_000  # the most on one of the further pages
 VERDICTS = {True: "right", False: "wrong", None: "not judged"}
 
 

@@ -76,7 +76,7 @@ class Bounded(H11Protocol):
     def end(self) -> None:
         """Closes the connection; whoever sent a part of a request is told why."""
         self._forget()
-        if self.transport.get_write_buffer_size():  # it reads nothing: closing would wait for it
+        if self.transport.get_write_buffer_size():  # a client that reads nothing: no waiting
             self.transport.abort()
             return
         if self.cycle is None or not self.cycle.response_complete:

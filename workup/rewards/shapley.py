@@ -30,7 +30,7 @@ Coalition = tuple[int, ...]
 Truncation = Literal["none", "literal", "zero"]
 Game = Callable[[Sequence[Coalition]], Awaitable[Sequence[float]]]  # coalitions → their worth, nats
 
-MOST_FACTS = 10  # by enumeration: 1,024 coalitions
+MOST_FACTS = 10  # the most that are enumerated: 1,024 coalitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from workup.disk import whole_file
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
 
-_ROWS = 1_000  # in memory at a time, and per row group
+_ROWS = 1_000  # rows in memory at a time, and per row group
 # Not a map, which Hugging Face's datasets cannot read.
 _NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
 _TURN = pa.struct(

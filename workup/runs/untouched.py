@@ -26,7 +26,7 @@ from workup.runs.files import clear_errors
 from workup.runs.store import Store, refuse_newer
 
 Stamp = tuple[int, ...]
-_TRIES, _PAUSE = 5, 0.05  # of reading a file that is being replaced; seconds between them
+_TRIES, _PAUSE = 5, 0.05  # attempts to read a file that is being replaced; seconds between
 
 
 class Untouched(Store):

@@ -89,7 +89,7 @@ def _check_same(arm: Arm, run: Run) -> None:
     }
     for change in run.config.get(
         "changed", ()
-    ):  # by `workup resume`: the results do not follow from these
+    ):  # by `workup resume`: results do not depend on these
         expected = merge(expected, {key: value for key, value in change.items() if key != "when"})
     if run.settings != expected:
         raise UserError(f"{run.path} holds an evaluation with other settings; choose another --out")

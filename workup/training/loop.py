@@ -351,7 +351,7 @@ class Training:
     def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
         self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
         self.settings, self.policy = plan.settings, engine.policy
-        self.scorers: dict[str, Mapping[str, Scorer]] = {}  # by stage
+        self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
         self._clock("")
         engine.on_step = self._on_step
 

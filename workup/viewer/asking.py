@@ -35,7 +35,7 @@ SORTS = {
     "diagnosis": "diagnosis",
     "verdict": "correct",
 }
-Key = tuple[str, str, str, int, str, int]  # of an episode within its run, in the order of KEY
+Key = tuple[str, str, str, int, str, int]  # identifies an episode in its run; ordered as KEY
 
 
 class AddressError(UserError):

@@ -37,7 +37,7 @@ class Columns:
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
         self._counts: dict[tuple[str, int], list[tuple[Any, int]]] = {}
-        self._stamp: Stamp | None = None  # of the file when all of it had been read
+        self._stamp: Stamp | None = None  # the file's stamp when all of it had been read
         self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._memory.row_factory = sqlite3.Row
         self._empty()
@@ -75,7 +75,8 @@ class Columns:
     def counts(self, column: str, most: int) -> list[tuple[Any, int]]:
         """The values of one of `FIXED`, the commonest first, with the number of their episodes."""
         assert column in FIXED
-        known = self._counts  # those of another reading are not kept
+        # A new reading replaces the dictionary: counts of the old columns stay in the old one.
+        known = self._counts
         if (column, most) not in known:
             known[column, most] = [
                 (row[0], row[1])

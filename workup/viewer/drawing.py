@@ -15,7 +15,7 @@ from workup.report.curves import HEALTH, PANELS, Curve, reinforced
 from workup.report.plotting import smooth, thin
 from workup.runs.words import number
 
-WIDTH, HEIGHT = 300.0, 90.0  # of a figure, in its own units
+WIDTH, HEIGHT = 300.0, 90.0  # a figure's size in its own units
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 TOKEN = "token"
-READER = "workup.reader"  # of a request's scope: whose link it came by
+READER = "workup.reader"  # in a request's scope: whose link it came by
 READING, WRITING = ("GET", "HEAD"), ("GET", "HEAD", "POST")  # methods
 LONGEST = 16_384  # bytes of an address
 

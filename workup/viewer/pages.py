@@ -57,7 +57,7 @@ def _run_row(shown: Shown) -> Content:
         return head
     run = shown.run
     entries = _entries(run)
-    policy = str(run.config.get("policy"))  # of an evaluation, perhaps an anchor
+    policy = str(run.config.get("policy"))  # in an evaluation it may be an anchor's name
     after = Ends.of(entries, run.anchors).after or (policy if policy in entries else None)
     accuracy = entries[after].get("accuracy", {}).get("mean") if after else None
     return head | {
@@ -403,8 +403,9 @@ def _head(shown: Shown, run: Run, state: State) -> Content:
 
 
 def _entries(run: Run) -> dict[str, Any]:
-    """The doctors of summary.json, from the lowest anchor to the highest; none before it is
-    written.
+    """The doctors of summary.json, from the lowest anchor to the highest.
+
+    There are none before it is written.
     """
     found = run.summary.get("doctors")
     if not isinstance(found, Mapping):

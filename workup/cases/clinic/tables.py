@@ -30,7 +30,8 @@ from workup.errors import CaseError, unknown
 
 SUBSETS = ("xs", "s", "m", "full")
 RENAMED = "#renamed"  # ends the name of a clinic whose diseases bear marks in place of names
-HELD_OUT, PAPERS, STATEMENTS = OPTIONS = "held-out", "papers", "statements"  # behind commas
+# Options stand behind a renamed clinic's name, separated by commas.
+HELD_OUT, PAPERS, STATEMENTS = OPTIONS = "held-out", "papers", "statements"
 PLACES = (*SUBSETS, *(f"{subset}{RENAMED}" for subset in SUBSETS))
 SEXES = ("female", "male")
 KINDS = {

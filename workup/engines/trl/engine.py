@@ -154,7 +154,7 @@ class TrlEngine(AccelerateProcesses):
         if all(self.all_gather([not why])):
             self.policy.refresh()
             return ""
-        model.load_state_dict(before)  # here it may be half loaded
+        model.load_state_dict(before)  # the load may have failed halfway
         return why or "another process could not take them"
 
     @property
@@ -265,7 +265,8 @@ class TrlEngine(AccelerateProcesses):
                     with _libraries_frozen():
                         trainer.train(resume_from_checkpoint=str(found[-1]) if found else None)
             except Exception:
-                if found and trainer.state.global_step <= done:  # it may be what was loaded
+                # The checkpoint that was loaded may be the cause.
+                if found and trainer.state.global_step <= done:
                     refuse_damaged(found[-1])
                 raise
         self.stopped = self._stopping and trainer.state.global_step < total and done < total

@@ -17,7 +17,7 @@ from workup.disk import whole_folder
 from workup.engines.verl import checkpoints
 from workup.errors import UserError
 
-MERGED = "merged"  # beside verl's own folders in a checkpoint
+MERGED = "merged"  # a checkpoint's folder of merged weights, beside verl's own folders
 
 
 def whole_policy(checkpoint: Path, lora: Mapping[str, Any] | None) -> Path:

@@ -58,7 +58,7 @@ class VerlEngine(Alone):
         self._stages = self._trained = 0  # stages that were begun; those that changed weights
         self._frozen = False  # whether a reward asks the frozen reference
         self._before = self.weights  # what the newest reinforcement stage began with
-        self._last: Path | None = None  # its folder, until another stage changes weights
+        self._last: Path | None = None  # the folder of that stage, until another changes weights
         self.verl = verl or Verl()
         self.verl.join(self._reinforcing())  # reports too few machines before anything is written
 
@@ -147,7 +147,7 @@ class VerlEngine(Alone):
             session.describe()
             session.fit(Manager(make))
         elif not self.stopped and steps:
-            self._close()  # it has the weights that this stage began with
+            self._close()  # the session has the weights that this stage began with
         self._stages += 1
         if self.stopped or not steps:
             return

@@ -82,7 +82,7 @@ def _row(key: str, uid: str, sample: Sample, step: int) -> Row:
         "response_len": len(tokens) - begin,
         "seq_len": len(tokens),
         "global_steps": step,
-        **versions,  # of the weights that played
+        **versions,  # versions of the weights that played
     }
     return Row(key, fields, tag)
 

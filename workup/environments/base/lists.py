@@ -21,7 +21,7 @@ ORDER = "order"
 """The kind of an action that ranks candidates and orders examinations."""
 
 CANDIDATES, EXAMINATIONS, DIAGNOSIS = "\\DiffList{", "\\ExamList{", "\\boxed{"
-MOST_ITEMS = 1_000  # of one list; what stands further down is not read
+MOST_ITEMS = 1_000  # items of one list that are read
 LONGEST_NAME = 300  # characters of an item; the rest is cut off
 
 _TAG = re.compile(rf"<(/?)({THINK}|{ANSWER})>", re.IGNORECASE)
@@ -34,7 +34,7 @@ _MARK = re.compile(r"\\.|[()（）\[\]【】［］{}｛｝,，、;；\n]", re.DO
 _SEPARATORS = frozenset(",，、;；\n")
 # A command of LaTeX, with the brace of its argument; an escaped sign; what marks but says nothing.
 _TEX = re.compile(r"\\([A-Za-z]+)(?:[ \t]{0,2}([{｛]))?|\\(.?)|[{}｛｝$`]|\*{2,3}", re.DOTALL)
-_SIGNS = frozenset("{}_&%#$")  # that LaTeX writes behind a backslash
+_SIGNS = frozenset("{}_&%#$")  # signs that LaTeX writes behind a backslash
 _PLACE = re.compile(r"(?:[(（]\d{1,2}[)）]|\d{1,2}[.)）](?!\d)|[-•·▪–](?=\s))\s*")
 _AROUND = " \t\n*_`.。:：\"'“”‘’"
 _NONE = frozenset(("none", "no need", "not needed", "not required", "n a", "无", "无需", "不需要"))

@@ -15,7 +15,7 @@ from workup.environments.base.searching import SearchGrammar
 from workup.errors import UserError
 from workup.text import normalise
 
-MOST_FINDINGS = 3  # in one query
+MOST_FINDINGS = 3  # findings in one drawn query
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:

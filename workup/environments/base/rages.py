@@ -46,7 +46,7 @@ _WORDS_CHINESE = {True: "阳性。", False: "阴性。"}
 _LONGEST_RECORD = 20_000  # characters
 _LONGEST_NAME = 300
 _LONGEST_RESULT = 800
-_STATISTICS = 60  # of a disease that the model is shown
+_STATISTICS = 60  # statistics of a disease that the model is shown at most
 _ROLE = (
     "You are the laboratory of a simulated hospital, a test bench. A doctor has ordered an "
     "examination whose result is not on file; report what it would have shown in this patient.\n"

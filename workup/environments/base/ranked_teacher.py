@@ -18,8 +18,8 @@ from workup.episode import Completion, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
 
-MOST_CANDIDATES = 10  # of a list (A.7)
-MOST_EXAMINATIONS = 6  # of one order
+MOST_CANDIDATES = 10  # candidates of a list (A.7)
+MOST_EXAMINATIONS = 6  # examinations of one order
 LEAST = 1e-3
 """The posterior probability below which a candidate is not listed: it would be padding."""
 

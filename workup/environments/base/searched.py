@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from workup.retrieval.index import Index
 
 CLINIC = "clinic:"
-MOST_PASSAGES = 100  # that a server gives
+MOST_PASSAGES = 100  # passages that a server gives at most
 """How far a ranking is read where its best passages rest on the patient's own publication."""
 
 _SHORT = 40  # words and signs of a passage of a clinic's own library

@@ -44,7 +44,7 @@ class Asked:
 class Arm:
     """One evaluation: a doctor on a benchmark."""
 
-    doctor: str  # its label in the suite's tables
+    doctor: str  # the doctor's label in the suite's tables
     benchmark: Benchmark
     cases: str
     values: Mapping[str, Any]

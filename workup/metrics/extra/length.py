@@ -14,7 +14,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure; `option` is ignored."""
 
     async def measure(episode: Episode, correct: bool) -> Values:
-        """tokens_per_turn; undefined for whoever does not tell its tokens (anchors, endpoints)."""
+        """tokens_per_turn; undefined for doctors without token ids (anchors, endpoints)."""
         counts = [len(turn.completion.tokens) for turn in episode.turns]
         return {"tokens_per_turn": fmean(counts) if any(counts) else None}
 

@@ -57,7 +57,7 @@ class Account:
             await asyncio.wrap_future(granted)
         except asyncio.CancelledError:
             if granted.cancel():
-                self._serve()  # those behind it may need less
+                self._serve()  # requests behind it may need less
             elif granted.exception() is None:
                 self.release(amount)
             raise

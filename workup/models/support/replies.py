@@ -142,7 +142,7 @@ class Replies:
             _make(path)
             self._reader, self._writer = _connect(path), _connect(path)
         self._reading, self._writing = threading.Lock(), threading.Lock()
-        self._lock = threading.Lock()  # of the three that follow
+        self._lock = threading.Lock()  # guards the three attributes that follow
         self._waiting: list[_Kept] = []
         self._hits: Counter[tuple[str, str, str]] = Counter()
         self._touched: set[str] = set()
@@ -209,9 +209,7 @@ class Replies:
         return last or after, money
 
     def costs(self, run: str | None = None) -> list[Cost]:
-        """What `run`, or all runs together, took: one row per role and model, the most expensive
-        first.
-        """
+        """What `run`, or all runs together, took: a row per role and model, the costliest first."""
         self.flush()
         where, values = ("", ()) if run is None else ("WHERE run = ?", (run,))
         sums = "count(*), total(prompt_tokens), total(completion_tokens), total(cost)"

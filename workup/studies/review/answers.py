@@ -150,7 +150,8 @@ class Answers:
     def _connected(self) -> Iterator[sqlite3.Connection]:
         with clear_errors(self.path):
             if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT, 0o600))  # it holds the links' tokens
+                # For its owner alone, since it holds the links' tokens.
+                os.close(os.open(self.path, os.O_CREAT, 0o600))
             with closing(
                 sqlite3.connect(self.path, timeout=30, isolation_level=None)
             ) as connection:

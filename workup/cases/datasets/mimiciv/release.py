@@ -122,7 +122,7 @@ class _Reader:
     def __init__(self, files: dict[str, Path], filling: Filling) -> None:
         self.files, self.filling, self.database = files, filling, filling.database
         self.counts: Counter[str] = Counter()
-        self.notes = 0  # of discharge summaries
+        self.notes = 0  # discharge summaries that were read
 
     def fill(self) -> None:
         self._load("hosp/patients.csv", "INSERT INTO patients VALUES (?, ?, ?, ?)", _patient)
