@@ -210,9 +210,10 @@ class Person:
         self._say(f"No turn was used: type a number or a name.{more}")
 
     def _related(self, wanted: str) -> tuple[str, list[Item]]:
-        """The items that match all of the wanted words, or else the rarest of them.
+        """The words that any item matches, and the items that match all of these words.
 
-        The second value are the words that they match.
+        They are all of the wanted words, or else the one that the fewest items match. No items if
+        nothing matches.
         """
         found = {part: self._search(part) for part in (wanted, *wanted.split()) if part}
         if found.get(wanted):

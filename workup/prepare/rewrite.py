@@ -95,7 +95,7 @@ async def apply(case: Case, aids: Aids) -> Outcome:
 
 
 def _sizes(case: Case, facts: Sequence[Fact]) -> Sizes:
-    """The most characters of each text of the answer.
+    """The bounds of the answer's lists, numbers and texts.
 
     A translation may be several times as long as its original, as one from Chinese is.
     """

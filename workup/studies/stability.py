@@ -1,6 +1,6 @@
 """Do Shapley values of facts agree with leave-one-out, and with themselves over draws of orders?
 
-ProMed pays questions by them (PM-4, PM-6), from a few orders per case.
+ProMed pays questions by Shapley values (PM-4, PM-6), which it estimates from a few orders per case.
 """
 
 from __future__ import annotations
