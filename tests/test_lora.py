@@ -22,7 +22,7 @@ from workup import api
 from workup.engines.settings import LoraSettings
 from workup.engines.verl import mapping
 from workup.errors import UserError
-from workup.models import hub
+from workup.models import hub, lora
 from workup.models.remote import Known
 from workup.models.weights import load, write_merged
 from workup.runs import Run
@@ -238,6 +238,27 @@ def test_damaged_adapters_are_one_line(how: str, said: str, moved: tuple[Path, P
     with pytest.raises(UserError, match=said) as caught:
         load(moved[1])
     assert "\n" not in str(caught.value)
+
+
+def renamed(adapters: Path, base: Path) -> None:
+    """The adapters name another base model, of whatever weights."""
+    (adapters / "base.json").write_text(json.dumps({"name": str(base), "weights": "", "dtype": ""}))
+
+
+def test_adapters_of_themselves_are_refused(moved: tuple[Path, Path], tmp_path: Path) -> None:
+    """Found by names alone: digests of such folders would have no end."""
+    ours, other = moved[1], tmp_path / "other"
+    renamed(ours, ours)
+    for read in (load, lora.whole_of):
+        with pytest.raises(UserError, match="without a whole model beneath them"):
+            read(str(ours))
+    shutil.copytree(ours, other)
+    renamed(ours, other)
+    renamed(other, ours)
+    for read in (load, lora.whole_of):
+        with pytest.raises(UserError, match="adapters comes twice; write the whole") as caught:
+            read(str(ours))
+        assert "\n" not in str(caught.value)
 
 
 def test_adapters_from_elsewhere_name_their_model_in_pefts_own_file(

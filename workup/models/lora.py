@@ -79,6 +79,20 @@ def base_of(folder: str | Path) -> Base | None:
     return Base(str(named))
 
 
+def refuse_circle(folder: str | Path) -> None:
+    """Raises UserError for adapters whose base model is, in the end, these adapters themselves."""
+    seen: dict[Path, None] = {}
+    place = Path(folder).expanduser().resolve()
+    while (base := base_of(place)) is not None:
+        seen[place] = None
+        place = Path(base.name).expanduser().resolve()
+        if place in seen:
+            raise UserError(
+                f"{folder} holds adapters of adapters without a whole model beneath them: "
+                f"{place} comes twice; write the whole model's folder into {place / BASE}"
+            )
+
+
 def place_of(base: Base, folder: str | Path) -> str:
     """Where the base model of a folder's adapters is: a folder, or what `hub.weights` takes.
 
@@ -115,6 +129,7 @@ def whole_of(folder: str) -> str:
 
     A folder without adapters is its own. Raises what `base_of` and `place_of` raise.
     """
+    refuse_circle(folder)
     while (base := base_of(folder)) is not None:
         folder = hub.weights(place_of(base, folder))
     return folder

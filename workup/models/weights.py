@@ -28,6 +28,7 @@ def load(path: str | Path, *, dtype: str = "float32", device: str | None = None)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
 
     def make(place: str) -> tuple[Any, Any]:
+        lora.refuse_circle(place)
         base = lora.base_of(place)
         tokenizer = AutoTokenizer.from_pretrained(place)
         if base is not None:
