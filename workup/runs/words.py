@@ -18,7 +18,13 @@ COLUMNS = {
     "noise": "noise",
 }
 # Further columns, of ranked lists (ES-14); shown where a run measured them.
-LIST_COLUMNS = {"diff_acc": "DiffAcc", "ddx": "#DDx", "hacks": "hacks", "worth": "worth"}
+LIST_COLUMNS = {
+    "diff_acc": "DiffAcc",
+    "ddx": "#DDx",
+    "hacks": "hacks",
+    "worth": "worth",
+    "plausible": "plausible",
+}
 NOT_SHARES = (
     "questions",
     "searches",
