@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 BIN = .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo real test test-vllm test-verl check lint types contracts smoke bench clean help
+.PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke bench clean help
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -62,8 +62,15 @@ test-vllm: .venv/.vllm ## the samplers' tests with vLLM on the processor (instal
 	.venv-verl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt 'pytest>=8' hypothesis 'pytest-httpserver>=1.1' llguidance
 	@touch $@
 
-test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 2.4 GB; half an hour)
-	@.venv-verl/bin/python -m pytest tests/test_verl_*.py tests/test_local_policy.py tests/test_rollout.py tests/test_chat.py
+# Whole runs take most of the time: each of their stages starts a Ray of its own.
+VERL_PARTS = tests/test_verl_engine.py tests/test_verl_losses.py tests/test_verl_parts.py tests/test_verl_workers.py
+VERL_TESTS ?= $(VERL_PARTS) tests/test_verl_stages.py tests/test_local_policy.py tests/test_rollout.py tests/test_chat.py
+
+test-verl: .venv-verl/.tested ## the tests of engine=verl, on the processor (installs verl: 2.4 GB; 25 minutes)
+	@.venv-verl/bin/python -m pytest $(VERL_TESTS)
+
+test-verl-parts: ## the same without whole runs (6 minutes)
+	@$(MAKE) test-verl VERL_TESTS="$(VERL_PARTS)"
 
 check: lint types contracts ## lint, types, import contracts
 
