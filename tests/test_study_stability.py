@@ -238,6 +238,21 @@ def test_draws_are_compared_pair_by_pair() -> None:
     assert shown.same_top(ADD_ONE_IN).mean == pytest.approx(1 / 4)
 
 
+def test_facts_that_lower_the_answer_together_are_told() -> None:
+    cases = [
+        Valued(name, {2: draws}, draws, of(0, 0, 0, 1), of(0, 0, 0, 1))
+        for name, draws in {
+            "a": (of(1, 2, 3, 4), of(3, 2, 1, 4)),
+            "b": (of(-9, 1, 1, 1), of(-9, 1, 1, 1)),
+        }.items()
+    ]
+    shown = study(*cases, orders=(2,))
+    assert shown.together().mean == pytest.approx((10 - 6) / 2)
+    assert shown.raised().mean == 0.5
+    # The first case's best values are 2, 2, 2 and 4.
+    assert shown.spread().mean == pytest.approx((math.sqrt(0.75) + math.sqrt(18.75)) / 2)
+
+
 def test_cases_that_cannot_be_ranked_are_left_out_with_a_reason() -> None:
     few = Case("q", "Ill.", Truth("Flu", facts=PATIENT.truth.facts[:3]))
     likelihood = Likelihood(Late(0), ENCOUNTER)

@@ -132,6 +132,20 @@ class Stability(Study):
             "Seed": str(self.plan.seed),
         }
 
+    # --- what facts do ---
+
+    def together(self) -> Estimate:
+        """v(F) − v(∅) over the orders of all draws, in nats: the sum of a case's values."""
+        return self._over([sum(each.best) for each in self.valued])
+
+    def raised(self) -> Estimate:
+        """The share of cases in which all facts together raise the answer's probability."""
+        return self._over([float(sum(each.best) > 0) for each in self.valued], SHARE)
+
+    def spread(self) -> Estimate:
+        """Standard deviation of a case's best Shapley values, in nats: how unlike its facts are."""
+        return self._over([float(np.std(each.best)) for each in self.valued])
+
     # --- agreement with other values ---
 
     def agreement(self, other: str) -> Estimate:
@@ -180,7 +194,9 @@ class Stability(Study):
     def _draws(self, each: Valued, orders: int | None) -> tuple[Values, ...]:
         return each.shuffled if orders is None else each.shapley[orders]
 
-    def _over(self, values: Sequence[float | None], bounds: tuple[float, float]) -> Estimate:
+    def _over(
+        self, values: Sequence[float | None], bounds: tuple[float, float] | None = None
+    ) -> Estimate:
         ids = [each.case for each in self.valued]
         return interval(values, ids, bounds=bounds, seed=self.plan.seed)
 
@@ -196,9 +212,17 @@ class Stability(Study):
         figure = plots.curves("Shapley values of two draws", series, "orders", ends=ends)
         caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
         return [
-            Section("Agreement with other values", (self._agreement(),)),
+            Section("Values", (self._sizes(), self._agreement())),
             Section("Agreement between draws", (self._between(),), figure, caption),
         ]
+
+    def _sizes(self) -> Sheet:
+        rows = (
+            ("all facts together, nats", plain(self.together())),
+            ("share of cases in which they raise the answer", plain(self.raised())),
+            ("standard deviation between a case's facts, nats", plain(self.spread())),
+        )
+        return Sheet("Shapley values", ("", "mean over cases"), rows, "All draws together.")
 
     def _agreement(self) -> Sheet:
         rows = []
@@ -284,6 +308,9 @@ class Stability(Study):
             "facts": plan.facts,
             "orders": list(plan.orders),
             "draws": plan.seeds,
+            "together": self.together().as_json(),
+            "raised": self.raised().as_json(),
+            "spread": self.spread().as_json(),
             "agreement": agreement,
             "between": draws,
             "left_out": dict(self.left_out),
