@@ -297,7 +297,7 @@ def merge(
     policy: Annotated[str, typer.Argument(help="a run that trained adapters, or their folder")],
     folder: Annotated[Path, typer.Argument(help="the model folder to write")],
 ) -> None:
-    """Write a run's policy as whole weights, with its adapters merged in."""
+    """Write a run's policy with its adapters merged into it."""
     from workup import policies
     from workup.models.weights import write_merged
 
