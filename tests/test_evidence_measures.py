@@ -250,6 +250,8 @@ def test_several_judges_and_their_mean(tmp_path: Path) -> None:
         for role, names, said in (
             ("simulator", judges, "one model plays this role, not 3"),
             ("ranking", "exact,endpoint:a", "'exact' judges alone here"),
+            ("ranking", "", "'' names no model; name one"),
+            ("simulator", " , ", "' , ' names no model; name one"),
         ):
             with pytest.raises(UserError, match=said):
                 api.evaluate("endpoint:doc", out=tmp_path / "no", roles={role: names}, **settings)

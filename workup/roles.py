@@ -140,10 +140,12 @@ class Staff:
 def _names(role: str, spec: str, *, several: bool) -> list[str]:
     """The models that a setting names, each once.
 
-    Raises UserError for several in a role that one plays, and for an "exact" among models that is
-    no judge.
+    Without a name the exact judge judges. Raises UserError where another role names nobody, for
+    several in a role that one plays, and for an "exact" among models that is no judge.
     """
     names = [name.strip() for name in spec.split(",") if name.strip()]
+    if not names and role != "judge":
+        raise UserError(f"roles.{role}: '{spec}' names no model; name one, or leave the role out")
     if len(names) > 1 and not several:
         raise UserError(f"roles.{role}: one model plays this role, not {len(names)}; name one")
     if EXACT in names and role != "judge":

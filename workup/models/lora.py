@@ -40,7 +40,7 @@ class Base:
 
     @classmethod
     def of(cls, place: str, dtype: str) -> Base:
-        """The model of a folder or a hub id as it is now; reads all of its files."""
+        """The model of a folder or a hub id with its present weights; reads every file of it."""
         folder = Path(place).expanduser()
         here = place != smollm2.NAME and folder.is_dir()
         weights = hub.identity(place).rpartition("@")[2]
@@ -81,10 +81,10 @@ def base_of(folder: str | Path) -> Base | None:
 
 def refuse_circle(folder: str | Path) -> None:
     """Raises UserError for adapters whose base model is, in the end, these adapters themselves."""
-    seen: dict[Path, None] = {}
+    seen: set[Path] = set()
     place = Path(folder).expanduser().resolve()
     while (base := base_of(place)) is not None:
-        seen[place] = None
+        seen.add(place)
         place = Path(base.name).expanduser().resolve()
         if place in seen:
             raise UserError(

@@ -41,7 +41,7 @@ class ImitationTrainer(WorkupTrainer):
 
 
 class PreferenceTrainer(ImitationTrainer):
-    """The same with DPO's loss. The two rows of a pair stay together in one micro-batch."""
+    """verl's trainer with DPO's loss. The two rows of a pair stay in one micro-batch."""
 
     def __init__(self, config: Any, hooks: Hooks, beta: float) -> None:
         super().__init__(config, hooks)

@@ -26,9 +26,9 @@ Values = Mapping[str, float | None]
 # episode, verdict → values by name, None where undefined; raises RolloutError for what a model
 # could not decide
 Measure = Callable[[Episode, bool], Awaitable[Values]]
+Models = Mapping[str, Mapping[str, Model]]  # role → name as the settings have it → model
 # option, evaluated cases, models in supporting roles → measure; raises UserError for what the user
 # can mend
-Models = Mapping[str, Mapping[str, Model]]  # role → name as the settings have it → model
 Opener = Callable[[str, Sequence[Case], Models], Measure]
 
 
