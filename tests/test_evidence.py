@@ -28,6 +28,7 @@ from workup.environments.evidence import (
 from workup.episode import DIAGNOSE, Action, Ending
 from workup.errors import UserError
 from workup.ports import Teaching
+from workup.rewards.ranked import Weights, fits
 from workup.settings import world
 
 WING = open_source("clinic:pathology")
@@ -73,6 +74,21 @@ def test_a_chinese_case_is_put_in_chinese_and_its_text_cannot_act() -> None:
         "EBER: not available.",
         CHINESE.conclude,
     ]
+
+
+def test_a_doctor_of_any_department_is_no_pathologist() -> None:
+    """Cases without a microscopy are put in other words, and examinations then have no judge."""
+    world = open(WING, Settings(department="any"))
+    for case in (CASE, CHINESE_CASE):
+        rules = world.open(case)[0].content
+        assert not any(word in rules for word in ("patholog", "microscop", "antibody", "病理"))
+        assert r"\DiffList" in rules
+        assert rules in world.phrases
+        plain = WORLD.open(case)[0].content
+        assert plain.partition("<think>")[2][:60] == rules.partition("<think>")[2][:60]
+    with pytest.raises(UserError, match=r"reward\.bonus=0"):
+        fits(world, Weights())
+    fits(world, Weights(B_e=0))
 
 
 def test_orders_bring_their_results_each_once() -> None:

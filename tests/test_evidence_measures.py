@@ -14,10 +14,11 @@ from handmade import Script, play
 from serving import serving
 
 from workup import api
-from workup.case import Case, Truth
+from workup.case import Case, Fact, FixedSource, Truth
 from workup.cases import open_source
 from workup.environments.base.lists import boxed, lists, written
-from workup.environments.evidence import Settings, open
+from workup.environments.base.rages import RagesSettings
+from workup.environments.evidence import Settings, open, seeking
 from workup.episode import Action, Completion, Ending, Episode, Observation, Turn
 from workup.errors import UserError
 from workup.metrics.extra import Values, open_measures
@@ -143,6 +144,58 @@ def test_plausibility_is_the_mean_of_several_draws() -> None:
     found = asyncio.run(measure(episode, False))  # type: ignore[arg-type]
     assert found == {"plausible": pytest.approx(2 / 3)}
     assert [(each.sample, each.temperature) for each in fickle.asked] == [(0, 1), (1, 1), (2, 1)]
+
+
+NAMED = Fact("t2", "CD117", "CD117: positive, a GIST.")
+STRANGER = Case("x", "A lump.", Truth("GIST", facts=(Fact("t1", "CD34", "CD34: yes."), NAMED)))
+
+
+class Laboratory:
+    """A model that writes results; it knows no CD1355."""
+
+    name = "laboratory"
+
+    async def complete(self, request: Request) -> Reply:
+        exists = "cd1355" not in request.messages[-1].content
+        return Reply(json.dumps({"exists": exists, "test": "it", "result": "weak"}))
+
+
+def test_results_are_counted_by_their_source() -> None:
+    """Recorded, drawn (the wing's table has INSM1 of GIST), written and missing ones."""
+    settings = Settings(max_turns=3, rages=RagesSettings(base="clinic"))
+    world = open(FixedSource("jsonl:it", (STRANGER,), ()), settings)
+    world = seeking(world.staffed({"simulator": Laboratory()}))
+    first = order("a", exams=("CD34", "INSM1", "serum ferritin", "CD1355"))
+    episode = play(Script(first, order("a", exams=("CD117",)), END), world, STRANGER)
+    replies = [turn.observation for turn in episode.turns]
+    assert [each.sources for each in replies] == [
+        ("record", "base", "generated", "none"),
+        ("record",),
+        (),
+    ]
+    (measure,) = open_measures(["results"], [STRANGER])
+    assert asyncio.run(measure(episode, False)) == {  # type: ignore[arg-type]
+        "drawn": 0.2,
+        "generated": 0.2,
+        "unavailable": 0.2,
+        "confidence": pytest.approx((1 + 0.8 + 0.6 + 0 + 1) / 5),
+        "withheld": 1,
+    }
+    assert [world.informed(episode, place) for place in range(3)] == [False, True, True]
+
+
+def test_results_that_nobody_has_inform_nobody() -> None:
+    """τ_2 holds once results are known (ES-5): written ones are results, missing ones are none."""
+    world = open(FixedSource("jsonl:it", (STRANGER,), ()), Settings(max_turns=3))
+    asked = order("a", exams=("serum ferritin",))
+    nothing = play(Script(asked, asked, END), world, STRANGER)
+    assert not any(world.informed(nothing, place) for place in range(3))
+    staffed = seeking(world.staffed({"simulator": Laboratory()}))
+    written_ones = play(Script(asked, END), staffed, STRANGER)
+    assert staffed.informed(written_ones, 1)
+    assert taken(END, name="results") == dict.fromkeys(
+        ("drawn", "generated", "unavailable", "confidence", "withheld")
+    )
 
 
 def test_tokens_are_counted_where_they_are_known() -> None:

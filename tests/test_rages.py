@@ -304,6 +304,16 @@ def test_a_group_of_episodes_asks_each_order_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("names", [("LCA", "CD45", "cd 45 stain"), ("Ki67", "MIB-1")])
+def test_two_names_of_a_test_are_one_request_to_the_model(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """So its results cannot contradict each other, whoever asks under which name."""
+    found, asked = with_server(tmp_path, echo, [(GIST, (name,)) for name in names])
+    assert len(asked) == 1
+    assert [each.text for (each,) in found] == [f"{name}: positive." for name in names]
+
+
 def test_what_the_model_calls_by_a_recorded_name_is_the_recorded_result(tmp_path: Path) -> None:
     found, asked = with_server(
         tmp_path, lambda body: reports("CD117", "negative."), [(GIST, ("stem cell receptor",))]

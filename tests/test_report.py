@@ -409,6 +409,8 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
         ),
         turn("rubbish", "malformed", "", "Please write exactly one action."),
     )
+    simulated = replace(turns[2].observation, sources=("record", "generated", "record", "none"))
+    turns = (*turns[:2], replace(turns[2], observation=simulated))
     played = Episode(case, (), turns, Ending.OUT_OF_TURNS)
     shown = side(Record("trained", played, correct=False, score=Score((0.0, 0.25, -0.5))), "mine")
     assert [(line.label, line.content) for line in shown.lines] == [
@@ -423,6 +425,8 @@ def test_a_transcript_tells_what_was_missed_repeated_and_malformed() -> None:
         "Please write exactly one action.",
     ]
     assert [line.score for line in shown.lines] == ["", "+0.25", "−0.50"]
+    results = "results: 2 record, 1 generated, 1 none"
+    assert [line.origins for line in shown.lines] == ["", "", results]
     assert [fact.id for fact in shown.missed] == ["b", "c"], (
         "heaviest first, supportive ones not at all"
     )

@@ -60,8 +60,9 @@ def turns(draw: st.DrawFn) -> Turn:
     logprobs = draw(st.lists(singles, min_size=len(ids), max_size=len(ids)))
     completion = Completion(draw(text), tuple(ids), tuple(logprobs), draw(st.booleans()))
     action = Action(draw(text), tuple(draw(st.lists(text, max_size=2))), draw(st.integers(0, 5)))
+    named = st.lists(text, max_size=2).map(tuple)
     observation = Observation(
-        draw(messages), tuple(draw(st.lists(text, max_size=2))), draw(text), draw(st.booleans())
+        draw(messages), draw(named), draw(text), draw(st.booleans()), draw(named)
     )
     return Turn(
         tuple(draw(st.lists(st.integers(0, 9), max_size=4))), completion, action, observation
@@ -128,6 +129,23 @@ def test_what_goes_in_comes_out(
         assert sorted(run.episodes(), key=lambda record: record.key) == sorted(
             batch, key=lambda record: record.key
         )
+
+
+def test_runs_that_kept_no_sources_are_read(run: Run) -> None:
+    """Their turns have one column less."""
+    (turn,) = simple().episode.turns
+    found = replace(turn, observation=Observation(item="x", sources=("record", "none")))
+    run.write([simple(episode=replace(simple().episode, turns=(found, found)))])
+    (record,) = run.episodes()
+    assert [each.observation.sources for each in record.episode.turns] == [("record", "none")] * 2
+    with sqlite3.connect(run.path / "episodes.sqlite") as store:
+        held = json.loads(store.execute("SELECT turns FROM episodes").fetchone()[0])
+        assert held["columns"].pop() == "sources"
+        older = {"columns": held["columns"], "rows": [row[:-1] for row in held["rows"]]}
+        store.execute("UPDATE episodes SET turns = ?", (json.dumps(older),))
+    (record,) = run.episodes()
+    assert [each.observation.sources for each in record.episode.turns] == [(), ()]
+    assert [each.observation.item for each in record.episode.turns] == ["x", "x"]
 
 
 def test_config_and_versions_are_what_was_given(run: Run) -> None:

@@ -67,13 +67,16 @@ class Observation:
     """The environment's reply: `messages` for the doctor, and the ids of the facts revealed.
 
     `done` says that the episode is over. `item` is the canonical name of what was asked for; "" if
-    the environment knows no such item.
+    the environment knows no such item. `sources` says of each ordered result where it came from,
+    in the order of the orders, as `workup.environments.base.rages.ResultSource` names it; it is
+    empty where nothing is ordered.
     """
 
     messages: tuple[Message, ...] = ()
     evidence: tuple[str, ...] = ()
     item: str = ""
     done: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from workup.environments.base.lists import (
     take_apart,
     written,
 )
-from workup.environments.base.rages import ExamSimulator, RagesSettings
+from workup.environments.base.rages import NOWHERE, ExamSimulator, RagesSettings
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import RankedTeaching
 from workup.environments.consultation import Consultation
@@ -52,6 +52,7 @@ SEPARATOR = "; "
 
 Told = Literal["presentation", "record"]
 Final = Literal["boxed", "list"]
+Department = Literal["pathology", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,36 @@ CHINESE = Wording(
     unreadable=r"请写一个<answer>…</answer>，其中包含\DiffList{…}和\ExamList{…}。",
     conclude="不能再申请检查了，请现在给出诊断。",
 )
-_WORDINGS = (ENGLISH, CHINESE)
+# The same for a doctor of any department, whose cases have no microscopy.
+ENGLISH_ANY = replace(
+    ENGLISH,
+    bench=(
+        "You are the doctor; this is a test bench and no medical device. A patient's case is put "
+        "to you. Think inside <think>…</think>, then write one <answer>…</answer>, once each and "
+        "nothing after it."
+    ),
+    order=(
+        "As long as examinations can be ordered, the answer holds two lists. In "
+        r"\DiffList{…} stand the specific diseases that the patient may have, at most ten, the "
+        r"most probable first. In \ExamList{…} stand the examinations, tests or questions to the "
+        "patient that would tell these diseases apart, one thing each. Separate items by commas."
+    ),
+)
+CHINESE_ANY = replace(
+    CHINESE,
+    bench=(
+        "你是医生。这是一个测试平台，不是医疗器械。下面给出一位患者的病情。先在<think>…</think>中思考，再写一个"
+        "<answer>…</answer>，各写一次，其后不要再写任何内容。"
+    ),
+    order=(
+        r"只要还能申请检查，answer中就要写两个列表：\DiffList{…}中写患者可能患的具体疾病，最多十个，可能性大的在前；"
+        r"\ExamList{…}中写能把这些疾病区分开的检查、化验或要问患者的问题，每项只写一件。各项之间用逗号隔开。"
+    ),
+)
+_WORDINGS: Mapping[Department, tuple[Wording, Wording]] = {
+    "pathology": (ENGLISH, CHINESE),
+    "any": (ENGLISH_ANY, CHINESE_ANY),
+}
 LENGTHS = (1, 2, 3, 5, 10)  # lengths of the lists that anchors write
 
 summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
@@ -131,6 +161,10 @@ summary = "a ranked list of candidates, examinations to order, then a diagnosis 
 class Settings(EncounterSettings):
     """What can be set in evidence-seeking diagnosis."""
 
+    department: Department = Field(
+        "pathology",
+        description="who the doctor is told to be: pathology, or any (of any department)",
+    )
     told: Told = Field(
         "presentation",
         description="what is told at the outset: presentation, or record (with all findings)",
@@ -205,7 +239,7 @@ class EvidenceSeeking(Encounter):
     def phrases(self) -> tuple[str, ...]:
         own = [
             phrase
-            for w in _WORDINGS
+            for w in _WORDINGS[self.settings.department]
             for phrase in (
                 *(self._rules(w), w.results, w.nothing, w.later, w.most, w.again),
                 *(w.unreadable, w.conclude),
@@ -218,7 +252,7 @@ class EvidenceSeeking(Encounter):
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the presentation, with the record's findings where they are told."""
-        wording = _wording(case)
+        wording = self._wording(case)
         lines = [neutralise(case.presentation)]
         if self.settings.told == "record":
             told = replace(case, given=())
@@ -253,13 +287,13 @@ class EvidenceSeeking(Encounter):
         return written(lists(candidates, examinations))
 
     def conclude(self, case: Case) -> str:
-        return _wording(case).conclude
+        return self._wording(case).conclude
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
         """The results of what was ordered; nothing is carried out in the last turn."""
         if action.kind == DIAGNOSE:
             return Observation(done=True)
-        wording, left = _wording(case), self.max_turns - 1 - len(past)
+        wording, left = self._wording(case), self.max_turns - 1 - len(past)
         if left <= 0:
             return Observation((Message("user", wording.conclude),))
         if action.kind == MALFORMED:
@@ -272,7 +306,7 @@ class EvidenceSeeking(Encounter):
 
     @property
     def measures(self) -> Sequence[str]:
-        return "differential", "length"
+        return "differential", "length", "results"
 
     def known(self, case: Case) -> Evidence:
         """The findings that the opening states; of a whole record, what it leaves out is normal."""
@@ -294,7 +328,7 @@ class EvidenceSeeking(Encounter):
     def informed(self, episode: Episode, place: int) -> bool:
         """Whether results were known when the turn at `place` was written (ES-5)."""
         return self.settings.told == "record" or any(
-            turn.observation.item or turn.observation.evidence for turn in episode.turns[:place]
+            set(turn.observation.sources) - {NOWHERE} for turn in episode.turns[:place]
         )
 
     @property
@@ -339,6 +373,10 @@ class EvidenceSeeking(Encounter):
         return RankedTeaching(self, teaching.focus).demonstrate(source, seed, index)
 
     # --- wording ---
+
+    def _wording(self, case: Case) -> Wording:
+        english, own = _WORDINGS[self.settings.department]
+        return own if chinese(case.presentation) else english
 
     def _rules(self, wording: Wording) -> str:
         final = wording.boxed if self.settings.final == "boxed" else wording.ranked
@@ -386,6 +424,7 @@ class EvidenceSeeking(Encounter):
             (Message("user", "\n".join((wording.results, *lines, *most))),),
             tuple(dict.fromkeys(found)),
             SEPARATOR.join(sorted(items)),
+            sources=tuple(result.source for result in results.values()),
         )
 
     def _within(self, order: str, stage: str) -> bool:
@@ -425,10 +464,6 @@ def _catalogue(diagnoses: Sequence[str]) -> Catalogue | None:
     if not diagnoses or all(known.find(name) for name in diagnoses):
         return None
     return Catalogue(Entry((name,), "", "") for name in diagnoses)
-
-
-def _wording(case: Case) -> Wording:
-    return CHINESE if chinese(case.presentation) else ENGLISH
 
 
 def _then(replied: Observation, told: str) -> Observation:

@@ -14,7 +14,13 @@ from pydantic import Field
 
 from workup.case import Case
 from workup.environments.base.rages import RagesSettings
-from workup.environments.evidence import RANKING, SIMULATOR, EvidenceSeeking, Settings
+from workup.environments.evidence import (
+    RANKING,
+    SIMULATOR,
+    Department,
+    EvidenceSeeking,
+    Settings,
+)
 from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.errors import UserError
 from workup.judges.diagnosis import DiagnosisJudge
@@ -44,6 +50,9 @@ class VerifiedSettings(GradedSettings):
     n: int = Field(4, ge=1, description="answers drawn at most for each turn")
     temperature: float = Field(1.0, gt=0, le=2, description="at which answers are drawn")
     max_turns: int = Field(2, ge=1, description="turns, the diagnosis included")
+    department: Department = Field(
+        "pathology", description="who the model is told to be: pathology, or any"
+    )
     first: bool = Field(
         True, description="keep the turns before one that has no right answer; else drop the case"
     )
@@ -61,7 +70,9 @@ class _Cast:
     @classmethod
     def of(cls, aids: Aids) -> _Cast:
         settings: VerifiedSettings = aids.settings
-        own = Settings(max_turns=settings.max_turns, rages=settings.rages)
+        own = Settings(
+            max_turns=settings.max_turns, department=settings.department, rages=settings.rages
+        )
         world = EvidenceSeeking(aids.source, own)
         models: dict[str, Model] = {}
         judge: Judge = ExactJudge()

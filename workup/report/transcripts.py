@@ -12,7 +12,7 @@ from typing import Any
 from workup.case import Case, Fact
 from workup.episode import Turn
 from workup.runs import Outcome, Record, Run
-from workup.runs.transcript import NAMES, facts_by_id, missed_critical
+from workup.runs.transcript import NAMES, facts_by_id, missed_critical, origins
 from workup.runs.words import equation
 
 MOST = 12
@@ -40,6 +40,7 @@ class Line:
     label: str
     content: str
     reply: str
+    origins: str
     found: list[Fact]
     repeated: bool
     score: str
@@ -221,7 +222,8 @@ def _lines(record: Record) -> Iterator[Line]:
         found = [facts[id] for id in turn.observation.evidence if id in facts]
         reply = _reply(turn, found)
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
-        yield Line(number, label, content, reply, found, bool(item) and item in asked, shown)
+        repeated = bool(item) and item in asked
+        yield Line(number, label, content, reply, origins(turn), found, repeated, shown)
         asked.add(item)
 
 

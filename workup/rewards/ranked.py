@@ -190,6 +190,11 @@ def fits(environment: EvidenceSeeking, weights: Weights) -> None:
             "the candidates of these cases can only be judged by a language model: name one with "
             f"roles.{RANKING}=endpoint:NAME"
         )
+    if weights.B_e and environment.settings.department != "pathology":
+        raise UserError(
+            "the judges of examinations know what a pathologist orders: leave examinations unpaid "
+            "with reward.bonus=0, or set environment.department=pathology"
+        )
     if weights.B_e and not environment.examines:
         raise UserError(
             "the built-in judge of examinations knows clinic:pathology alone: name a model with "

@@ -25,6 +25,7 @@ _TURN = pa.struct(
         ("errors", pa.int32()),
         ("item", pa.string()),
         ("evidence", pa.list_(pa.string())),
+        ("sources", pa.list_(pa.string())),
         ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("score", pa.float64()),
     ]
@@ -123,6 +124,7 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "errors": turn.action.errors,
             "item": turn.observation.item,
             "evidence": list(turn.observation.evidence),
+            "sources": list(turn.observation.sources),
             "observation": [
                 {"role": message.role, "content": message.content}
                 for message in turn.observation.messages

@@ -35,6 +35,7 @@ _TURN_COLUMNS = encode(
         "truncated",
         "prompt",
         "completion",
+        "sources",
     ]
 )
 
@@ -135,6 +136,7 @@ def _turns(turns: Sequence[Turn]) -> str:
             turn.completion.truncated,
             len(turn.prompt_tokens),
             len(turn.completion.tokens),
+            turn.observation.sources,
         )
         for turn in turns
     ]
@@ -210,11 +212,13 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
         truncated,
         prompt,
         length,
+        *sources,  # runs before they were kept have none
     ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
-        observation = Observation(messages, tuple(evidence), item, done)
+        origins = tuple(sources[0]) if sources else ()
+        observation = Observation(messages, tuple(evidence), item, done, origins)
         turns.append(
             Turn(
                 tokens[start:middle], completion, Action(kind, tuple(content), errors), observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -53,9 +54,17 @@ def _table(episode: Episode, scores: Sequence[float]) -> Table:
 
 def _reply(turn: Turn, facts: dict[str, Fact]) -> Text:
     weights = [facts[id].weight for id in turn.observation.evidence if id in facts]
-    text = "\n".join(message.content for message in turn.observation.messages)
+    told = (*(message.content for message in turn.observation.messages), origins(turn))
+    text = "\n".join(filter(None, told))
     heaviest = max((weight for weight in weights if weight is not None), default=None)
     return Text(text, style=STYLES[heaviest] if weights else "dim")
+
+
+def origins(turn: Turn) -> str:
+    """Where the results of a turn came from: "results: 3 record, 1 generated"; "" without any."""
+    counts = Counter(turn.observation.sources)
+    told = ", ".join(f"{count} {source}" for source, count in counts.items())
+    return f"results: {told}" if told else ""
 
 
 def _missed(episode: Episode) -> Text:

@@ -40,6 +40,7 @@ NOT_SHARES = (
     "ddx",
     "worth",
     "tokens_per_turn",
+    "withheld",
 )
 DASH = "–"
 

@@ -25,16 +25,17 @@ from workup.models.fence import clean, fenced, numbered
 from workup.models.structured import ask
 from workup.ports import Model, Request
 from workup.retrieval.exam_base import CLINIC, Exam, ExamBase, Share
-from workup.retrieval.exam_terms import Named, key, read, synonyms
+from workup.retrieval.exam_terms import Named, common, key, read, synonyms
 from workup.rl.rollout import seed_key
 from workup.text import neutralise, normalise
 
 ResultSource = Literal["record", "base", "generated", "none"]
+NOWHERE: ResultSource = "none"  # nobody has the result
 CONFIDENCE: Mapping[ResultSource, float] = {
     "record": 1.0,
     "base": 0.8,
     "generated": 0.6,
-    "none": 0.0,
+    NOWHERE: 0.0,
 }
 """How far a result is to be trusted, by its source (Algorithm 1 and App. A.7).
 
@@ -326,7 +327,7 @@ class ExamSimulator:
         return _of("generated", name, self._withheld(case, name, text))
 
     def _messages(self, case: Case, name: str) -> tuple[Message, ...]:
-        """The prompt. It holds the order in normal form: two spellings of it are one request."""
+        """The prompt. It holds the order in normal form: two names of one test are one request."""
         sections = [("the presentation", clean(case.presentation, _LONGEST_RECORD))]
         if "record" in self.settings.sources:
             facts = (*case.given, *case.truth.facts)
@@ -338,12 +339,17 @@ class ExamSimulator:
             sections.append(("statistics of the disease", self._statistics(case) or "(none)"))
         sections += [
             ("the diagnosis, never to be named", clean(case.truth.diagnosis, _LONGEST_NAME)),
-            ("the order", clean(normalise(name), _LONGEST_NAME)),
+            ("the order", clean(normalise(self._usual(name)), _LONGEST_NAME)),
         ]
         closing = "Report the result of the order, with nothing but the JSON object."
         return Message("system", f"{_ROLE}\n\n{SECTIONS}"), Message(
             "user", f"{fenced(sections)}\n\n{closing}"
         )
+
+    def _usual(self, name: str) -> str:
+        """The base's or the wing's own name of an examination; `name` where they know none."""
+        exam = self.base.test(key(name)) if self.base is not None else None
+        return exam.name if exam else common(key(name)) or name
 
     def _statistics(self, case: Case) -> str:
         disease = self._disease(case)
@@ -369,7 +375,7 @@ def _of(source: ResultSource, name: str, text: str, evidence: tuple[str, ...] = 
 
 def _none(name: str) -> ExamResult:
     missing = NOT_AVAILABLE_CHINESE if chinese(name) else NOT_AVAILABLE
-    return _of("none", name, _headed(name, missing))
+    return _of(NOWHERE, name, _headed(name, missing))
 
 
 def _joined(order: str, found: Sequence[ExamResult]) -> ExamResult:
