@@ -212,7 +212,7 @@ def test_any_runs_stand_side_by_side(tmp_path: Path) -> None:
         for k in range(3)
     ]
     page = tmp_path / "c.html"
-    compare(runs, page, Console(file=StringIO()))
+    compare(runs, page, Console(file=StringIO()), apart=True)
     text = page.read_text()
     verdicts = [{each.case_id: each.correct for each in run.outcomes("trained")} for run in runs]
     ways = Counter(tuple(side[case] for side in verdicts) for case in verdicts[0])
@@ -243,7 +243,7 @@ def test_categories_of_compared_runs_are_their_episodes(tmp_path: Path) -> None:
         example_run.make(tmp_path / f"run{k}", cases=20, samples=1, steps=3, seed=k)
         for k in range(2)
     ]
-    compare(runs, tmp_path / "c.html", Console(file=StringIO()))
+    compare(runs, tmp_path / "c.html", Console(file=StringIO()), apart=True)
     text = (tmp_path / "c.html").read_text()
     for category in ("digestive", "respiratory", "joints", "blood"):
         sides = [
@@ -315,7 +315,7 @@ def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
                 }
             )
     console = Console(file=StringIO(), width=80)
-    compare(runs, None, console)
+    compare(runs, None, console, apart=True)
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue()
     assert max(map(cell_len, text.splitlines())) <= 80

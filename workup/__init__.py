@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workup.api import evaluate, evaluate_suite, open_run, resume, train
+    from workup.api import compare, evaluate, evaluate_suite, open_run, resume, train
     from workup.cases import open_source
 
-__all__ = ["evaluate", "evaluate_suite", "open_run", "open_source", "resume", "train"]
+__all__ = ["compare", "evaluate", "evaluate_suite", "open_run", "open_source", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -106,6 +106,19 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
     return how(run, view, changes)
 
 
+def compare(runs: Sequence[str | Path], *, apart: bool = False) -> dict[str, Any]:
+    """The figures of `workup compare`, in the form of its --json.
+
+    Runs that differ by their seed alone are one group, unless `apart`. `groups` has for every
+    group each measure's mean with its 95 % interval by case, each seed's own (`by_seed`), their
+    mean with its interval by seed (`over_seeds`), and under `lead` the same of its paired
+    differences to the first group. Raises UserError as `workup.report.compare`.
+    """
+    from workup.report import figures
+
+    return figures([Run.open(path) for path in runs], apart=apart)
+
+
 def open_run(path: str | Path) -> Run:
     """A run folder: its summary, its metrics, its episodes."""
     return Run.open(path)

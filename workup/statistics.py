@@ -1,4 +1,4 @@
-"""How sure a figure is: 95 % intervals by case.
+"""How sure a figure is: 95 % intervals by case, and by seed.
 
 Several episodes of one case are not independent, so the unit is the case. The percentile bootstrap
 draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13;
@@ -10,6 +10,9 @@ which share one extreme value, a score interval takes its place: Wilson's (1927)
 for a difference of two shares those of its positive and its negative part, combined by the
 square-and-add method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many
 episodes it has. Everything is deterministic by `seed`.
+
+An interval by case says nothing about another training seed. `over_seeds` does: Student's t over
+one figure of each seed.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ LEVEL = 0.95
 SHARE: Bounds = (0.0, 1.0)
 FEW = 10  # cases that differ from all the others, below which the bootstrap is not relied on
 _CHUNK = 2**14  # draws held in memory at a time
+_ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of rounded equal figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +167,32 @@ def paired(
     `classes`, the class of every case, it is the mean over classes of each class's mean difference.
     `bounds` are those of the values, not of their differences.
     """
-    first, second = _case_means(*ours), _case_means(*theirs)
+    first, second = case_means(*ours), case_means(*theirs)
     gaps = {case: first[case] - second[case] for case in first if case in second}
     missing = len(first.keys() ^ second.keys())
     of = classes or dict.fromkeys(gaps)
     labels = [of[case] for case in gaps]
     found, cases = _macro(list(gaps.values()), list(gaps), labels, seed, resamples)
     return _told(replace(found, missing=missing), cases, bounds, difference=True)
+
+
+def over_seeds(figures: Sequence[float | None]) -> Estimate:
+    """The mean of one figure per seed, with Student's interval (n − 1 degrees of freedom).
+
+    None, or NaN, is a seed without a figure: left out and counted in `missing`. There is no
+    interval where fewer than two figures are left, or all are equal. It may leave the bounds of a
+    share: a few seeds tell little. `sd` stays NaN.
+    """
+    known = np.array([v for v in figures if v is not None and not math.isnan(v)], dtype=float)
+    n, missing = len(known), len(figures) - len(known)
+    mean = float(known.mean()) if n else math.nan
+    spread = float(known.std(ddof=1)) if n > 1 else 0.0
+    if spread <= _ROUNDING * max(1.0, abs(mean)):
+        return Estimate(mean, math.nan, math.nan, n, missing)
+    from scipy.special import stdtrit  # few commands need it, and it takes a while to load
+
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n, missing)
 
 
 def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple[Floats, Ints]:
@@ -219,9 +242,10 @@ def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Flo
     return means
 
 
-def _case_means(
+def case_means(
     values: Sequence[float | None], clusters: Sequence[Hashable]
 ) -> dict[Hashable, float]:
+    """The mean of every case's defined values; a case that has none is left out."""
     sums, counts = _totals(*_keep(values, clusters))
     names = dict.fromkeys(
         cluster for value, cluster in zip(values, clusters, strict=True) if value is not None

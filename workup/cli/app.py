@@ -319,14 +319,23 @@ def compare(
     transcripts: Annotated[
         bool, typer.Option("--transcripts", help="show transcripts of restricted cases too")
     ] = False,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="do not pool runs that differ by their seed alone")
+    ] = False,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="show this measure seed by seed [default: accuracy]"),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="also write all figures as JSON")] = None,
 ) -> None:
-    """Compare runs: intervals, paired differences, regression."""
+    """Compare runs, pooled over seeds: intervals, differences, regression."""
     from workup.report import compare
     from workup.runs import Run
 
     if len(runs) < 2:
         raise UserError("compare needs two runs or more: workup compare RUN RUN")
-    compare([Run.open(path) for path in runs], html, transcripts=transcripts)
+    opened = [Run.open(path) for path in runs]
+    compare(opened, html, transcripts=transcripts, apart=apart, measure=measure, json=json)
 
 
 @app.command()

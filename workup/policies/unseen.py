@@ -57,6 +57,20 @@ def history(policy: str) -> tuple[Trained, ...]:
     return tuple(found)
 
 
+def start_of(run: Run) -> tuple[Run, str] | None:
+    """The run whose policy `run` began with or evaluated, and where in its folder that lies.
+
+    None where the policy comes from no run that exists. A relative path starts as in `_found`.
+    """
+    policy = str(run.config.get("policy"))
+    near = (folder / policy for folder in (*run.path.resolve().parents, Path()))
+    path = next((each for each in near if policy not in OURS and each.exists()), None)
+    folder = None if path is None else _run_of(str(path))
+    if path is None or folder is None or folder.resolve() == run.path.resolve():
+        return None
+    return Run.open(folder), path.relative_to(folder).as_posix()
+
+
 def own_cases(policies: Sequence[str]) -> str:
     """The cases that the trained policies among `policies` were trained on.
 

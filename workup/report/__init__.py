@@ -1,6 +1,6 @@
 """Reports: one page per run, and several runs compared. They read run folders and nothing else."""
 
-from workup.report.compare import compare
+from workup.report.compare import compare, figures
 from workup.report.page import build
 
-__all__ = ["build", "compare"]
+__all__ = ["build", "compare", "figures"]

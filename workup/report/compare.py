@@ -6,60 +6,29 @@ A table, paired differences, a regression, curves, transcripts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from workup.errors import UserError
-from workup.policies.unseen import alike, played_cases
+from workup.policies.unseen import alike
 from workup.report import curves, dynamics, leaves, outcomes, regression, suite, tables, transcripts
 from workup.report.curves import Curve
 from workup.report.page import category_caption, title
 from workup.report.regression import Regression
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
-from workup.report.tables import CHANGED, HEADINGS, ON_REQUEST, Change, Ends
+from workup.report.sides import Side, as_json, compared
+from workup.report.tables import Ends
 from workup.report.transcripts import Player
-from workup.runs import Outcome, Run
-from workup.runs.files import write_whole
-from workup.runs.summary import describe
-from workup.runs.words import COLUMNS, DASH, plus_minus
+from workup.runs import Run
+from workup.runs.estimates import common
+from workup.runs.files import write_json, write_whole
+from workup.runs.words import COLUMNS, DASH, number, plus_minus
+from workup.statistics import Estimate
 
 REGRESSION = "what success goes with (logistic regression)"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the compared runs.
-
-    `doctor` is who is compared, `changes` its paired differences to the first run. `alike` says
-    whether it was evaluated on the same cases as the first run (`unseen.alike`).
-    """
-
-    label: str
-    run: Run
-    doctor: str
-    entry: Mapping[str, Any]
-    changes: list[Change]
-    alike: bool = True
-
-    @property
-    def cases(self) -> str:
-        """The source and the split of its cases, for a reader."""
-        split = self.run.settings["split"]
-        return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
-
-    def outcomes(self) -> list[Outcome]:
-        """How its episodes went; other cases than the first run's have ids of their own."""
-        found = self.run.outcomes(self.doctor)
-        source = "" if self.alike else f"{played_cases(self.run)}: "
-        return [each._replace(case_id=source + each.case_id) for each in found]
-
-    @property
-    def row(self) -> str:
-        return self.label if self.doctor == "trained" else f"{self.label}: {self.doctor}"
 
 
 def compare(
@@ -68,35 +37,79 @@ def compare(
     console: Console | None = None,
     *,
     transcripts: bool = False,
+    apart: bool = False,
+    measure: str | None = None,
+    json: Path | None = None,
 ) -> None:
     """Prints the comparison of `runs` with the first, and writes it as an offline page to `html`.
 
+    Runs that differ by their seed alone are pooled, unless `apart`; `measure` is shown seed by
+    seed (accuracy if None, and only where there is something to pool). `json` gets all figures.
     The page has all transcripts in a folder of its name beside it; those of restricted cases only
     if `transcripts` asks for them. Of each run the trained policy is compared, or if there is none,
-    whoever was evaluated last. Suites are compared with suites, benchmark by benchmark. Raises
-    UserError for a run in which no one was evaluated, for one that is named twice, and for a suite
-    beside a run that is none.
+    whoever was evaluated last. Suites are compared with suites, benchmark by benchmark, and not
+    pooled. Raises UserError for a run in which no one was evaluated, for one that is named twice,
+    for a suite beside a run that is none, and as `sides.compared`.
     """
     _refuse_twice(runs)
     console = console or Console(highlight=False)
+    written = {"page": html, "json": json}
     if any(map(suite.is_suite, runs)):
-        _suites(runs, html, console)
-        return
-    sides = _sides(runs)
-    found = regression.regress({side.row: side.outcomes() for side in sides})
+        if measure is not None:
+            raise UserError("--measure is for runs; suites are compared by accuracy and searches")
+        _suites(runs, console, html, json)
+    else:
+        sides, notes = compared(runs, apart=apart, measure=measure)
+        found = regression.regress({side.row: side.outcomes() for side in sides})
+        _show(console, sides, notes, measure)
+        _show_regression(console, found)
+        if trained := _dynamics_of(sides):
+            _dynamics(trained).show(console)
+        private = any(run.restricted for run in runs)
+        if html is not None:
+            _write(html, sides, notes, found, asked=transcripts)
+        if json is not None:
+            write_json(json, as_json(sides, notes), private=private)
+    for what, path in written.items():
+        if path is not None:
+            console.print(f"{what}  {path}", soft_wrap=True, markup=False)
+
+
+def figures(runs: Sequence[Run], *, apart: bool = False) -> dict[str, Any]:
+    """What `compare` writes to `json`, as JSON values. Raises UserError as `compare`."""
+    _refuse_twice(runs)
+    if any(map(suite.is_suite, runs)):
+        table, notes = _beside(runs)
+        return {**suite.figures(table), "notes": notes}
+    return as_json(*compared(runs, apart=apart))
+
+
+def _show(
+    console: Console, sides: Sequence[Side], notes: Sequence[str], measure: str | None
+) -> None:
     _results(sides).show(console)
+    for note in notes:
+        console.print(f"{note}\n", markup=False, soft_wrap=True)
+    if measure is not None or any(side.pooled for side in sides):
+        _by_seed(sides, measure or "accuracy").show(console)
     for side in sides[1:]:
         _show_differences(console, side, sides[0])
-    _show_regression(console, found)
-    trained = [curve for curve in map(_curve, sides) if curve.lines]
-    if trained:
-        _dynamics(trained).show(console)
+
+
+def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
+    table, notes = _beside(runs)
+    found = suite.figures(table)
+    for sheet in suite.sheets(found):
+        sheet.show(console)
+    for note in notes:
+        console.print(note, markup=False)
     if html is not None:
-        _write(html, sides, found, asked=transcripts)
-        console.print(f"page  {html}", soft_wrap=True, markup=False)
+        suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
+    if json is not None:
+        write_json(json, {**found, "notes": notes}, private=any(run.restricted for run in runs))
 
 
-def _suites(runs: Sequence[Run], html: Path | None, console: Console) -> None:
+def _beside(runs: Sequence[Run]) -> tuple[suite.Table, list[str]]:
     """Raises UserError where one of `runs` is no suite, or they have no benchmark in common."""
     if other := next((run for run in runs if not suite.is_suite(run)), None):
         one = next(run for run in runs if suite.is_suite(run))
@@ -105,14 +118,7 @@ def _suites(runs: Sequence[Run], html: Path | None, console: Console) -> None:
             f"{one.path} is a suite and {other.path} is one evaluation: compare suites with "
             f"suites, or name an evaluation of the suite, as in {inner}"
         )
-    table, notes = suite.beside(runs, alike)
-    for sheet in suite.sheets(suite.figures(table)):
-        sheet.show(console)
-    for note in notes:
-        console.print(note, markup=False)
-    if html is not None:
-        suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
-        console.print(f"page  {html}", soft_wrap=True, markup=False)
+    return suite.beside(runs, alike)
 
 
 def _refuse_twice(runs: Sequence[Run]) -> None:
@@ -123,57 +129,43 @@ def _refuse_twice(runs: Sequence[Run]) -> None:
         raise UserError(f"{twice.path} is named twice; name different runs")
 
 
-def _sides(runs: Sequence[Run]) -> list[Side]:
-    names = [run.name for run in runs]
-    labels = [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
-    doctors = [_doctor(run) for run in runs]
-    first = (runs[0], doctors[0])
-    sides = []
-    for label, run, doctor in zip(labels, runs, doctors, strict=True):
-        same, metrics = alike(run, runs[0]), (*CHANGED, *ON_REQUEST)
-        gaps = tables.gaps((run, doctor), first, metrics) if same and run is not runs[0] else []
-        sides.append(Side(label, run, doctor, describe(run, doctor), gaps, same))
-    return sides
-
-
-def _doctor(run: Run) -> str:
-    doctor = Ends.of(run.doctors(), run.anchors).after
-    if doctor is None:
-        raise UserError(
-            f"{run.path}: no policy has been evaluated in this run yet; let it finish with "
-            f"`workup resume {run.path}`"
-        )
-    return doctor
-
-
 def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
-    """What the runs began with, the compared doctors, and the first run's anchors."""
+    """What the runs began with, the compared doctors, and the first side's anchors."""
     first = sides[0].run
-    exact = [doctor for doctor in first.doctors() if doctor in first.anchors]
-    anchors = {doctor: describe(first, doctor) for doctor in exact}
+    anchors = {
+        doctor: entry
+        for doctor in first.doctors()
+        if doctor in first.anchors and (entry := sides[0].of(doctor))
+    }
     ends = {side.row: side.entry for side in sides}
-    shown, rows = tables.headline(
+    return tables.headline(
         {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
         Ends(None, None, first.anchors),
     )
-    return [tables.heading(metric) for metric in shown], rows
 
 
 def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
-    """The policies that runs began with, by row: one row where all of them had the same."""
+    """The policies that runs began with, by row: one row where all of them had the same.
+
+    The return goes by each run's own reward, so the same policy has several.
+    """
     found = {
-        side.label: describe(side.run, doctor)
+        side.named(doctor): entry
         for side in sides
-        if doctor in side.run.doctors() and side.doctor != doctor
+        if doctor not in side.doctors.values() and (entry := side.of(doctor))
     }
-    entries = list(found.values())
-    if len(found) == len(sides) and all(entry == entries[0] for entry in entries):
-        return {doctor: entries[0]}
-    return {f"{label}: {doctor}": entry for label, entry in found.items()}
+    first, *others = (
+        {name: value for name, value in entry.items() if name != "return"}
+        for entry in found.values() or ({},)
+    )
+    if len(found) == len(sides) and all(entry == first for entry in others):
+        return {doctor: first}
+    return found
 
 
 def _results(sides: Sequence[Side]) -> Sheet:
-    headings, rows = _rows(sides)
+    metrics, rows = _rows(sides)
+    headings = [tables.heading(metric) for metric in metrics]
     shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]
     sizes = dict.fromkeys(row.size for row in rows if row.role != "anchor")
     sizes_by_row = [f"{row.name}: {row.size}" for row in rows if row.role != "anchor"]
@@ -185,6 +177,39 @@ def _results(sides: Sequence[Side]) -> Sheet:
     )
 
 
+def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
+    """One measure of every side: pooled, seed by seed, and less the first side's."""
+    gaps = {each.row: c.lead for each in sides for c in each.changes if c.metric == measure}
+    rows = []
+    for side in sides:
+        cell, gap = _seed_cell(side, measure), gaps.get(side.row)
+        level = tables.level(side.entry, measure)
+        figures = (DASH if level is None else plus_minus(measure, level), cell.note, cell.text)
+        leads = (tables.gap_text(measure, each) for each in (gap, gap and gap["over_seeds"]))
+        rows.append((side.row, *figures, *leads))
+    head = ("", "by patient", "each seed", "by seed", "difference by patient", "difference by seed")
+    kept = [k for k in range(len(head)) if k < 2 or any(row[k] not in ("", DASH) for row in rows)]
+    title = f"{tables.heading(measure)}, and the difference to {sides[0].row}"
+    return Sheet(
+        [head[k] for k in kept],
+        [[row[k] for k in kept] for row in rows],
+        title if gaps else tables.heading(measure),
+        "95 % intervals: by patient, of each patient's mean over the seeds; by seed, Student's t"
+        if any(side.pooled for side in sides)
+        else "",
+    )
+
+
+def _seed_cell(side: Side, metric: str) -> tables.Cell:
+    """The mean over the seeds with its interval, and below it each seed's own figure."""
+    found = side.entry.get(metric)
+    if not side.pooled or not isinstance(found, Mapping):
+        return tables.Cell(DASH)
+    over = Estimate.from_json(found["over_seeds"])
+    each = " ".join(number(metric, value) for value in found["by_seed"].values())
+    return tables.Cell(plus_minus(metric, over), each)
+
+
 def _show_differences(console: Console, side: Side, first: Side) -> None:
     if not side.changes:
         both = f"{side.row} and {first.row} were evaluated on different cases"
@@ -193,11 +218,33 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
         console.print(f"{both}: no paired difference.\n", markup=False)
         return
     rows = [
-        (HEADINGS[each.metric], each.by, each.interval, "clear" if each.sure else "unclear")
+        (
+            *(tables.heading(each.metric), each.by, each.interval, _clear(each.sure)),
+            *(each.seeds, each.over_seeds, _clear(each.sure_over_seeds)),
+        )
         for each in side.changes
     ]
-    title = f"{side.row} − {first.row}, paired over {side.changes[0].cases:,} cases"
-    Sheet(("", "difference", "95 % interval", ""), rows, title).show(console)
+    head = ["", "difference", "95 % interval", "", "each seed", "95 % by seed", ""]
+    width = len(head) if any(each.seeds for each in side.changes) else 4
+    Sheet(head[:width], [row[:width] for row in rows], _paired(side, first)).show(console)
+
+
+def _clear(sure: bool) -> str:
+    return "clear" if sure else "unclear"
+
+
+def _paired(side: Side, first: Side) -> str:
+    """ "b − a, paired over 300 cases, seeds 0, 1, 2" """
+    cases = f"{side.changes[0].cases:,} cases"
+    seeds = f", {_shared(side, first)}" if side.pooled or first.pooled else ""
+    return f"{side.row} − {first.row}, paired over {cases}{seeds}"
+
+
+def _shared(side: Side, first: Side) -> str:
+    seeds = common(side.played, first.played)
+    if not seeds:
+        return "no seed in common"
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}"
 
 
 def _show_regression(console: Console, found: Regression) -> None:
@@ -212,13 +259,22 @@ def _show_regression(console: Console, found: Regression) -> None:
     Sheet(headings, regression.rows(found), REGRESSION, caption).show(console)
 
 
-def _curve(side: Side) -> Curve:
-    return Curve(side.label, curves.reinforced(list(side.run.metrics())))
+def _curves(sides: Sequence[Side]) -> list[Curve]:
+    """One curve for each side, of several runs their mean."""
+    return [
+        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
+        for side in sides
+    ]
 
 
-def _dynamics(trained: Sequence[Curve]) -> Sheet:
-    """How the runs trained, by `dynamics.COMPARED`; columns that none of them has are left out."""
-    rows = {curve.label: dynamics.compared(curve) for curve in trained}
+def _dynamics_of(sides: Sequence[Side]) -> dict[str, list[str]]:
+    """How each run trained, by `dynamics.COMPARED`; a mean curve would be smoother than any run."""
+    each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
+    return {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
+
+
+def _dynamics(rows: Mapping[str, Sequence[str]]) -> Sheet:
+    """Columns that no run has are left out."""
     shown = [
         place
         for place in range(len(dynamics.COMPARED))
@@ -231,23 +287,37 @@ def _dynamics(trained: Sequence[Curve]) -> Sheet:
     )
 
 
-def _write(html: Path, sides: Sequence[Side], found: Regression, *, asked: bool) -> None:
-    restricted = any(side.run.restricted for side in sides)
-    paired = [side for side in sides if side.alike]
-    players = (
-        []
-        if restricted and not asked
-        else [Player(side.row, side.run, side.doctor) for side in paired]
-    )
+def _write(
+    html: Path,
+    sides: Sequence[Side],
+    notes: Sequence[str],
+    found: Regression,
+    *,
+    asked: bool,
+) -> None:
+    restricted = any(run.restricted for side in sides for run in side.runs.values())
+    players = [] if restricted and not asked else _players(sides)
     content = (
         _content(sides)
-        | {"regression": found, "effects": regression.rows(found)}
+        | {"notes": notes, "regression": found, "effects": regression.rows(found)}
         | _encounters(players)
     )
     folder = html.with_name(f"{html.stem}-transcripts")
     more = leaves.write(folder, players, content["title"], html.name, private=restricted)
     page = render("compare.html", **content, folder=folder.name, leaves=more, withheld=not players)
     write_whole(html, page, private=restricted)
+
+
+def _players(sides: Sequence[Side]) -> list[Player]:
+    """One run of every side, of a seed that all have where there is one."""
+    paired = [side for side in sides if side.alike]
+    shared = [seed for seed in sides[0].runs if all(seed in side.runs for side in paired)]
+    found = []
+    for side in paired:
+        seed = shared[0] if shared else next(iter(side.runs))
+        name = f"{side.row}, seed {seed}" if side.pooled else side.row
+        found.append(Player(name, side.runs[seed], side.doctors[seed]))
+    return found
 
 
 def _encounters(players: Sequence[Player]) -> dict[str, Any]:
@@ -270,8 +340,9 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)
     doctors, anchors = first.run.doctors(), first.run.anchors
     start = Ends.of(doctors, anchors).before
-    before = {f"{first.label}: {start}": describe(first.run, start)} if start else {}
-    marks = {doctor: describe(first.run, doctor) for doctor in doctors if doctor in anchors}
+    entry = first.of(start) if start else None
+    before = {first.named(start): entry} if start and entry else {}
+    marks = {each: entry for each in doctors if each in anchors and (entry := first.of(each))}
     ends = Ends(next(iter(before), None), None, anchors)
     looks = outcomes.looks([*rows, *before, *marks], ends)
     return {
@@ -286,21 +357,36 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
 
 
 def _content(sides: Sequence[Side]) -> dict[str, Any]:
-    shown, rows = _rows(sides)
-    drawn = [_curve(side) for side in sides]
+    metrics, rows = _rows(sides)
+    drawn = _curves(sides)
     return {
         "title": " · ".join(side.label for side in sides),
         "sides": sides,
-        "titles": [title(side.run) for side in sides],
+        "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
         "sources": {side.run.config.get("cases") for side in sides},
-        "shown": shown,
+        "shown": [tables.heading(metric) for metric in metrics],
         "rows": rows,
-        "headings": HEADINGS,
+        "seed_rows": _seed_rows(sides, metrics),
+        "shared": {side.row: _shared(side, sides[0]) for side in sides},
+        "heading": tables.heading,
         "anchored": any(row.role == "anchor" for row in rows),
-        "dynamics": {curve.label: dynamics.compared(curve) for curve in drawn if curve.lines},
+        "dynamics": _dynamics_of(sides),
         "dynamic_headings": dynamics.COMPARED,
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         **_figures(sides),
         "windows": {curve.label: curve.window for curve in drawn if curve.lines},
     }
+
+
+def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.Row]:
+    return [
+        tables.Row(
+            side.row,
+            "",
+            f"seeds {', '.join(side.runs)}",
+            [_seed_cell(side, metric) for metric in metrics],
+        )
+        for side in sides
+        if side.pooled
+    ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,26 @@ class Curve:
 
 def reinforced(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [line for line in lines if _number(line.get("reward")) is not None]
+
+
+def averaged(label: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Curve:
+    """The reinforced steps of one run, or the mean of several, as far as all of them have got.
+
+    A metric's mean is over the runs that logged it in the step.
+    """
+    found = [reinforced(lines) for lines in runs]
+    if len(found) == 1:
+        return Curve(label, found[0])
+    return Curve(label, [_mean(together) for together in zip(*found, strict=False)])
+
+
+def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for line in lines for name in line)
+    known = {
+        name: [value for line in lines if (value := _number(line.get(name))) is not None]
+        for name in names
+    }
+    return {**lines[0], **{name: fmean(each) for name, each in known.items() if each}}
 
 
 def _number(value: object) -> float | None:

@@ -11,8 +11,8 @@ from typing import Any
 from workup.episode import Ending
 from workup.metrics.extra import BY
 from workup.runs import Outcome, Run
-from workup.runs.estimates import difference, estimate
-from workup.runs.summary import describe
+from workup.runs.estimates import Seeds, common, estimate, pooled
+from workup.runs.summary import describe, lead
 from workup.runs.words import DASH, STAGES, cell, in_order, is_share, number, plus_minus
 from workup.statistics import Estimate, interval
 
@@ -137,7 +137,7 @@ def metrics_of(entries: Entries) -> list[str]:
 def heading(metric: str) -> str:
     """A column's heading: "DiffAcc", or "DiffAcc by endpoint:a" of one judge among several."""
     name, by, judge = metric.partition(BY)
-    return HEADINGS[name] + by + judge
+    return HEADINGS.get(name, name) + by + judge
 
 
 def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
@@ -180,9 +180,14 @@ def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
             _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
             for metric in shown
         ]
-        size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
-        rows.append(Row(doctor, _role(doctor, ends), size, cells))
+        rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
     return shown, rows
+
+
+def _counted(entry: Mapping[str, Any]) -> str:
+    seeds = len(entry.get("seeds", ()))
+    size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
+    return f"{seeds} seeds, {size}" if seeds > 1 else size
 
 
 def _cell(
@@ -219,7 +224,11 @@ def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None
 
 @dataclass(frozen=True)
 class Change:
-    """How a metric moved from before to after, paired over the cases that both saw."""
+    """How a metric moved from before to after, paired over the cases that both saw.
+
+    `lead` is the figure itself (`summary.lead`), `seeds` the difference of each seed, and
+    `over_seeds` the interval of these; empty and a dash where one run stands on each side.
+    """
 
     metric: str
     before: str
@@ -228,34 +237,77 @@ class Change:
     interval: str
     cases: int
     sure: bool  # whether the interval leaves out 0
+    lead: Mapping[str, Any]
+    seeds: str = ""
+    over_seeds: str = DASH
+    sure_over_seeds: bool = False
 
 
 def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
     """The paired change of every metric through training; empty without a before and an after."""
     if ends.before is None or ends.after is None:
         return []
-    return gaps((run, ends.after), (run, ends.before), metrics)
+    after, before = ({"": run.outcomes(doctor)} for doctor in (ends.after, ends.before))
+    return gaps(after, before, metrics, run.seed)
 
 
-def gaps(ours: tuple[Run, str], theirs: tuple[Run, str], metrics: Sequence[str]) -> list[Change]:
-    """Ours − theirs for every metric over their common cases; at least two of them are needed."""
-    seed = ours[0].seed
-    sides = [run.outcomes(doctor) for run, doctor in (ours, theirs)]
-    common = {outcome.case_id for outcome in sides[0]} & {outcome.case_id for outcome in sides[1]}
-    mine, other = ([outcome for outcome in side if outcome.case_id in common] for side in sides)
-    found = [(metric, difference(mine, other, metric, seed)) for metric in metrics]
-    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap.n > 1]
+def gaps(ours: Seeds, theirs: Seeds, metrics: Iterable[str], seed: int) -> list[Change]:
+    """Ours − theirs for every metric over their common cases; at least two of them are needed.
 
-
-def _change(
-    metric: str, gap: Estimate, ours: Sequence[Outcome], theirs: Sequence[Outcome], seed: int
-) -> Change:
-    before, after = (number(metric, estimate(side, metric, seed).mean) for side in (theirs, ours))
-    known = not math.isnan(gap.low)
-    span = f"{signed(metric, gap.low)} to {signed(metric, gap.high)}" if known else DASH
-    return Change(
-        metric, before, after, signed(metric, gap.mean), span, gap.n, gap.low > 0 or gap.high < 0
+    Where both have a seed, those that one of them lacks are left out.
+    """
+    shared = common(ours, theirs)
+    ids = [{o.case_id for outcomes in side.values() for o in outcomes} for side in (ours, theirs)]
+    mine, other = (
+        {key: [o for o in side[key] if o.case_id in ids[0] & ids[1]] for key in shared or side}
+        for side in (ours, theirs)
     )
+    found = [(metric, lead(mine, other, metric, seed)) for metric in metrics]
+    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap["n"] > 1]
+
+
+def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, seed: int) -> Change:
+    before, after = (number(metric, pooled(side, metric, seed).mean) for side in (theirs, ours))
+    cases, seeds = (Estimate.from_json(each) for each in (gap, gap["over_seeds"]))
+    each = " ".join(
+        DASH if value is None else signed(metric, value) for value in gap["by_seed"].values()
+    )
+    return Change(
+        metric,
+        before,
+        after,
+        signed(metric, cases.mean),
+        _span(metric, cases),
+        cases.n,
+        _sure(cases),
+        gap,
+        each,
+        _span(metric, seeds),
+        _sure(seeds),
+    )
+
+
+def _span(metric: str, found: Estimate) -> str:
+    if math.isnan(found.low):
+        return DASH
+    return f"{signed(metric, found.low)} to {signed(metric, found.high)}"
+
+
+def _sure(found: Estimate) -> bool:
+    return found.low > 0 or found.high < 0
+
+
+def gap_text(metric: str, gap: Mapping[str, Any] | None) -> str:
+    """A difference as text: "+.07 ±.05", "+.07 [−.02, +.15]", or "+.07" without an interval."""
+    found = None if gap is None else Estimate.from_json(gap)
+    if found is None or math.isnan(found.mean):
+        return DASH
+    mean = signed(metric, found.mean)
+    if math.isnan(found.low):
+        return mean
+    if found.symmetric:
+        return f"{mean} ±{number(metric, found.half)}"
+    return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]"
 
 
 def signed(metric: str, value: float) -> str:

@@ -1,8 +1,12 @@
-"""Metrics over episodes: the mean, with its 95 % interval by case."""
+"""Metrics over episodes: the mean, with its 95 % interval by case.
+
+Of several runs that differ by their seed alone, each case counts once: by its mean over the seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -13,8 +17,9 @@ from rich.text import Text
 from workup.episode import Ending
 from workup.runs.record import Outcome
 from workup.runs.words import is_share, plus_minus
-from workup.statistics import SHARE, Bounds, Estimate, interval, macro, paired
+from workup.statistics import SHARE, Bounds, Estimate, case_means, interval, macro, paired
 
+Seeds = Mapping[str, Sequence[Outcome]]  # seed → the outcomes of its run
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
 # means over classes of each class's mean → (what is averaged, whose classes)
 MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action", "category")}
@@ -43,15 +48,75 @@ def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimat
     return interval(values, cases, bounds=_bounds(metric), seed=seed)
 
 
+def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
+    """A metric over the cases of several seeds, with its interval by case.
+
+    A case's value is its mean over the seeds in which it has one, and a seed's value the mean over
+    its episodes of the case. `n` counts cases, `missing` those without a value in any seed. One
+    seed alone has `estimate`, over its episodes.
+    """
+    if len(seeds) == 1:
+        return estimate(next(iter(seeds.values())), metric, seed)
+    everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
+    found = _by_case(seeds, metric)
+    means = case_means(list(found.values()), [case for case, _ in found])
+    cases = list(dict.fromkeys(outcome.case_id for outcome in everyone))
+    values = [means.get(case) for case in cases]
+    if metric in MACROS:
+        of = _class_of(everyone, metric)
+        return macro(values, cases, [of[case] for case in cases], bounds=SHARE, seed=seed)
+    return interval(values, cases, bounds=_bounds(metric), seed=seed)
+
+
 def difference(
     ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0
 ) -> Estimate:
     """Ours − theirs over the cases that both saw, with its interval by case."""
-    first, second = _columns(ours, metric), _columns(theirs, metric)
-    classes: dict[Hashable, Hashable] | None = None
-    if metric in MACROS:
-        classes = dict(zip(first[1], _classes(ours, metric), strict=True))
-    return paired(first, second, classes=classes, bounds=_bounds(metric), seed=seed)
+    return pooled_difference({"": ours}, {"": theirs}, metric, seed)
+
+
+def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) -> Estimate:
+    """Ours − theirs over the cases that both saw, with its interval by case.
+
+    Paired by case and seed: a case's difference is that of its two means over the seeds in which
+    both sides have a value. Sides that have no seed in common are paired by case alone, with each
+    side's mean over all of its seeds. `n` counts cases; `missing` those with a value that has no
+    counterpart in any seed.
+    """
+    shared = common(ours, theirs)
+    sides = [
+        _by_case({key: seeds[key] for key in shared or seeds}, metric) for seeds in (ours, theirs)
+    ]
+    cases = {case for side in sides for case, _ in side}
+    if shared:
+        sides = [
+            {key: value for key, value in side.items() if key in other}
+            for side, other in zip(sides, reversed(sides), strict=True)
+        ]
+    first, second = ((list(side.values()), [case for case, _ in side]) for side in sides)
+    everyone = [outcome for outcomes in ours.values() for outcome in outcomes]
+    classes = _class_of(everyone, metric) if metric in MACROS else None
+    found = paired(first, second, classes=classes, bounds=_bounds(metric), seed=seed)
+    return replace(found, missing=len(cases) - found.n)
+
+
+def common(ours: Seeds, theirs: Seeds) -> list[str]:
+    """The seeds that both sides have, in our order."""
+    return [seed for seed in ours if seed in theirs]
+
+
+def _by_case(seeds: Seeds, metric: str) -> dict[tuple[Hashable, str], float]:
+    """(case, seed) → the mean over the episodes that have a value."""
+    return {
+        (case, seed): mean
+        for seed, outcomes in seeds.items()
+        for case, mean in case_means(*_columns(outcomes, metric)).items()
+    }
+
+
+def _class_of(outcomes: Sequence[Outcome], metric: str) -> dict[Hashable, Hashable]:
+    cases = (outcome.case_id for outcome in outcomes)
+    return dict(zip(cases, _classes(outcomes, metric), strict=True))
 
 
 def _bounds(metric: str) -> Bounds | None:

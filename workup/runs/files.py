@@ -69,8 +69,9 @@ def write_whole(path: Path, text: str, *, private: bool = False) -> None:
         draft.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(finite(value), indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Mapping[str, Any], *, private: bool = False) -> None:
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False) + "\n"
+    write_whole(path, text, private=private)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workup.runs.estimates import estimate, metrics_of, over_repeats
+from workup.runs.estimates import (
+    Seeds,
+    common,
+    difference,
+    estimate,
+    metrics_of,
+    over_repeats,
+    pooled,
+    pooled_difference,
+)
 from workup.runs.folder import Run
-from workup.statistics import LEVEL
+from workup.statistics import LEVEL, over_seeds
 
 
 def summarise(
@@ -57,6 +67,58 @@ def describe(run: Run, doctor: str) -> dict[str, Any]:
         **over_repeats(outcomes),
         **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
     }
+
+
+def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
+    """The entry of runs that differ by their seed alone, in the form of `describe`.
+
+    Every metric's estimate is by case, of each case's mean over the seeds (`estimates.pooled`).
+    `by_seed` has each seed's own mean beside it, and `over_seeds` their mean with its interval by
+    seed. `seed` is that of the resampling.
+    """
+    everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
+    endings = Counter(outcome.ending for outcome in everyone)
+
+    def figures(metric: str) -> dict[str, Any]:
+        found = pooled(seeds, metric, seed)
+        own = {
+            key: found if len(seeds) == 1 else estimate(outcomes, metric, seed)
+            for key, outcomes in seeds.items()
+        }
+        return {
+            **found.as_json(),
+            **_by_seed({key: _known(each.mean) for key, each in own.items()}),
+        }
+
+    return {
+        "seeds": list(seeds),
+        "cases": len({outcome.case_id for outcome in everyone}),
+        "episodes": len(everyone),
+        "endings": dict(endings.most_common()),
+        **{metric: figures(metric) for metric in metrics_of(everyone)},
+    }
+
+
+def lead(ours: Seeds, theirs: Seeds, metric: str, seed: int) -> dict[str, Any]:
+    """Ours − theirs, paired by case: the estimate, and the differences of the seeds both have.
+
+    `by_seed` and `over_seeds` are as in `describe_seeds`. `by_seed` is empty where there is no
+    common seed, and where both sides are one run.
+    """
+    several = max(len(ours), len(theirs)) > 1
+    each = {
+        key: _known(difference(ours[key], theirs[key], metric, seed).mean)
+        for key in (common(ours, theirs) if several else ())
+    }
+    return {**pooled_difference(ours, theirs, metric, seed).as_json(), **_by_seed(each)}
+
+
+def _by_seed(each: Mapping[str, float | None]) -> dict[str, Any]:
+    return {"by_seed": dict(each), "over_seeds": over_seeds(list(each.values())).as_json()}
+
+
+def _known(mean: float) -> float | None:
+    return None if math.isnan(mean) else mean
 
 
 def repeats(summary: Mapping[str, Any]) -> list[str]:

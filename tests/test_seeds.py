@@ -1,0 +1,354 @@
+"""Runs that differ by their seed alone as one, against brute force over their episodes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import example_run
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from scipy.stats import t
+
+import workup
+from workup.episode import Ending
+from workup.errors import UserError
+from workup.report import compare
+from workup.report.seeds import grouped
+from workup.runs import Outcome, Run
+from workup.runs.estimates import difference, estimate, pooled, pooled_difference
+
+Played = dict[str, list[Outcome]]
+VERDICTS = st.sampled_from([True, False, None])  # None: the episode failed
+
+
+def outcome(case: int, correct: bool | None, sample: int = 0) -> Outcome:
+    ending = Ending.FAILED if correct is None else Ending.DIAGNOSED
+    about = (f"p{case}", f"disease {case % 2}", "")
+    return Outcome(*about, sample, ending, correct, 3, None, {}, {})
+
+
+def played(seeds: Sequence[str]) -> st.SearchStrategy[Played]:
+    rows = st.lists(st.lists(VERDICTS, min_size=2, max_size=2), min_size=4, max_size=4)
+    return st.fixed_dictionaries(
+        {
+            seed: rows.map(
+                lambda rows: [
+                    outcome(case, verdict, sample)
+                    for case, row in enumerate(rows)
+                    for sample, verdict in enumerate(row)
+                ]
+            )
+            for seed in seeds
+        }
+    )
+
+
+def by_hand(seeds: Played) -> dict[str, dict[str, float]]:
+    """patient → seed → the share of its judged episodes that are right."""
+    found: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for seed, outcomes in seeds.items():
+        for each in outcomes:
+            if each.correct is not None:
+                found[each.case_id][seed].append(each.correct)
+    return {case: {s: fmean(v) for s, v in own.items()} for case, own in found.items()}
+
+
+def same(found: float, expected: Sequence[float]) -> bool:
+    return found == pytest.approx(fmean(expected)) if expected else math.isnan(found)
+
+
+@given(played("012"))
+@settings(deadline=None, max_examples=50)
+def test_a_patient_counts_by_the_mean_over_the_seeds(seeds: Played) -> None:
+    found, hand = pooled(seeds, "accuracy"), by_hand(seeds)
+    means = {case: fmean(own.values()) for case, own in hand.items()}
+    assert same(found.mean, list(means.values()))
+    assert (found.n, found.missing) == (len(means), 4 - len(means))
+    classes = [
+        fmean(own)
+        for kind in (0, 1)
+        if (own := [m for case, m in means.items() if int(case[1:]) % 2 == kind])
+    ]
+    assert same(pooled(seeds, "macro_accuracy").mean, classes)
+
+
+@given(played("012"), played("124"))
+@settings(deadline=None, max_examples=50)
+def test_differences_are_paired_by_patient_and_seed(ours: Played, theirs: Played) -> None:
+    mine, other = by_hand(ours), by_hand(theirs)
+    gaps = [
+        fmean(both)
+        for case in mine
+        if (
+            both := [
+                mine[case][seed] - other[case][seed]
+                for seed in "12"
+                if seed in mine[case] and seed in other.get(case, {})
+            ]
+        )
+    ]
+    found = pooled_difference(ours, theirs, "accuracy")
+    assert same(found.mean, gaps)
+    assert found.n == len(gaps)
+    back = pooled_difference(theirs, ours, "accuracy")
+    assert back.mean == pytest.approx(-found.mean, nan_ok=True)
+    assert back.missing == found.missing
+
+
+@given(played("01"), played("23"))
+@settings(deadline=None, max_examples=30)
+def test_without_a_common_seed_differences_are_paired_by_patient(
+    ours: Played, theirs: Played
+) -> None:
+    means = [{case: fmean(v.values()) for case, v in by_hand(s).items()} for s in (ours, theirs)]
+    gaps = [means[0][case] - means[1][case] for case in means[0] if case in means[1]]
+    assert same(pooled_difference(ours, theirs, "accuracy").mean, gaps)
+
+
+def test_one_seed_has_the_figures_of_its_run() -> None:
+    ours = [outcome(k, verdict) for k, verdict in enumerate([True, False, None, True] * 5)]
+    theirs = [outcome(k, k % 3 == 0) for k in range(15)]
+    for metric in ("accuracy", "macro_accuracy", "questions"):
+        assert str(pooled({"7": ours}, metric)) == str(estimate(ours, metric))
+        of_runs = pooled_difference({"7": ours}, {"8": theirs}, metric)
+        assert str(of_runs) == str(difference(ours, theirs, metric))
+
+
+def test_the_same_verdicts_in_every_seed_add_no_certainty() -> None:
+    once = [outcome(k, k % 3 > 0) for k in range(40)]
+    one, three = (pooled(dict.fromkeys(seeds, once), "accuracy") for seeds in ("0", "012"))
+    assert (one.low, one.high) == pytest.approx((three.low, three.high))
+
+
+# ---- which runs belong together
+
+
+def made(path: Path, **config: Any) -> Run:
+    settings = {"method": "craft", "cases": "clinic:s", "split": 0, "policy": "tiny", "seed": 0}
+    return Run.create(path, {**settings, **config}, {})
+
+
+def names(runs: Sequence[Run], **how: Any) -> dict[str, list[str]]:
+    return {
+        group.label: [f"{seed}:{run.name}" for seed, run in group.runs.items()]
+        for group in grouped(runs, **how)[0]
+    }
+
+
+def test_runs_of_one_method_and_several_seeds_are_one_group(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path / f"{method}-{seed}", method=method, seed=seed, budget=float(seed) or None)
+        for seed in (10, 2, 0)
+        for method in ("craft", "outcome")
+    ]
+    assert names(runs) == {
+        "craft": ["0:craft-0", "2:craft-2", "10:craft-10"],
+        "outcome": ["0:outcome-0", "2:outcome-2", "10:outcome-10"],
+    }
+    assert names(runs, apart=True) == {run.name: [f"{run.seed}:{run.name}"] for run in runs}
+
+
+def test_groups_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
+    def three(name: str, **config: Any) -> list[Run]:
+        return [made(tmp_path / f"{name}{seed}", seed=seed, **config) for seed in (0, 1)]
+
+    one = three("a", reward={"recipe": "1>2", "without": []}, steps=45)
+    two = three("b", reward={"recipe": "3", "without": ["searches"]}, steps=45)
+    lone = made(tmp_path / "lone", reward={"recipe": "3", "without": []}, steps=45, seed=5)
+    assert list(names([*one, *two, lone])) == [
+        "reward.recipe=1>2, reward.without=[]",
+        "reward.recipe=3, reward.without=[searches]",
+        "lone",
+    ]
+    assert list(names([*one, made(tmp_path / "other", method="outcome")])) == ["craft", "other"]
+    many = three("c", reward={str(k): k for k in range(9)}, steps=45)
+    assert list(names([*one, *many]))[1] == "c0 and 1 more"
+
+
+def test_what_started_from_runs_of_several_seeds_belongs_together(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for name, steps in (("long", 9), ("short", 3)):
+            made(tmp_path / f"{name}-{seed}", method="sft", seed=seed, steps=steps)
+    runs = [
+        made(tmp_path / f"on-{name}-{seed}", policy=str(tmp_path / f"{name}-{seed}"), seed=seed)
+        for name in ("long", "short")
+        for seed in (0, 1)
+    ]
+    assert names(runs) == {
+        "policy.steps=9": ["0:on-long-0", "1:on-long-1"],
+        "policy.steps=3": ["0:on-short-0", "1:on-short-1"],
+    }
+    looks = [
+        Run.create(
+            tmp_path / f"look-{name}-{seed}",
+            {"cases": "clinic:s", "split": 0, "policy": f"{name}-{seed}", "seed": 0},
+            {},
+        )
+        for name, seed in (("long", 0), ("long", 1), ("short", 1))
+    ]
+    assert names(looks) == {
+        "sft, policy.steps=9" if False else "policy.steps=9": ["0:look-long-0", "1:look-long-1"],
+        "look-short-1": ["1:look-short-1"],
+    }, "an evaluation goes by the seed of what it evaluated, also where it stands alone"
+
+
+def test_copies_and_other_patients_stand_apart(tmp_path: Path) -> None:
+    copies = [made(tmp_path / name) for name in ("one", "two")]
+    assert len(grouped(copies)[0]) == 2
+    third = made(tmp_path / "three", seed=1)
+    with pytest.raises(UserError, match=r"one and .*two have the same settings .* seed, 0: .*apa"):
+        grouped([*copies, third])
+    assert len(grouped([*copies, third], apart=True)[0]) == 3
+    older = made(tmp_path / "older", seed=3, split=3)
+    groups, (note,) = grouped([third, older])
+    assert len(groups) == 2
+    assert "three and" in note
+    assert "their patients are others" in note
+    assert grouped([third, older], apart=True)[1] == []
+
+
+# ---- what is shown
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Methods a, seeds 0 to 2, one episode of them failed, and b, seeds 1 to 3."""
+    path = tmp_path_factory.mktemp("seeds")
+    for method, skill, seeds in (("a", "warm start", (0, 1, 2)), ("b", "trained", (1, 2, 3))):
+        for seed in seeds:
+            run = made(path / f"{method}-{seed}", method=method, seed=seed)
+            records = [
+                replace(example_run.record(k, skill, 0, seed), doctor="trained") for k in range(24)
+            ]
+            if (method, seed) == ("a", 1):
+                lost = replace(records[4].episode, ending=Ending.FAILED, reason="gone")
+                records[4] = replace(records[4], episode=lost, correct=None, score=None)
+            run.write(records)
+            for step in (1, 2, 3):
+                run.log({"stage": method, "step": step, "reward": seed + step, "accuracy": 0.5})
+    return path
+
+
+def opened(folder: Path) -> list[Run]:
+    return [Run.open(path) for path in sorted(folder.iterdir())]
+
+
+def shown(runs: Sequence[Run], html: Path | None = None, **how: Any) -> str:
+    stream = StringIO()
+    compare(runs, html, Console(file=stream, width=140), **how)
+    return stream.getvalue()
+
+
+def verdicts(folder: Path, method: str) -> Played:
+    runs = sorted(folder.glob(f"{method}-*"))
+    return {path.name[2:]: Run.open(path).outcomes("trained") for path in runs}
+
+
+def test_the_figures_are_those_of_the_episodes(folder: Path) -> None:
+    found = workup.compare(sorted(folder.iterdir()))
+    assert (found["first"], list(found["groups"])) == ("a", ["a", "b"])
+    hands = {method: by_hand(verdicts(folder, method)) for method in "ab"}
+    for method, hand in hands.items():
+        told, seeds = found["groups"][method], verdicts(folder, method)
+        own = {s: fmean(bool(o.correct) for o in seeds[s] if o.ending != "failed") for s in seeds}
+        assert told["accuracy"]["mean"] == pytest.approx(
+            fmean(map(fmean, map(dict.values, hand.values())))
+        )
+        assert told["accuracy"]["by_seed"] == pytest.approx(own)
+        low, high = students(list(own.values()))
+        assert told["accuracy"]["over_seeds"]["low"] == pytest.approx(low)
+        assert told["accuracy"]["over_seeds"]["high"] == pytest.approx(high)
+    lead = found["groups"]["b"]["lead"]["accuracy"]
+    gaps = {
+        seed: fmean(
+            hands["b"][case][seed] - hands["a"][case][seed]
+            for case in hands["a"]
+            if seed in hands["a"][case]
+        )
+        for seed in "12"
+    }
+    assert lead["by_seed"] == pytest.approx(gaps)
+    assert lead["over_seeds"]["low"] == pytest.approx(students(list(gaps.values()))[0])
+    assert lead["n"] == 24
+    assert "lead" not in found["groups"]["a"]
+
+
+def students(figures: Sequence[float]) -> tuple[float, float]:
+    n, mean = len(figures), fmean(figures)
+    error = math.sqrt(sum((each - mean) ** 2 for each in figures) / (n - 1) / n)
+    low, high = t.interval(0.95, n - 1, loc=mean, scale=error)
+    return float(low), float(high)
+
+
+def test_terminal_page_and_json_tell_the_same(folder: Path, tmp_path: Path) -> None:
+    text = shown(opened(folder), tmp_path / "c.html", json=tmp_path / "c.json")
+    page, found = (tmp_path / "c.html").read_text(), json.loads((tmp_path / "c.json").read_text())
+    assert found == workup.compare(sorted(folder.iterdir()))
+    note = "a: 1 of 24 patients have no verdict in some of the seeds (1 episode failed)"
+    assert all(note in told for told in (text, page, found["notes"][0]))
+    each = " ".join(
+        f"{value:.2f}".removeprefix("0")
+        for value in found["groups"]["a"]["accuracy"]["by_seed"].values()
+    )
+    assert each in text
+    assert f"<small>{each}</small>" in page
+    assert "b − a, paired over 24 cases, seeds 1, 2" in text
+    assert "b, 24 common cases, seeds 1, 2" in page
+    assert "a, seed 1 · b, seed 1" in page, "transcripts of a seed that both have"
+    assert "page  " in text
+    assert "json  " in text
+
+
+def test_every_run_by_itself_on_request(folder: Path) -> None:
+    text = shown(opened(folder)[:2], apart=True)
+    assert "a-1 − a-0, paired over 23 cases" in text
+    assert "by seed" not in text
+
+
+def test_another_measure_is_shown_seed_by_seed(folder: Path) -> None:
+    text = shown(opened(folder), measure="coverage")
+    assert "coverage, and the difference to a" in text
+    with pytest.raises(UserError, match=r"no measure 'coverag'\. Did you mean 'coverage'"):
+        shown(opened(folder), measure="coverag")
+
+
+def test_one_group_alone_has_no_differences(folder: Path, tmp_path: Path) -> None:
+    text = shown(opened(folder)[:3], tmp_path / "c.html")
+    assert "difference" not in text
+    assert "Differences to" not in (tmp_path / "c.html").read_text()
+
+
+def test_a_run_that_was_interrupted_is_not_pooled(folder: Path, tmp_path: Path) -> None:
+    late = made(tmp_path / "late", method="a", seed=9)
+    late.write([example_run.record(k, "warm start", 0, 9) for k in range(3)])
+    with pytest.raises(UserError, match=r"late got as far as 'warm start', and .*resume .*late`"):
+        shown([*opened(folder), late])
+    assert "late: warm start" in shown([*opened(folder), late], apart=True)
+
+
+def test_learning_curves_are_means_over_the_seeds(folder: Path) -> None:
+    from workup.report.curves import averaged
+
+    runs = [list(run.metrics()) for run in opened(folder)[:3]]
+    curve = averaged("a", [*runs[:2], runs[2][:2]])
+    assert [line["reward"] for line in curve.lines] == [2.0, 3.0], "as far as all have got"
+    assert curve.values("accuracy") == [0.5, 0.5]
+    assert averaged("a", runs[:1]).lines == runs[0]
+
+
+def test_it_fits_eighty_columns(folder: Path) -> None:
+    stream = StringIO()
+    compare(opened(folder), None, Console(file=stream, width=80))
+    lines = [line for line in stream.getvalue().splitlines() if "no verdict" not in line]
+    assert max(map(cell_len, lines)) <= 80
