@@ -184,11 +184,15 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
     for side in sides:
         cell, gap = _seed_cell(side, measure), gaps.get(side.row)
         level = tables.level(side.entry, measure)
-        figures = (DASH if level is None else plus_minus(measure, level), cell.note, cell.text)
+        figures = (
+            DASH if level is None else plus_minus(measure, level),
+            cell.note or DASH,
+            cell.text,
+        )
         leads = (tables.gap_text(measure, each) for each in (gap, gap and gap["over_seeds"]))
         rows.append((side.row, *figures, *leads))
     head = ("", "by patient", "each seed", "by seed", "difference by patient", "difference by seed")
-    kept = [k for k in range(len(head)) if k < 2 or any(row[k] not in ("", DASH) for row in rows)]
+    kept = [k for k in range(len(head)) if k < 2 or any(row[k] != DASH for row in rows)]
     title = f"{tables.heading(measure)}, and the difference to {sides[0].row}"
     return Sheet(
         [head[k] for k in kept],
