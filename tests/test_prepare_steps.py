@@ -735,6 +735,7 @@ def test_a_chinese_report_becomes_a_chinese_case() -> None:
             "result of FISH names",
         ),
         ({"diagnosis": None}, "field diagnosis"),
+        ({"diagnosis": "pleomorphic adenoma"}, "names no such diagnosis"),
     ],
 )
 def test_parts_that_do_not_hold_are_sent_back(wrong: dict[str, Any], complaint: str) -> None:
@@ -743,6 +744,15 @@ def test_parts_that_do_not_hold_are_sent_back(wrong: dict[str, Any], complaint: 
     )
     assert kept(outcome).truth.diagnosis == "adenoid cystic carcinoma"
     assert complaint in server.asked[1]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(40, 1), (400, 5), (4096, 20), (100_000, 20)])
+def test_differentials_leave_room_for_tests_and_diagnosis(tokens: int, most: int) -> None:
+    """A small model that repeats one differential comes to an end."""
+    settings = load("extract-case").settings(max_tokens=tokens)
+    _, server = does("extract-case", report(REPORT), lambda body: PARTS, settings)
+    schema = server.asked[0]["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["differential"]["maxItems"] == most
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,16 @@ class Parts(BaseModel):
 
 # What the schema allows, in characters: of the report for one entry, and of the entries' texts.
 _LEAST, _LONGEST_NAME, _LONGEST_RESULT = 4, 150, 600
-_NAME_TOKENS, _TEST_TOKENS = 4, 20  # tokens of the shortest entries
+_TEST_TOKENS = 20  # of the shortest entry
+_MOST_DIFFERENTIALS = 20
+# Tokens of the answer for each differential: a weak model repeats one of them to the end of the
+# list, and then half of its answer must be left for the tests and the diagnosis.
+_DIFFERENTIAL_TOKENS = 80
 
 
 def _sizes(report: str, max_tokens: int) -> Sizes:
     return {
-        "differential": (0, most_entries(report, _LEAST, max_tokens, 4 * _NAME_TOKENS)),
+        "differential": (0, min(_MOST_DIFFERENTIALS, max(1, max_tokens // _DIFFERENTIAL_TOKENS))),
         "differential[]": (1, _LONGEST_NAME),
         "tests": (0, most_entries(report, _LEAST, max_tokens, _TEST_TOKENS)),
         "name": (1, _LONGEST_NAME),
@@ -98,6 +102,8 @@ def _problem(parts: Parts, report: str) -> str | None:
         (name for name in names if normalise(name).replace(" ", "") not in form), None
     ):
         return f"the report names no test '{invented}'; spell names as the report does"
+    if parts.diagnosis.strip() and not named([parts.diagnosis], report):
+        return "the report names no such diagnosis; spell it as the report does, or leave it empty"
     shown = {"history": parts.history, "microscopy": parts.microscopy}
     shown |= {f"result of {test.name}": test.result for test in parts.tests}
     telling = [part for part, text in shown.items() if named([parts.diagnosis], text)]
