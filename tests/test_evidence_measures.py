@@ -76,6 +76,8 @@ def test_the_last_list_is_ranked(texts: tuple[str, ...], place: int) -> None:
         # a hack takes nothing off DiffAcc, which is a hit anywhere
         (order(TRUTH, "Aba Aba lymphoma"), (1, 1, 2, 1 / 2)),
         (order(TRUTH, TRUTH), (1, 1, 2, 0)),
+        # the truth within a vague entry is none
+        (order(f"carcinoma (e.g. {TRUTH})"), (0, 0, 1, 1 / 2)),
         (END, (1, 1, 1, 0)),
         # a list without a pair of thought and answer is a list
         (lists((TRUTH,), TELLING), (1, 1, 1, 0)),

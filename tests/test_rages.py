@@ -37,6 +37,7 @@ from workup.episode import Ending
 from workup.errors import RolloutError, UserError
 from workup.models.support.config import Config
 from workup.models.support.desk import Desk
+from workup.ports import Reply, Request
 from workup.retrieval.exam_base import ExamBase, Row
 from workup.retrieval.exam_terms import key, positive, read
 from workup.rl.rollout import Job, Play, rollout
@@ -185,9 +186,21 @@ def test_the_wing_s_record_answers_every_marker_by_every_name() -> None:
                 assert result.evidence == ((fact.id,) if fact else ())
 
 
+class Writer:
+    """A model that has a result of its own for everything."""
+
+    name = "writer"
+
+    async def complete(self, request: Request) -> Reply:
+        return Reply(reports("", "written."))
+
+
 @given(data=st.data())
 def test_precedence_by_brute_force(data: st.DataObject) -> None:
-    """Each source has some examinations: the first in order that has one gives its result."""
+    """Each source has some examinations: the first in order that has one gives its result.
+
+    The model writes a result for each, and overrides nothing.
+    """
     exams = [f"CD{number}" for number in range(901, 907)]
     subsets = st.sets(st.sampled_from(exams))
     on_record, in_base = data.draw(subsets), data.draw(subsets)
@@ -196,6 +209,7 @@ def test_precedence_by_brute_force(data: st.DataObject) -> None:
     facts = tuple(Fact(f"f{exam}", exam, f"{exam}: recorded.") for exam in sorted(on_record))
     case = Case("c", "A lump.", Truth("some disease", facts=facts))
     simulator = ExamSimulator(FixedSource("here", (case,), ()), RagesSettings(sources=allowed))
+    simulator = simulator.staffed(Writer())
     if "base" in allowed:
         simulator.base = ExamBase.of("it", [Row("some disease", e, 1.0) for e in sorted(in_base)])
     for exam, result in zip(exams, ordered(simulator, case, *exams), strict=True):
@@ -205,9 +219,14 @@ def test_precedence_by_brute_force(data: st.DataObject) -> None:
                 for source, has in (("record", on_record), ("base", in_base))
                 if source in allowed and exam in has
             ),
-            "none",
+            "generated" if "generated" in allowed else "none",
         )
-        text = {"record": "recorded.", "base": "positive.", "none": "not available."}[expected]
+        text = {
+            "record": "recorded.",
+            "base": "positive.",
+            "generated": "written.",
+            "none": "not available.",
+        }[expected]
         assert (result.source, result.text) == (expected, f"{exam}: {text}")
         assert result.confidence == CONFIDENCE[result.source]
 
@@ -253,6 +272,14 @@ def test_a_disease_that_the_base_lacks_has_no_result() -> None:
     (result,) = ordered(simulator, rare, "CD117")
     assert (result.source, result.confidence) == ("none", 0.0)
     assert result.text == "CD117: not available."
+
+
+def test_what_the_wing_does_not_have_is_not_available() -> None:
+    """A fabricated test, one of another department, a method alone, and empty brackets."""
+    orders = ("CD1355", "serum calcium", "immunohistochemistry", "()")
+    for result in ordered(ExamSimulator(WING), WING.train[0], *orders):
+        assert (result.source, result.confidence) == ("none", 0.0)
+        assert result.text == f"{result.request}: not available."
 
 
 def test_two_names_of_a_test_are_one() -> None:

@@ -325,6 +325,14 @@ def test_a_judge_that_saw_another_list_is_an_error(placed: Placed) -> None:
         scored(order(TRUTH, *OTHERS[:2]), RIGHT, world=world)
 
 
+def test_a_hit_beyond_what_a_judge_reads_is_none() -> None:
+    """A model reads 30 candidates; the others stay in |D|, and the truth among them is no hit."""
+    read = Placed((Standing.OTHER,) * 30, 50)
+    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(read))
+    score = scored(order(*OTHERS[:1] * 49, TRUTH, exams="None"), world=world)
+    assert score.turns[0] == 0
+
+
 def test_cases_that_nobody_can_judge_are_refused() -> None:
     fits(WORLD, PAPER)
     named: Any = replace(WING, name="jsonl:cases", items=(), diagnoses=())
