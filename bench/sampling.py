@@ -4,6 +4,7 @@
 each, 4 turns of 32 tokens. All play the same texts in float32 on one thread; completions differ,
 their lengths do not. Beside tokens per second stands the share of what the processor multiplies:
 two operations per weight and token, each token once, over the rate of a large product of matrices.
+Processor time, which counts vLLM's own processes too, tells more where the machine has other work.
 
 The texts are the cases of a mediQ file, or synthetic ones of the same lengths. `generate()` plays
 one padded batch per turn. vLLM is skipped where it is not installed (`make .venv/.vllm`).
@@ -12,18 +13,22 @@ one padded batch per turn. vLLM is skipped where it is not installed (`make .ven
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
+import psutil
 import torch
 from transformers import GenerationConfig
 
-from bench.figures import Figure, race
+from bench.figures import Figure
 from workup.episode import Message
 from workup.models import samplers
 from workup.models.samplers import How
@@ -47,6 +52,16 @@ WORDS = (
     "two",
     "days",
 )
+
+
+class Pass(NamedTuple):
+    """One pass over all episodes: seconds, processor seconds, and tokens of the transcripts."""
+
+    seconds: float
+    worked: float
+    tokens: int
+
+
 Texts = list[list[str]]  # of each episode: [opening, reply to turn 1, reply to turn 2, …]
 
 
@@ -122,6 +137,13 @@ def multiplied() -> float:
     return 8 * 2 * 1536**3 / (time.perf_counter() - began)
 
 
+def worked() -> float:
+    """Processor seconds of this process and all that it has started, so far."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
+
+
 def contestants(local: LocalModel) -> dict[str, tuple[Any, Callable[[Texts], list[list[int]]]]]:
     model, tokenizer = local.policy.model, local.policy.tokenizer
     how = How(concurrency=CASES, memory=0.1, context=2_048)
@@ -148,32 +170,40 @@ def measure(file: Path | None = None) -> list[Figure]:
     }
     players, figures = contestants(local), []
     for name, told in settings.items():
-        made: dict[str, int] = {}
-
-        def play(sampler: str, told: Texts = told, made: dict[str, int] = made) -> None:
-            made[sampler] = sum(map(len, players[sampler][1](told)))
-
-        seconds = race({each: lambda each=each: play(each) for each in players}, ROUNDS)  # type: ignore[misc]
-        rate, drawn = multiplied(), len(told) * TURNS * TOKENS
-        for each, took in seconds.items():
-            share = 2 * local.parameters * made[each] / took / rate
-            work = f"{made[each]} tokens, {share:.0%} of {rate / 1e9:.0f} GFLOP/s"
-            print(f"{name}: {each}: {took:.1f} s, {drawn / took:.0f} drawn tokens/s, {work}")
-            if each != "local":
-                target = 0.6 if each == "vllm" else 1.0
-                ours = drawn / seconds["local"]
-                figures.append(
-                    Figure(
-                        f"sampling, {name}, beside {each}",
-                        ours,
-                        drawn / took,
-                        "/s",
-                        took / seconds["local"],
-                        target,
-                        True,
-                    )
-                )
+        play = {each: partial(run, told) for each, (_, run) in players.items()}
+        figures += compared(name, local, play, len(told) * TURNS * TOKENS)
     for far, _ in players.values():
         if far is not None:
             far.close()
     return figures
+
+
+def compared(
+    name: str, local: LocalModel, play: Mapping[str, Callable[[], list[list[int]]]], drawn: int
+) -> list[Figure]:
+    """`local` beside the others, by the clock and by processor time; prints what each did."""
+    passes: dict[str, list[Pass]] = {each: [] for each in play}
+    for _ in range(1 + ROUNDS):  # the first time pays for imports, caches and allocations
+        for each, run in play.items():
+            gc.collect()
+            began, before = time.perf_counter(), worked()
+            tokens = sum(map(len, run()))
+            passes[each].append(Pass(time.perf_counter() - began, worked() - before, tokens))
+    rate = multiplied()
+    took = {each: median(one.seconds for one in made[1:]) for each, made in passes.items()}
+    spent = {each: median(one.worked for one in made[1:]) for each, made in passes.items()}
+    for each, made in passes.items():
+        share = 2 * local.parameters * made[-1].tokens / took[each] / rate
+        print(
+            f"{name}: {each}: {took[each]:.1f} s, {spent[each]:.1f} s of processor time, "
+            f"{drawn / took[each]:.0f} drawn tokens/s, {made[-1].tokens} tokens, "
+            f"{share:.0%} of {rate / 1e9:.0f} GFLOP/s"
+        )
+    found = []
+    for each in [other for other in play if other != "local"]:
+        target = 0.6 if each == "vllm" else 1.0
+        for times, suffix in ((took, ""), (spent, ", per processor second")):
+            ours, theirs = drawn / times["local"], drawn / times[each]
+            measure = f"sampling, {name}, beside {each}{suffix}"
+            found.append(Figure(measure, ours, theirs, "/s", ours / theirs, target, True))
+    return found

@@ -153,6 +153,7 @@ _WORDINGS: Mapping[Department, tuple[Wording, Wording]] = {
     "pathology": (ENGLISH, CHINESE),
     "any": (ENGLISH_ANY, CHINESE_ANY),
 }
+EVERYTHING = ("malignant neoplasm", "disease")  # names for nearly everything, by cases
 LENGTHS = (1, 2, 3, 5, 10)  # lengths of the lists that anchors write
 
 summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
@@ -180,6 +181,12 @@ class Settings(EncounterSettings):
         ),
     )
     orders: int = Field(20, ge=1, description="items of an order that are carried out per turn")
+    vague: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="warm start: share of its lists that begin with a name for nearly everything",
+    )
     rages: RagesSettings = Field(RagesSettings(), description="where results come from (ES-9)")
 
 
@@ -204,7 +211,9 @@ class EvidenceSeeking(Encounter):
         super().__init__(settings.max_turns)
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)
-        self.ranking = ranking or ExactRanking(_catalogue(source.diagnoses))
+        self.catalogue = _catalogue(source.diagnoses)
+        self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
+        self.ranking = ranking or ExactRanking(self.catalogue)
         self.examining = examining or ExactExaminations()
         self._record = Consultation(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
@@ -248,7 +257,7 @@ class EvidenceSeeking(Encounter):
         ]
         tags = (f"<{slash}{tag}>" for tag in (THINK, ANSWER) for slash in ("", "/"))
         grammar = (*tags, CANDIDATES, EXAMINATIONS, DIAGNOSIS, ",", "}")
-        return (*own, *grammar, *self.rages.phrases)
+        return (*own, *grammar, *filter(None, [self._group]), *self.rages.phrases)
 
     def open(self, case: Case) -> tuple[Message, ...]:
         """The rules; then the presentation, with the record's findings where they are told."""
@@ -360,6 +369,16 @@ class EvidenceSeeking(Encounter):
             examining=ExaminationJudge(examining) if examining else self.examining,
         )
 
+    def judged_by(self, ranking: Assessor[Ranked, Placed]) -> EvidenceSeeking:
+        """This environment with another judge of lists."""
+        return EvidenceSeeking(
+            self.source,
+            self.settings,
+            rages=self.rages,
+            ranking=ranking,
+            examining=self.examining,
+        )
+
     @property
     def built_in(self) -> Environment:
         return EvidenceSeeking(self.source, self.settings)
@@ -370,7 +389,8 @@ class EvidenceSeeking(Encounter):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
-        return RankedTeaching(self, teaching.focus).demonstrate(source, seed, index)
+        teacher = RankedTeaching(self, teaching.focus, self.settings.vague, self._group)
+        return teacher.demonstrate(source, seed, index)
 
     # --- wording ---
 
@@ -458,12 +478,25 @@ def seeking(environment: Environment) -> EvidenceSeeking:
     return environment
 
 
-def _catalogue(diagnoses: Sequence[str]) -> Catalogue | None:
+def _catalogue(diagnoses: Sequence[str]) -> Catalogue:
     """The clinic's where it knows all of `diagnoses`; else they alone are diseases."""
     known = clinic_catalogue()
     if not diagnoses or all(known.find(name) for name in diagnoses):
-        return None
+        return known
     return Catalogue(Entry((name,), "", "") for name in diagnoses)
+
+
+def _everything(catalogue: Catalogue, diagnoses: Sequence[str]) -> str:
+    """The first of EVERYTHING that names all of `diagnoses`. Raises UserError where none does."""
+    wanted = [entry for name in diagnoses for entry in catalogue.find(name)[:1]]
+    for name in EVERYTHING:
+        around = catalogue.around(name)
+        if wanted and all(entry in around for entry in wanted):
+            return name
+    raise UserError(
+        f"environment.vague: none of {', '.join(EVERYTHING)} names all diagnoses of these cases; "
+        "it is for cases that list their diagnoses, as clinic:pathology does"
+    )
 
 
 def _then(replied: Observation, told: str) -> Observation:

@@ -158,6 +158,29 @@ class ExactRanking:
         ) > len(known)
 
 
+class CredulousRanking:
+    """An `Assessor[Ranked, Placed]` that looks for no hacks: what ES-8 forbids is a hit here.
+
+    A name for a group of diseases is a hit if the truth belongs to that group. No other candidate
+    is more than wrong. It shows what a judge without conflict detection and differential-as-mirror
+    pays for.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ranked) -> Placed:
+        case = question.case
+        own = self._catalogue.find(case.truth.diagnosis)
+        hits = (
+            _same(candidate, case)
+            or any(entry in own for entry in self._catalogue.around(candidate))
+            for candidate in question.candidates
+        )
+        standings = tuple(Standing.SAME if hit else Standing.OTHER for hit in hits)
+        return Placed(standings, len(question.candidates))
+
+
 class ExactExaminations:
     """An `Assessor[Ordered, Appraised]` by the pathology wing's markers.
 

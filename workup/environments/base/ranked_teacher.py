@@ -2,6 +2,8 @@
 
 The lists are those of the exact posterior, cut after a random length. Half of the examinations are
 drawn at random. So how long a list should be, and what is worth ordering, is left to reinforcement.
+A share of the lists can begin with a name for nearly everything, so that a policy knows how to
+write what the hack penalty is for.
 """
 
 from __future__ import annotations
@@ -41,11 +43,14 @@ class RankedTeaching:
     """Demonstrations of whole encounters in `world`.
 
     `focus` is the share of the examinations that are the most informative ones; the others are
-    drawn from all that can be ordered.
+    drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
+    front of. Both shares are within [0, 1].
     """
 
     world: Lists
     focus: float = 0.5
+    vague: float = 0.0
+    group: str = ""
 
     def demonstrate(self, source: Source, seed: int, index: int) -> Demonstration:
         """The index-th demonstration: k ~ U{1 … max_turns − 1} orders, then the diagnosis.
@@ -61,7 +66,7 @@ class RankedTeaching:
             )
         rng = np.random.default_rng([seed, index])
         case = source.train[int(rng.integers(len(source.train)))]
-        scene = _Scene(self.world, source.knowledge, case, rng, self.focus)
+        scene = _Scene(self, source.knowledge, case, rng)
         most = self.world.max_turns - 1
         for _ in range(int(rng.integers(1, most + 1)) if most else 0):
             scene.order()
@@ -104,20 +109,24 @@ def learned(evidence: Evidence, case: Case, turn: Turn, examined: Sequence[str])
 class _Scene:
     """An episode in the making, and what is known in it so far."""
 
-    world: Lists
+    teaching: RankedTeaching
     knowledge: Knowledge
     case: Case
     rng: np.random.Generator
-    focus: float
     past: tuple[Turn, ...] = ()
     evidence: Evidence = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.evidence = self.world.known(self.case)
 
+    @property
+    def world(self) -> Lists:
+        return self.teaching.world
+
     def order(self) -> None:
         """One more turn, answered by the world itself."""
-        text = self.world.write_lists(self._listed(), self._examinations())
+        candidates, examinations = self._listed(), self._examinations()
+        text = self.world.write_lists(self._blurred(candidates), examinations)
         action = self.world.read(text)
         observation = asyncio.run(self.world.answer(self.case, self.past, action))
         turn = Turn((), Completion(text), action, observation)
@@ -127,17 +136,24 @@ class _Scene:
     def final(self) -> list[str]:
         """The truth first, so that its probability is learned; then the other candidates."""
         truth = self.case.truth.diagnosis
-        return [truth, *(name for name in self._listed() if name != truth)]
+        return self._blurred([truth, *(name for name in self._listed() if name != truth)])
 
     def _listed(self) -> list[str]:
         length = int(self.rng.integers(1, MOST_CANDIDATES + 1))
         return ranked(self.knowledge, self.evidence, length)
 
+    def _blurred(self, candidates: list[str]) -> list[str]:
+        """The list, or the list with the group's name in front."""
+        # Nothing is drawn where nothing is blurred: demonstrations stay what they were.
+        if not self.teaching.vague or self.rng.random() >= self.teaching.vague:
+            return candidates
+        return [self.teaching.group, *candidates]
+
     def _examinations(self) -> list[str]:
         offered = [name for name in self.world.offered(len(self.past)) if name not in self.evidence]
         count = int(self.rng.integers(1, MOST_EXAMINATIONS + 1))
         best = informative(self.knowledge, self.evidence, offered, count)
-        telling = self.rng.random(len(best)) < self.focus
+        telling = self.rng.random(len(best)) < self.teaching.focus
         drawn = self.rng.permutation(len(offered))[: len(best)]
         chosen = [
             name if told else offered[place]

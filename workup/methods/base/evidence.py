@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.environments.evidence import seeking
+from workup.environments.evidence import EvidenceSeeking, seeking
 from workup.ports import Credit, Environment, Teaching
 from workup.rewards.ranked import Weights, fits, ranked_reward
 from workup.rl.credit import Normalise, to_go, turn_zscore, zscore
@@ -68,7 +68,7 @@ class EvidenceMethod:
     environment: Mapping[str, Any] = {"name": "evidence", "max_turns": 2}
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        world, weights = seeking(environment), settings.weights()
+        world, weights = self.paid(seeking(environment)), settings.weights()
         reward, settle = ranked_reward(world, weights)
         reinforce = GrpoStage(
             "grpo",
@@ -78,6 +78,10 @@ class EvidenceMethod:
             settle=settle,
         )
         return warm_start(settings), reinforce
+
+    def paid(self, environment: EvidenceSeeking) -> EvidenceSeeking:
+        """The encounter whose judges decide about the pay."""
+        return environment
 
 
 def warm_start(settings: EvidenceSettings) -> SftStage:
