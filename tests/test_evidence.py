@@ -257,6 +257,29 @@ def test_half_of_the_demonstrated_examinations_are_the_most_informative() -> Non
     assert list(best) == sorted(names, key=lambda name: -gains[name])[: len(best)]
 
 
+def test_a_share_of_the_demonstrated_lists_begins_with_a_name_for_nearly_everything() -> None:
+    """Nothing else about a demonstration of one order changes."""
+    plain, blurred = (open(WING, Settings(max_turns=2, final="list", vague=v)) for v in (0, 0.3))
+    assert "malignant neoplasm" in set(blurred.phrases) - set(plain.phrases)
+    vague = []
+    for index in range(200):
+        before, after = (
+            take_apart(world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0])
+            for world in (plain, blurred)
+        )
+        vague.append(after.candidates[0] == "malignant neoplasm")
+        assert after.candidates[vague[-1] :] == before.candidates
+        assert after.examinations == before.examinations
+    assert 40 <= sum(vague) <= 80  # six standard deviations around 60
+
+
+def test_nearly_everything_has_a_name_where_the_diagnoses_are_known() -> None:
+    assert "disease" in open(open_source("clinic:xs"), Settings(vague=1)).phrases
+    nameless = replace(WING, diagnoses=())
+    with pytest.raises(UserError, match=r"environment\.vague: none of malignant neoplasm"):
+        open(nameless, Settings(vague=0.1))
+
+
 def test_no_demonstration_without_a_model_of_the_cases() -> None:
     blind = replace(WING, knowledge=None)
     with pytest.raises(UserError, match="no demonstrations can be made from 'clinic:pathology'"):

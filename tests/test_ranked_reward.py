@@ -11,19 +11,22 @@ from typing import Any
 
 import pytest
 from handmade import Script, play
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from workup import methods
 from workup.case import Case
 from workup.cases import open_source
+from workup.cases.clinic.catalogue import clinic_catalogue
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking, Settings, open
 from workup.episode import Completion, Ending, Episode, Score
 from workup.errors import RolloutError, UserError
-from workup.judges.exact import ExactJudge
+from workup.judges.exact import CredulousRanking, ExactJudge, ExactRanking
 from workup.judges.questions import Placed, Ranked, Standing
 from workup.ports import Instruments
 from workup.rewards.ranked import R_d, Weights, fits, ranked_reward
+from workup.stages import GrpoStage
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=2))
@@ -300,6 +303,52 @@ def test_the_truth_within_a_vague_entry_is_no_hit() -> None:
 
 def test_an_empty_list_earns_nothing() -> None:
     assert scored(written(lists((), ())), RIGHT).turns == pytest.approx((0.0, 1.0))
+
+
+# --- a judge that looks for no hacks ---
+
+
+def stages_paid(name: str, world: EvidenceSeeking) -> GrpoStage:
+    method = methods.load(name)
+    *_, stage = method.stages(method.settings(), world)
+    assert isinstance(stage, GrpoStage)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("name", "worth"),
+    [("evidence-seeking", -0.3), ("no-hack-penalty", 0), ("no-hack-detection", 1)],
+)
+def test_what_a_name_for_nearly_everything_is_paid(name: str, worth: float) -> None:
+    """By a list of one and no order; the right diagnosis at the end is paid 1 by each."""
+    episode = play(Script(order("malignant neoplasm", exams="None"), RIGHT), WORLD, CASE)
+    instruments = Instruments(judge=ExactJudge())
+    ((score,),) = asyncio.run(stages_paid(name, WORLD).reward([[episode]], instruments))
+    assert score.turns == pytest.approx((worth, 1.0))
+
+
+def test_a_credulous_judge_takes_the_group_for_the_disease() -> None:
+    own = clinic_catalogue().find(TRUTH)[0].family
+    other = next(entry.family for entry in clinic_catalogue().entries if entry.family != own)
+    names = (other, "Fabricated syndrome", own, TRUTH, "malignant neoplasm")
+    placed = asyncio.run(CredulousRanking().judge(Ranked(names, CASE)))
+    assert [standing is Standing.SAME for standing in placed.standings] == [0, 0, 1, 1, 1]
+    assert (placed.position, placed.hacks, placed.total) == (3, (), 5)
+
+
+@given(st.lists(st.sampled_from([TRUTH, *OTHERS, *WING.diagnoses]), max_size=8).map(tuple))
+def test_a_credulous_judge_agrees_where_every_candidate_is_a_possible_disease(
+    names: tuple[str, ...],
+) -> None:
+    exact = asyncio.run(ExactRanking().judge(Ranked(names, CASE)))
+    assume(not exact.hacks)
+    assert asyncio.run(CredulousRanking().judge(Ranked(names, CASE))).position == exact.position
+
+
+def test_two_judges_of_lists_are_refused() -> None:
+    world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(Placed((), 0)))
+    with pytest.raises(UserError, match=r"leave out roles\.ranking"):
+        stages_paid("no-hack-detection", world)
 
 
 # --- judges that cannot be used ---

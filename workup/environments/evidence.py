@@ -185,7 +185,10 @@ class Settings(EncounterSettings):
         0.0,
         ge=0,
         le=1,
-        description="warm start: share of its lists that begin with a name for nearly everything",
+        description=(
+            "warm start: share of its lists, and of its diagnoses at the end, that begin with a "
+            "name for nearly everything"
+        ),
     )
     rages: RagesSettings = Field(RagesSettings(), description="where results come from (ES-9)")
 
