@@ -17,7 +17,7 @@ from werkzeug import Response
 from workup.episode import Message
 from workup.errors import RolloutError
 from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.structured import ATTEMPTS, LONGEST, SHOWN, ask, parse, schema_of
+from workup.models.structured import ATTEMPTS, BEGUN, LONGEST, SHOWN, ask, parse, schema_of
 from workup.ports import Request
 
 
@@ -104,8 +104,11 @@ def test_an_answer_cut_off_is_asked_for_again_and_only_its_beginning_is_shown() 
     cut = completion('{"same": true, "why": "' + "x" * 2 * SHOWN, finish="length")
     outcome, bodies = asked([cut, '{"same": false}'])
     assert outcome == Verdict(same=False)
-    assert len(bodies[1]["messages"][2]["content"]) == SHOWN
+    assert len(bodies[1]["messages"][2]["content"]) == BEGUN
     assert "cut off at 1024 tokens; be shorter" in bodies[1]["messages"][3]["content"]
+    whole = json.dumps({"same": 3, "why": "x" * 2 * SHOWN})
+    _, bodies = asked([whole, '{"same": false}'])
+    assert bodies[1]["messages"][2]["content"] == whole[:SHOWN]
 
 
 @given(st.text(alphabet='{}[]":,trusame falsewhy</think>\\'))

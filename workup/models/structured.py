@@ -27,6 +27,7 @@ LONGEST = (
     200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
 )
 SHOWN = 4_000  # characters of a wrong answer that are shown to the model that gave it
+BEGUN = 200  # the same of one that was cut off: a weak model that repeats itself would copy it
 
 
 async def ask(
@@ -44,7 +45,8 @@ async def ask(
 
     `check` says in one sentence what is wrong with a well-formed answer, or None. A wrong answer is
     shown to the model with the reason and the schema (some endpoints accept a schema and never show
-    it to their model), at most twice. Raises RolloutError when it stays wrong.
+    it to their model), at most twice; of an answer that was cut off only the beginning is shown.
+    Raises RolloutError when it stays wrong.
     """
     schema = sized(shape, tuple((sizes or {}).items()))
     first = request = replace(request, schema=schema)
@@ -65,7 +67,7 @@ async def ask(
             first,
             messages=(
                 *first.messages,
-                Message("assistant", reply.text[:SHOWN]),
+                Message("assistant", reply.text[: BEGUN if reply.truncated else SHOWN]),
                 Message("user", repair),
             ),
         )
