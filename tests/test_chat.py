@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from test_local_policy import CHATML, letters, qwen
 
-from workup.episode import Message
+from workup.episode import Completion, Message
 from workup.errors import RolloutError, UserError
 from workup.models.chat import LocalChat, _answer
 from workup.models.hub import digest
 from workup.models.structured import in_words, schema_of
+from workup.models.support import replies
 from workup.ports import Reply, Request
+from workup.rl.rollout import seed_key
 
 torch.set_num_threads(1)
 NO_SYSTEM = (
@@ -215,3 +218,19 @@ def test_weights_that_are_none_or_no_chat_model_are_refused(tmp_path: Path) -> N
 )
 def test_a_thought_is_no_part_of_the_answer(said: str, answer: str) -> None:
     assert _answer(said) == answer
+
+
+def test_an_answer_is_whole_where_its_grammar_has_a_thought(
+    chat: LocalChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an encounter's turn is; neither what is drawn nor the key of a reply depends on it."""
+    said = "<think>perhaps</think><answer>flu</answer>"
+
+    async def sample(prompt: object, sampling: object, guide: object) -> Completion:
+        return Completion(said)
+
+    monkeypatch.setattr(chat._policy, "sample", sample)
+    plain, whole = request("is it flu?"), replace(request("is it flu?"), whole=True)
+    assert [each.text for each in answers(chat, plain, whole)] == ["<answer>flu</answer>", said]
+    assert seed_key(plain) == seed_key(whole)
+    assert replies.asked("m", plain) == replies.asked("m", whole)

@@ -41,6 +41,7 @@ TRUTH = CASE.truth.diagnosis
 OTHER = next(name for name in CASE.truth.differentials)
 
 CUT = "(cut off by the limit on tokens)"
+GOES_ON = "<answer>And so on"  # ends an answer that was cut off behind what counts
 Answers = Sequence[Sequence[str]]
 
 
@@ -56,6 +57,8 @@ def answered(
     def answer(body: dict[str, Any]) -> str | Response:
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         text = answers[turn][body["seed"]]
+        if text.endswith(GOES_ON):
+            return completion(text, finish="length")
         return completion("<think>I", finish="length") if text == CUT else text
 
     with serving(answer) as server:
@@ -88,6 +91,14 @@ def test_the_first_right_answer_of_each_turn_is_kept() -> None:
     results = {m: m for m in replies[0].content.splitlines()}
     assert any(line.startswith("TTF-1: ") for line in results)
     assert nothing == ()
+
+
+def test_what_stands_behind_the_answer_does_not_count() -> None:
+    """A turn ends with its answer, as in training: a model may go on until its tokens are spent."""
+    right, last = order(TRUTH), written(boxed(TRUTH))
+    outcome, asked = answered([[f"{right}<think>And on"], [f"{last}{GOES_ON}"]])
+    assert turns(outcome) == [right, last]
+    assert asked[1]["messages"][2]["content"] == right
 
 
 def test_the_model_never_sees_the_truth() -> None:

@@ -220,7 +220,8 @@ class Request:
     `role` ("judge", "patient", …) is for the ledger. `version` names the prompt from which the
     messages were made, so that an edited prompt is a new request. `schema` is a JSON Schema as JSON
     text, or "" for free text. `sample` distinguishes several draws of the same request. Equal
-    requests to the same model may share one answer.
+    requests to the same model may share one answer. `whole` asks for free text with its thought,
+    as an encounter's grammar has one; else local models leave the thought out.
     """
 
     role: str
@@ -230,6 +231,7 @@ class Request:
     max_tokens: int = 1024
     temperature: float = 0.0
     sample: int = 0
+    whole: bool = field(default=False, repr=False)  # draws are keyed by the rest, which is shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class ModelDoctor:
             sampling.max_tokens,
             sampling.temperature,
             sample,
+            whole=True,
         )
         reply = await self.model.complete(request)
         text = up_to(reply.text, sampling.stop)

@@ -29,7 +29,7 @@ class LocalChat:
 
     Concurrent requests share batches. Equal requests have equal answers: the sampling key is made
     from the request, and differs with `Request.sample`. A reasoning model's thought is not part of
-    its answer.
+    its answer, unless the request wants it whole.
 
     An answer with a schema is held to it while it is drawn (`workup.models.grammar`). A text in it
     has at most half as many characters as the answer may have tokens, and the model is told so: a
@@ -98,7 +98,7 @@ class LocalChat:
             said = await self._policy.sample(prompt, sampling)
         if guide is not None and guide.problem:
             raise RolloutError(f"{self.name}: the answer to {request.role}: {guide.problem}")
-        text = said.text if guide is not None else _answer(said.text)
+        text = said.text if guide is not None or request.whole else _answer(said.text)
         return Reply(text, len(prompt), len(said.tokens), said.truncated)
 
     def _guide(self, request: Request) -> Guide | None:

@@ -74,6 +74,7 @@ async def draw(case: Case, aids: Aids, sample: int) -> str | None:
         settings.max_tokens,
         temperature=1.0,
         sample=sample,
+        whole=settings.form == "tags",
     )
     reply = await aids.model.complete(request)
     if settings.form == "schema":

@@ -29,6 +29,7 @@ from workup.judges.options import OptionJudge
 from workup.judges.questions import Ranked
 from workup.ports import Judge, Model, Request
 from workup.prepare.steps import EXACT, Aids, Drop, GradedSettings, Kept, Outcome, Step
+from workup.text import up_to
 
 VERSION = "verified-answers/1"
 KEPT = "verified"
@@ -135,7 +136,8 @@ async def _verified(
 async def _draw(case: Case, past: Sequence[Turn], sample: int, cast: _Cast) -> str:
     """The `sample`-th answer to the turn after `past`; "" if it was cut off.
 
-    The model sees what a doctor in training sees, and nothing of the truth.
+    The model sees what a doctor in training sees, and nothing of the truth. As in training the
+    answer ends with the encounter's stop string: what a model writes behind it does not count.
     """
     messages = list(cast.world.open(case))
     for turn in past:
@@ -149,9 +151,11 @@ async def _draw(case: Case, past: Sequence[Turn], sample: int, cast: _Cast) -> s
         settings.max_tokens,
         temperature=settings.temperature,
         sample=sample,
+        whole=True,
     )
     reply = await cast.aids.model.complete(request)
-    return "" if reply.truncated else reply.text.strip()
+    text = up_to(reply.text, cast.world.stop).strip()
+    return "" if reply.truncated and not text.endswith(cast.world.stop) else text
 
 
 async def _wrong(case: Case, text: str, turn: int, cast: _Cast) -> str:
