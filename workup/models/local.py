@@ -9,7 +9,7 @@ several requests share is computed for the first of them (see `workup.models.slo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
@@ -56,6 +56,35 @@ class Constraint(Protocol):
     def take(self, token: int) -> Sequence[int]:
         """`token` was drawn; the result are the tokens that have to follow it, already taken."""
         ...
+
+
+class OneOf:
+    """Implements `Constraint`: the completion is one of `choices`.
+
+    They are lists of token ids below `width`. Each has at least one, and none is the beginning of
+    another.
+    """
+
+    def __init__(self, choices: Iterable[Sequence[int]], width: int) -> None:
+        self._left = [tuple(choice) for choice in choices]
+        self._width, self._taken = width, 0
+
+    @property
+    def done(self) -> bool:
+        return all(len(choice) == self._taken for choice in self._left)
+
+    def begin(self) -> list[int]:
+        return []
+
+    def allowed(self) -> torch.Tensor:
+        found = torch.zeros(self._width, dtype=torch.bool)
+        found[[choice[self._taken] for choice in self._left]] = True
+        return found
+
+    def take(self, token: int) -> list[int]:
+        self._left = [choice for choice in self._left if choice[self._taken] == token]
+        self._taken += 1
+        return []
 
 
 @dataclass(slots=True, eq=False)
@@ -152,6 +181,11 @@ class LocalPolicy(ChatTokens):
         self.active[request] = None
         self.worker.wake()
         return await request.future
+
+    def one_of(self, texts: Iterable[str]) -> OneOf:
+        """A constraint to one of `texts`, none of which begins with the tokens of another."""
+        width = self.model.get_output_embeddings().weight.shape[0]
+        return OneOf(map(self.encode, texts), width)
 
     def _drop(self) -> None:
         self.active.clear()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import Prompted, Wording
 from workup.ports import Doctor, Environment
 
 summary = "reasons step by step before each action"
 paper = "ProMed, section 4.1; Wei et al. 2022, Kojima et al. 2022"
-Settings = Plain
+Settings = Framable
 
 RULE = Wording(
     "Think step by step before every action, inside <think>…</think>: what is established, which "
@@ -19,9 +20,9 @@ RULE = Wording(
 )
 
 
-def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
     """The policy with the instruction to reason.
 
     Thoughts cost tokens: with a `max_tokens` that is too small, actions are cut off.
     """
-    return Prompted(seat.doctor, rule=RULE)
+    return Prompted(framed(seat, environment, settings, thinks=True).doctor, rule=RULE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workup.doctors.strategies import Seat, trees
+from workup.doctors.strategies.framing import framed
 from workup.ports import Environment
 
 summary = "tree search; the best trajectory by the policy's own estimate"
@@ -12,4 +13,5 @@ Settings = trees.Settings
 
 def open(seat: Seat, environment: Environment, settings: trees.Settings) -> trees.TreeSearcher:
     """The search; see `trees` for what replaces R, since the truth is unknown."""
+    seat = framed(seat, environment, settings)
     return trees.TreeSearcher(environment, seat, settings, trees.best)

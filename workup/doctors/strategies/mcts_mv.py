@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workup.doctors.strategies import Seat, trees
+from workup.doctors.strategies.framing import framed
 from workup.ports import Environment
 
 summary = "tree search; a majority vote over the trajectories' answers"
@@ -12,4 +13,5 @@ Settings = trees.Settings
 
 def open(seat: Seat, environment: Environment, settings: trees.Settings) -> trees.TreeSearcher:
     """The search of MCTS-BT, in which R only guides."""
+    seat = framed(seat, environment, settings)
     return trees.TreeSearcher(environment, seat, settings, trees.majority)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from workup.case import Case
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import ANSWER, ASK, encounter, inquire, nudged
 from workup.episode import Message, Turn
 from workup.ports import Act, Doctor, Environment, Model, Sampling
@@ -35,7 +36,7 @@ TASK = (
 )
 
 
-class Settings(Plain):
+class Settings(Framable):
     """When to stop asking."""
 
     threshold: int = Field(4, ge=1, le=5, description="answers from this confidence on (1 to 5)")
@@ -50,7 +51,8 @@ class Confidence(BaseModel):
 
 def open(seat: Seat, environment: Environment, settings: Settings) -> Doctor:
     """The policy behind the abstention module. Raises UserError if it is no chat model."""
-    return Abstaining(seat.doctor, seat.chat("mediq"), environment.max_turns, settings.threshold)
+    doctor = framed(seat, environment, settings).doctor
+    return Abstaining(doctor, seat.chat("mediq"), environment.max_turns, settings.threshold)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,14 @@ from string import ascii_uppercase
 from pydantic import Field
 
 from workup.case import Case, Truth
-from workup.doctors.strategies import Plain, Seat
-from workup.doctors.strategies.direct import Begun, around_answer, given
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import (
+    Begun,
+    Framable,
+    around,
+    framable,
+    given,
+)
 from workup.doctors.strategies.prompting import Wording
 from workup.environments.base.around import Around
 from workup.environments.base.searched import Searched
@@ -62,14 +68,7 @@ OPEN = Wording(
 )
 
 
-class Settings(Plain):
-    """The settings of a mode that does not retrieve."""
-
-    frame: bool = Field(
-        False,
-        description="write the tags around the answer for the policy, which a small model may "
-        "not manage; weights on this machine only",
-    )
+Settings = Framable  # of a mode that does not retrieve
 
 
 class RetrievalSettings(Settings):
@@ -104,17 +103,13 @@ def opened(
             subqueries=0, passages=max(1, passages), max_turns=2 if passages else 1
         )
     told = seat.model is not None
-    doctor, policy = seat.doctor, _policy(seat.doctor)
-    if settings.frame and policy is None:
-        raise UserError(
-            "plan.frame needs weights on this machine: an endpoint writes all of its answers; "
-            "leave it out"
-        )
+    doctor, policy, to_frame = seat.doctor, _policy(seat.doctor), framable(seat, settings)
     if policy is not None and not told:
-        doctor = Begun(policy, around_answer(environment)[0])
-    elif policy is not None and settings.frame:
-        begins, ends = around_answer(environment)
-        doctor = Begun(policy, f"{bare(begins) if thinks else begins}\n", ends, thinks)
+        doctor = Begun(policy, around(environment)[0])
+    elif to_frame is not None:
+        begins, ends = around(environment)
+        begins = bare(begins) if thinks else begins
+        doctor = Begun(to_frame, f"{begins}\n", ends, thinks, settings.letters)
     if passages:
         doctor = Retrieving(doctor, environment, policy)
     how = How(told, passages > 0, thinks)

@@ -90,6 +90,12 @@ def nudged(
     return opening, (*before, replace(last, observation=observation))
 
 
+def told_to_answer(opening: Sequence[Message], past: Sequence[Turn]) -> bool:
+    """Whether ANSWER is what `nudged` has put at the end of what the doctor reads last."""
+    read = past[-1].observation.messages if past else opening
+    return bool(read) and read[-1].content.endswith((ANSWER.english, ANSWER.chinese))
+
+
 def _extended(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     # At the end of the last message, not as a message of its own: many chat templates need
     # alternating roles.

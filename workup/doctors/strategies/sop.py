@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable, framed
 from workup.doctors.strategies.prompting import ANSWER, Prompted, Wording
 from workup.environments.base.lexical import chinese
 from workup.episode import Message, Turn
@@ -17,7 +18,7 @@ from workup.ports import Doctor, Environment
 
 summary = "the order of a consultation: OPQRST, past, social and family history, systems"
 paper = "ProMed, appendix C.2; Calgary–Cambridge guide (Kurtz & Silverman 1996)"
-Settings = Plain
+Settings = Framable
 
 STEPS = (
     Wording("onset: when and how it began", "起病：何时、如何开始"),
@@ -60,12 +61,14 @@ NOW = Wording(
 )
 
 
-def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
     """The policy with the order among its rules, and with the steps due in each turn."""
     english, chinese_ = ("; ".join(s.english for s in STEPS), "；".join(s.chinese for s in STEPS))
     rule = Wording(RULE.english.format(steps=english), RULE.chinese.format(steps=chinese_))
     return Prompted(
-        seat.doctor, rule, lambda opening, past: progress(opening, past, environment.max_turns - 1)
+        framed(seat, environment, settings).doctor,
+        rule,
+        lambda opening, past: progress(opening, past, environment.max_turns - 1),
     )
 
 

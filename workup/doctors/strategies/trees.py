@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, fsum
 
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable
 from workup.doctors.strategies.mediq import Confidence
 from workup.doctors.strategies.prompting import encounter, inquire
 from workup.episode import Ending, Episode, Score
@@ -39,7 +40,7 @@ TASK = (
 )
 
 
-class Settings(Plain, Extent):
+class Settings(Framable, Extent):
     """The search's extent."""
 
     @property
@@ -68,7 +69,7 @@ class TreeSearcher:
             raise UserError(
                 "a tree search draws several actions at a node: set evaluation.temperature above 0"
             )
-        search = Search(**self.settings.model_dump())
+        search = Search(**self.settings.model_dump(include={*Extent.model_fields}))
         value = estimated(self.seat.model) if self.seat.model is not None else own_probability
         tree = await TreeSearch(self.environment, self.seat.doctor, value, search, play).grow(job)
         picked = self.pick(tree)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from workup.doctors.strategies import Plain, Seat
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable, framed
 from workup.ports import Doctor, Environment
 
 summary = "the encounter's own rules, nothing added"
 paper = "ProMed, section 4.1 (prompt-based baselines)"
-Settings = Plain
+Settings = Framable
 
 
-def open(seat: Seat, environment: Environment, settings: Plain) -> Doctor:
+def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
     """The policy as it is."""
-    return seat.doctor
+    return framed(seat, environment, settings).doctor
