@@ -516,6 +516,35 @@ def test_two_trainers_do_not_share_a_run(run: Run) -> None:
         pass
 
 
+HOLDER = """
+import os, sys
+from workup.runs import Run
+with Run.open({path!r}).alone():
+    if os.fork():
+        print("held", flush=True)
+    sys.stdin.read()  # both wait here: the process, and the worker that it has forked
+"""
+
+
+def test_a_killed_process_holds_no_lock_even_if_a_worker_of_it_lives_on(run: Run) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER.format(path=str(run.path))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match="another process is training"), run.alone():
+        pass
+    process.kill()
+    process.wait()
+    with run.alone():
+        process.stdin.close()  # only now does the worker end
+        assert process.stdout.read() == ""
+
+
 def test_a_run_killed_while_it_was_made_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     for name in ("versions.json", ".config.yaml.x7"):

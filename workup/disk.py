@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
 
 from workup.errors import UserError
+
+_held: WeakSet[IO[Any]] = WeakSet()
 
 
 @contextmanager
@@ -55,6 +60,25 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def hold(file: IO[Any]) -> None:
+    """Locks the open `file` against other processes until it is closed or this process ends.
+
+    A process that this one forks does not hold it: a worker that outlives a killed run must not
+    keep others out. Raises BlockingIOError when another process holds it.
+    """
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _held.add(file)
+
+
+def _let_go() -> None:
+    # Closing this copy leaves the lock to the process that took it; unlocking would end it there.
+    for file in list(_held):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def users_cache() -> Path:

@@ -8,7 +8,6 @@ counts as a new one.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workup.disk import hold
 from workup.errors import UserError, WorkupError
 from workup.prepare.steps import Drop
 
@@ -49,7 +49,7 @@ class Journal:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(self._file)
         except BlockingIOError as error:
             self._shut()
             raise UserError(

@@ -6,7 +6,6 @@ the same build goes on with it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import sqlite3
@@ -17,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from workup.disk import hold
 from workup.errors import UserError, unknown
 from workup.ports import Passage
 from workup.retrieval import bm25, corpus, dense, sparse, store
@@ -140,7 +140,7 @@ def _alone(out: Path) -> Iterator[None]:
     """
     with (out / PLAN).open() as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(file)
         except BlockingIOError as error:
             raise UserError(
                 f"another process is building {out}; wait for it, or choose another --out"

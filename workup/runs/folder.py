@@ -14,7 +14,6 @@ transcripts/      further pages with every evaluated episode, which report.html 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import sqlite3
@@ -29,6 +28,7 @@ from typing import Any, overload
 from omegaconf import OmegaConf
 from rich.table import Table
 
+from workup.disk import hold
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
 from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
@@ -307,7 +307,7 @@ class Run:
         """
         with clear_errors(self.path), (self.path / ".lock").open("a") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(lock)
             except BlockingIOError as error:
                 raise UserError(
                     f"{self.path}: another process is training into this run; wait for it, or "
