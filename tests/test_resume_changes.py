@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import SMALL, Call
@@ -14,6 +15,9 @@ from serving import serving
 from workup.errors import UserError
 from workup.runs import Run
 from workup.settings import CHANGEABLE, Settings, merge, revised
+
+if TYPE_CHECKING:
+    from workup.engines.trl.batches import Part
 
 VALUES = Settings(method="craft", cases="clinic:xs").model_dump(mode="json")
 LEAVES = st.integers() | st.sampled_from(["x", "y z"])
@@ -104,6 +108,44 @@ def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
     run = Run.open("run")
     assert (run.config["save_every"], run.config["budget"], len(run.config["changed"])) == (4, 7, 1)
     assert run.summary["steps"] == 36
+
+
+def test_an_update_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps before it are kept, and the run ends as one that never failed, but for rounding."""
+    import torch
+
+    from workup.engines.trl.policy import PolicyTrainer
+
+    own = PolicyTrainer.part_loss
+
+    def too_large(self: PolicyTrainer, model: Any, part: Part) -> torch.Tensor:
+        if self.state.global_step == 3 and part.sequences > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
+        return own(self, model, part)
+
+    brief = ("steps=4", "sft.steps=9", "evaluation.cases=2", "evaluation.untrained=false")
+    words = ("train", "outcome", "--cases", "clinic:xs", *SMALL, *brief, "evaluation.anchors=false")
+    assert call(*words, "--out", "whole")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicyTrainer, "part_loss", too_large)
+        status, _, err = call(*words, "--out", "run")
+        (line,) = [each for each in err.splitlines() if "error:" in each]
+        assert status == 1
+        assert line.startswith("error: out of memory (CUDA out of memory. Tried to allocate 2.00")
+        assert "micro_batch" in line
+        assert "Traceback" not in err
+        status, _, err = call("resume", "run", "micro_batch=4", "gradient_checkpointing=true")
+        assert status == 0, err
+    whole, mended = (
+        [each for each in Run.open(name).metrics() if each["stage"] == "grpo"]
+        for name in ("whole", "run")
+    )
+    assert [each["step"] for each in mended] == [each["step"] for each in whole] == [1, 2, 3, 4]
+    for name in ("loss", "reward", "grad_norm"):
+        ours, theirs = ([each[name] for each in lines] for lines in (mended, whole))
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5), name
 
 
 def test_every_other_setting_is_refused() -> None:

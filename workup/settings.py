@@ -296,10 +296,11 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
     return built
 
 
-# Settings that may change after a run has begun: its results do not depend on them.
+# Settings that may change after a run has begun: its results do not depend on them, but for
+# rounding.
 CHANGEABLE = (
     *("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit"),
-    *("sampler_memory", "sampler_address"),
+    *("micro_batch", "gradient_checkpointing", "sampler_memory", "sampler_address"),
 )
 CHANGEABLE_ENDPOINT = (
     *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),

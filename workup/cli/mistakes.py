@@ -33,8 +33,9 @@ def out_of_memory(error: Exception) -> str | None:
         return None
     return (
         f"out of memory ({said[:200] or type(error).__name__}). Lower concurrency (transcripts at "
-        "once; `workup resume FOLDER concurrency=N` goes on with what is done) or max_tokens; in "
-        "training micro_batch, or say gradient_checkpointing=true"
+        "once; `workup resume FOLDER concurrency=N` goes on with what is done), in training "
+        "micro_batch, or say gradient_checkpointing=true (both at resume too); or begin anew with "
+        "a lower max_tokens"
     )
 
 
