@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,28 @@ def test_the_exact_judge_can_find_fault() -> None:
     assert judged(Said("是急性胰腺炎。", ("f0",))).rate("leaked").mean == 1
 
 
+def test_who_claims_to_have_told_everything_is_seen() -> None:
+    """In free text a claim of all facts counts as relevant, so the share of them is shown."""
+
+    def everything(body: dict[str, Any]) -> str:
+        numbers = re.findall(r"^(\d+)\. ", body["messages"][1]["content"], re.MULTILINE)
+        return json.dumps({"answer": "It hurts.", "facts": [int(number) for number in numbers]})
+
+    with serving(everything) as server:
+        found = run("default", CHINESE, 8, server)
+    assert found.rate("told").mean == 1
+    embedded = run("embedded", CHINESE, 8)
+    shares = [
+        len(set(each.facts)) / (len(case.given) + len(case.truth.facts))
+        for each in embedded.judged
+        for case in CHINESE.test
+        if case.id == each.case
+    ]
+    assert embedded.rate("told").mean == pytest.approx(sum(shares) / 8)
+    assert embedded.rate("told").mean < 1
+    assert embedded.as_json()["rates"]["all"]["told"]["mean"] == embedded.rate("told").mean
+
+
 def test_a_name_leaks_unless_only_the_question_used_it() -> None:
     case = Case("c", "Ill.", Truth("Gout", aliases=("podagra",)))
     asking = SimulatorProbe(DIAGNOSIS, case, "Do you have Gout?")
@@ -181,11 +204,8 @@ def test_what_a_model_says_is_factual_by_a_checker_only() -> None:
 def test_a_checker_judges_every_simulator(name: str) -> None:
     with serving(Everyone()) as server:
         fine = run(name, CLINIC, 8, server, checker=True)
-    assert {measure: fine.rate(measure).mean for measure in MEASURES} == {
-        "relevant": 1,
-        "factual": 1,
-        "leaked": 0,
-    }
+    means = {measure: fine.rate(measure).mean for measure in ("relevant", "factual", "leaked")}
+    assert means == {"relevant": 1, "factual": 1, "leaked": 0}
     assert fine.rate("factual").n == 8
     everyone = Everyone(leaks=True, lies=name != "checked")
     with serving(everyone) as server:

@@ -209,6 +209,22 @@ def test_an_unusable_answer_is_asked_for_again_and_then_fails(wrong: str) -> Non
         assert says(ModelPatient(OPEN, model(server)), "Well?").facts == ("knee",)
 
 
+def test_an_answer_with_the_key_of_the_sections_is_asked_for_again() -> None:
+    """SmolLM2 answered "999c51a572b804786681b40a" and the like."""
+
+    def copies(body: dict[str, Any]) -> str:
+        asked = body["messages"]
+        line = asked[1]["content"].partition("\n")[0]
+        if len(asked) > 2:
+            assert "it repeats the key of the sections" in asked[-1]["content"]
+            return answer("Warm.", 3)
+        return answer(line.strip("= ").rpartition(" ")[2], 3)
+
+    with serving(copies) as server:
+        assert says(ModelPatient(OPEN, model(server)), "Well?").text == "Warm."
+    assert len(server.asked) == 2
+
+
 def test_the_same_question_gets_the_same_answer_without_a_call() -> None:
     with serving(lambda body: answer(f"Answer {len(server.asked)}.", 3)) as server:
         patient = ModelPatient(OPEN, model(server))

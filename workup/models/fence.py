@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import count
 
+from workup.episode import Message
 from workup.text import neutralise
 
 RULES = (
@@ -29,6 +30,7 @@ _JOINERS = "\u200c\u200d"  # letters of Persian and of Indic scripts need them
 _SPACES = str.maketrans("", "", "\n\t")
 _NOT_PLAIN = bytes(code for code in range(128) if not chr(code).isalnum())
 KEY = 24  # hexadecimal digits
+_END = re.compile(rf"^=== end of .* ([0-9a-f]{{{KEY}}}) ===$", re.MULTILINE)
 
 
 def cut(text: str, longest: int) -> str:
@@ -77,6 +79,17 @@ def fenced(sections: Sequence[tuple[str, str]]) -> str:
         f"=== {title} {key} ===\n{content}\n=== end of {title} {key} ==="
         for title, content in sections
     )
+
+
+def repeats_key(text: str, prompt: Sequence[Message]) -> str | None:
+    """What is wrong where `text`, an answer to `prompt`, holds a key of its sections; else None.
+
+    A small model copies the lines around a section into its answer.
+    """
+    keys = {key for message in prompt for key in _END.findall(message.content)}
+    if any(key in text for key in keys):
+        return "it repeats the key of the sections; write the answer itself"
+    return None
 
 
 def _key(sections: Sequence[tuple[str, str]]) -> str:

@@ -18,7 +18,7 @@ from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
 from workup.episode import DIAGNOSE, Action, Message, Turn
 from workup.errors import RolloutError
-from workup.models.fence import clean, fenced, numbered
+from workup.models.fence import clean, fenced, numbered, repeats_key
 from workup.models.structured import ask, some_of
 from workup.ports import Model, Request
 from workup.text import normalise
@@ -162,14 +162,15 @@ class ModelPatient:
     ) -> Said:
         """A new answer; `rejected` are those which the fact checker has sent back in this turn."""
         facts = (*case.given, *case.truth.facts)
-        request = Request(
-            "patient", "patient/1", self._messages(case, past, question, rejected), max_tokens=600
-        )
+        messages = self._messages(case, past, question, rejected)
+        request = Request("patient", "patient/1", messages, max_tokens=600)
         answer = await ask(
             self._model,
             request,
             _Answer,
-            lambda answer: _misnumbered(answer.facts, len(facts)),
+            lambda answer: (
+                _misnumbered(answer.facts, len(facts)) or repeats_key(answer.answer, messages)
+            ),
             some_of("facts", len(facts), most=_MOST_NUMBERS),
         )
         if not answer.facts:

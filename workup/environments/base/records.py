@@ -12,7 +12,7 @@ from workup.environments.base.around import Around
 from workup.environments.base.patients import SECTIONS, answered_before, fact_text, listed
 from workup.environments.base.recorded import UNREADABLE, RecordedConsultation
 from workup.episode import DIAGNOSE, Action, Message, Observation, Turn
-from workup.models.fence import clean, fenced, numbered
+from workup.models.fence import clean, fenced, numbered, repeats_key
 from workup.models.structured import ask
 from workup.ports import Model, Request
 from workup.text import normalise
@@ -83,13 +83,13 @@ class SimulatedRecord(Around):
             # the request itself uses need not be.
             return fact_text(self.record, case, Fact("result", request, result.result.strip()))
 
-        def leaking(result: _Result) -> str | None:
+        def unusable(result: _Result) -> str | None:
             if written(result).count(WITHHELD) > result.result.count(WITHHELD):
                 return "it names the diagnosis; state the finding alone"
-            return None
+            return repeats_key(result.result, messages)
 
         asked = Request("simulator", "simulator/1", messages, max_tokens=500)
-        return written(await ask(self._model, asked, _Result, leaking))
+        return written(await ask(self._model, asked, _Result, unusable))
 
     def _messages(
         self, case: Case, past: Sequence[Turn], request: str, usual: str

@@ -55,7 +55,7 @@ ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION = (
     "injection",
 )
 KINDS = (ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION)
-MEASURES = ("relevant", "factual", "leaked")
+MEASURES = ("relevant", "factual", "leaked", "told")
 EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD = "embedded", "default", "checked", "persona", "record"
 NOT_KNOWN = (UNKNOWN, UNKNOWN_CHINESE)
 SIMULATORS = (EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD)
@@ -144,6 +144,7 @@ class Judged:
 
     `reason` says why it failed. `relevant`: the answer addresses the question. `factual`: the facts
     entail it (a record's result: it contradicts nothing). `leaked`: it gives the diagnosis away.
+    `told` is no verdict but the share of the case's facts that the answer claims to have told.
     """
 
     kind: str
@@ -154,6 +155,7 @@ class Judged:
     relevant: bool | None = None
     factual: bool | None = None
     leaked: bool | None = None
+    told: float | None = None
     reason: str = ""
 
 
@@ -171,7 +173,7 @@ class SimulatorAudit:
     def rate(self, measure: str, kind: str = ALL) -> Estimate:
         """The share of the answers for which `measure` holds, with its interval by case.
 
-        Undecided answers are `missing`.
+        Undecided answers are `missing`. "told" is the mean share of the facts.
         """
         asked = [each for each in self.judged if kind in (ALL, each.kind)]
         verdicts = [getattr(each, measure) for each in asked]
@@ -190,7 +192,7 @@ class SimulatorAudit:
         )
 
     def table(self) -> Table:
-        """The three measures in percent with their 95 % intervals, by kind of question."""
+        """The measures in percent with their 95 % intervals, by kind of question."""
         from rich.table import Table
 
         title = f"{self.simulator} ({self.model}) on {self.source}, judged by {self.checker}"
@@ -213,7 +215,7 @@ class SimulatorAudit:
         undecided = [
             f"{measure}: undecided for {count} answers"
             for measure, count in missing.items()
-            if count
+            if count and measure != "told"
         ]
         return [
             *(f"{count} × failed: {reason}" for reason, count in failures.most_common(5)),
@@ -408,12 +410,14 @@ async def _judge(
     judged = Judged(probe.kind, probe.case.id, probe.question)
     try:
         said = await simulator.reply(probe.case, probe.question)
-        judged = replace(judged, text=said.text, facts=said.facts)
+        known = len(probe.case.given) + len(probe.case.truth.facts)
+        share = len(set(said.facts)) / known if known else None
+        judged = replace(judged, text=said.text, facts=said.facts, told=share)
         if checker is None:
             return _exactly(simulator, probe, said, judged)
         return await _by_model(simulator, probe, said, judged, checker)
     except RolloutError as error:
-        return replace(judged, reason=str(error))
+        return replace(judged, told=None, reason=str(error))
     finally:
         tick()
 
