@@ -144,9 +144,11 @@ def worked() -> float:
     return float(sum(each.user + each.system for each in times))
 
 
-def contestants(local: LocalModel) -> dict[str, tuple[Any, Callable[[Texts], list[list[int]]]]]:
+def contestants(
+    local: LocalModel, how: How
+) -> dict[str, tuple[Any, Callable[[Texts], list[list[int]]]]]:
+    """By name: what has to be closed, if anything, and what plays texts; `how` is for vLLM."""
     model, tokenizer = local.policy.model, local.policy.tokenizer
-    how = How(concurrency=CASES, memory=0.1, context=2_048)
     found: dict[str, Any] = {"local": (None, lambda told: sampled(local.policy, told))}
     if find_spec("vllm") is None:
         print("vllm is not installed (make .venv/.vllm): left out")
@@ -168,7 +170,8 @@ def measure(file: Path | None = None) -> list[Figure]:
         "16 cases": many,
         "2 cases × 8": [told for told in many[:GROUPS] for _ in range(GROUP)],
     }
-    players, figures = contestants(local), []
+    players = contestants(local, How(concurrency=CASES, memory=0.1, context=2_048))
+    figures = []
     for name, told in settings.items():
         play = {each: partial(run, told) for each, (_, run) in players.items()}
         figures += compared(name, local, play, len(told) * TURNS * TOKENS)

@@ -1,17 +1,19 @@
 """What sampling, scoring and training take on a GPU.
 
-Type `python -m bench.gpu [sampling] [step] [--json FILE] [--quick]`.
+Type `python -m bench.gpu [sampling] [step] [--size 135M|3B] [--json FILE] [--quick]`.
 
 Weights are random: time does not depend on what they know. Texts are words of one token each. Two
 tables come out:
 
-- Drawn tokens per second of the local sampler, in float32 and in bfloat16, beside `generate()` on
-  one padded batch per turn: 128 different cases, and 16 cases × 8 episodes, 4 turns of 32 tokens.
+- Drawn tokens per second of the local sampler, in float32 and in bfloat16, beside vLLM (where it is
+  installed) and `generate()` on one padded batch per turn: 128 different cases, and 16 cases × 8
+  episodes, 4 turns of 32 tokens.
 - Where a training step of 64 episodes (8 cases × 8) goes: playing, the update, C-MIG's reference
   scores of these episodes, and ProMed's Shapley values of 8 cases with 16 facts. Models have the
   sizes of SmolLM2-135M (float32 weights, bfloat16 arithmetic) and Llama-3.2-3B (bfloat16, LoRA).
 
-With `--quick` everything is small and runs without a GPU, to see that it works.
+With `--quick` everything is small and runs without a GPU, to see that it works. What models learn
+is measured by `python -m bench.gpu.learning`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench import gains, shapley
-from bench.sampling import generated, sampled
+from bench.sampling import contestants
 from workup.engines.settings import EngineSettings, LoraSettings
 from workup.engines.trl.engine import TrlEngine
 from workup.episode import Message, Sample
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(TABLES)} (default: both)"
     )
+    parser.add_argument("--size", choices=SIZES, help="one size alone; sampling takes the first")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument("--quick", action="store_true", help="small, without a GPU")
     arguments = parser.parse_args()
@@ -88,6 +91,8 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}", flush=True)
     sizes = QUICK if arguments.quick else SIZES
+    if arguments.size and not arguments.quick:
+        sizes = {arguments.size: SIZES[arguments.size]}
     episodes = (4, 2) if arguments.quick else (128, 8)
     names, rows = arguments.names or TABLES, []
     if "sampling" in names:
@@ -171,13 +176,10 @@ def sampling(size: Size, device: str, count: int, group: int) -> list[dict[str, 
     rows = []
     for dtype in ("float32", "bfloat16"):
         model = untrained(size, device, dtype)
+        players = contestants(model, How(concurrency=count, context=2_048))
         for name, episodes in texts.items():
             row: dict[str, Any] = {"measure": "sampling", "dtype": dtype, "episodes": name}
-            players = {
-                "local": lambda told, m=model: sampled(m.policy, told),
-                "generate()": lambda told, m=model: generated(m, told),
-            }
-            for player, play in players.items():
+            for player, (_, play) in players.items():
                 taken = []
                 for _ in range(3):
                     began = clocked(device)
@@ -190,6 +192,9 @@ def sampling(size: Size, device: str, count: int, group: int) -> list[dict[str, 
                 + ", ".join(f"{player} {row[player]:,.0f} tokens/s" for player in players),
                 flush=True,
             )
+        for far, _ in players.values():
+            if far is not None:
+                far.close()
     return rows
 
 
