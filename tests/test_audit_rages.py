@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import Call
 from preparing import endpoint, sections
+from rich.console import Console
 from serving import Answer, fault, serving
 
 from workup.cases import open_source
@@ -96,7 +98,22 @@ def test_what_says_neither_is_not_scored() -> None:
         lambda body: json.dumps({"exists": True, "test": "x", "result": "see comment"}), 6
     )
     assert found.rate("right", found.some("generation")).n == 0
-    assert any("neither positive nor negative" in note for note in found.notes())
+    said = f"{found.some('generation')[0].probe.marker}: see comment"
+    assert any(
+        f"neither positive nor negative by their words, such as '{said}'" in note
+        for note in found.notes()
+    )
+    assert {each["text"] for each in found.as_json()["results"]} >= {said}
+
+
+def test_no_figure_is_cut_off_on_a_terminal(exact: RagesAudit) -> None:
+    right = modelled(lambda body: json.dumps({"exists": True, "test": "x", "result": "no"}), 6)
+    for found in (exact, right):
+        console = Console(width=80, file=StringIO())
+        for table in found.tables():
+            console.print(table)
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "…" not in shown
 
 
 def test_a_model_that_fails_is_counted() -> None:

@@ -128,7 +128,8 @@ def test_the_model_never_sees_the_truth() -> None:
 )
 def test_what_is_not_kept_has_a_reason(wrong: str, reason: str) -> None:
     outcome, asked = answered([[wrong] * 3], n=3)
-    assert outcome == Drop("no answer to the first turn is right", f"3 × {reason}")
+    told = f"no answer to the first turn is right; commonest: {reason}"
+    assert outcome == Drop(told, f"3 × {reason}")
     assert len(asked) == 3
 
 
@@ -140,7 +141,8 @@ def test_a_case_without_a_right_diagnosis_keeps_its_first_turn_or_is_dropped() -
     reason = "1 × its diagnosis is wrong, 1 × no diagnosis in the last turn"
     assert outcome.detail == f"1 of 2 turns, 3 answers drawn; {reason}"
     outcome, _ = answered([[right], [wrong, wrong]], n=2, first=False)
-    assert outcome == Drop("no answer to turn 2 is right", "2 × its diagnosis is wrong")
+    told = "no answer to turn 2 is right; commonest: its diagnosis is wrong"
+    assert outcome == Drop(told, "2 × its diagnosis is wrong")
 
 
 def test_more_turns_order_more() -> None:
@@ -238,8 +240,10 @@ def test_killed_and_resumed_it_writes_what_it_would_have_written_and_that_trains
     assert (killed / "out.jsonl").read_bytes() == (tmp_path / "whole/out.jsonl").read_bytes()
     report = json.loads((killed / "out.report.json").read_text())
     assert (report["kept"], report["complete"]) == (8, True)
-    assert report["dropped"]["no answer to the first turn is right"]["count"] == 4
-    assert "no answer to the first turn is right" in said
+    ((reason, dropped),) = report["dropped"].items()
+    assert reason == "no answer to the first turn is right; commonest: its list lacks the truth"
+    assert dropped["count"] == 4
+    assert "no answer to the first" in said
     trained(tmp_path / "whole" / "out.jsonl", tmp_path / "run")
 
 

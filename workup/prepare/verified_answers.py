@@ -107,9 +107,9 @@ async def apply(case: Case, aids: Aids) -> Outcome:
         past.append(turn)
     detail = f"{len(past)} of {settings.max_turns} turns, {drawn} answers drawn"
     if not past:
-        return Drop("no answer to the first turn is right", _counted(wrong))
+        return _dropped("the first turn", wrong)
     if wrong and not settings.first:
-        return Drop(f"no answer to turn {len(past) + 1} is right", _counted(wrong))
+        return _dropped(f"turn {len(past) + 1}", wrong)
     return Kept(_with(case, past), f"{detail}; {_counted(wrong)}" if wrong else detail)
 
 
@@ -177,6 +177,12 @@ async def _wrong(case: Case, text: str, turn: int, cast: _Cast) -> str:
     placed = await cast.world.ranking.judge(Ranked(said.candidates, case))
     found = {-1: "its list holds a hack", 0: "its list lacks the truth"}
     return found.get(placed.position, "")
+
+
+def _dropped(turn: str, why: Sequence[str]) -> Drop:
+    """The case goes no further; the report counts cases by what was commonest among the draws."""
+    commonest = max(why, key=why.count)  # the first of equals
+    return Drop(f"no answer to {turn} is right; commonest: {commonest}", _counted(why))
 
 
 def _counted(why: Sequence[str]) -> str:

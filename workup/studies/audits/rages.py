@@ -52,6 +52,7 @@ MODELLED = {
 BUILT_IN = {"record": ("record",), "base": ("base",), "record, base": ("record", "base")}
 SOURCES: tuple[ResultSource, ...] = ("record", "base", "generated", "none")
 _SHOWN = 10  # disagreements of two tables
+_QUOTED = 80  # characters of a result that a note quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class Probe:
 class Result:
     """What a configuration reported; `says` is None where the text is neither one nor the other.
 
-    `share` is the base's statistic of what was drawn from it. `reason` says why the model failed.
+    `share` is the base's statistic of what was drawn from it. `text` is what was reported, and
+    `reason` says why the model failed.
     """
 
     configuration: str
@@ -83,6 +85,7 @@ class Result:
     share: float | None = None
     withheld: int = 0
     reason: str = ""
+    text: str = ""
 
     @property
     def right(self) -> bool | None:
@@ -265,12 +268,15 @@ class RagesAudit:
 
     def notes(self) -> list[str]:
         """What the tables leave out."""
-        silent = sum(
-            each.says is None and each.source != "none" and not each.reason for each in self.results
-        )
+        silent = [
+            each.text
+            for each in self.results
+            if each.says is None and each.source != "none" and not each.reason
+        ]
+        such_as = f", such as '{silent[0][:_QUOTED]}'" if silent else ""
         withheld = sum(each.withheld for each in self.results)
         counted = (
-            (silent, "results are neither positive nor negative by their words"),
+            (len(silent), f"results are neither positive nor negative by their words{such_as}"),
             (withheld, "names of the diagnosis were withheld"),
         )
         failures = self.failures().most_common(5)
@@ -337,7 +343,7 @@ def _number(value: float) -> float | None:
 def _percent(rate: Estimate) -> str:
     if math.isnan(rate.mean):
         return "–"
-    return f"{100 * rate.mean:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+    return f"{100 * rate.mean:.1f} [{100 * rate.low:.0f}, {100 * rate.high:.0f}]"
 
 
 @cache
@@ -452,7 +458,9 @@ async def _ask(
     says = _says(probe.marker, result)
     found = simulator.statistic(case, probe.marker) if result.source == "base" else None
     share = found[1].share if found else None
-    return Result(configuration, probe, result.source, says, share, result.withheld)
+    return Result(
+        configuration, probe, result.source, says, share, result.withheld, text=result.text
+    )
 
 
 def _says(name: str, result: ExamResult) -> bool | None:
