@@ -112,6 +112,24 @@ def test_what_the_exact_judges_do_not_know_is_undefined() -> None:
     assert found == {"diff_acc": 1, "initial": 0, "ddx": 2, "hacks": None, "worth": None}
 
 
+def test_sharing_a_name_with_the_clinic_does_not_make_a_source_known() -> None:
+    """One case would be judged by the clinic's names, and the next one would not."""
+    stranger = Case("x", "A man.", Truth("Zyx disease"))
+    for name in ("differential", "plausible"):
+        (measure,) = open_measures([name], [CASE, stranger])
+        found = asyncio.run(measure(play(Script(order(TRUTH), END), WORLD, CASE), True))  # type: ignore[arg-type]
+        unknown = {"hacks", "worth", "plausible"} & found.keys()
+        assert {found[each] for each in unknown} == {None}
+
+
+def test_the_worth_of_an_order_is_known_in_the_wing_alone() -> None:
+    ward = open_source("clinic:xs").test[0]
+    (measure,) = open_measures(["differential"], [ward])
+    texts = order(ward.truth.diagnosis), written(boxed(ward.truth.diagnosis))
+    found = asyncio.run(measure(play(Script(*texts), WORLD, ward), True))  # type: ignore[arg-type]
+    assert (found["hacks"], found["worth"]) == (0, None)
+
+
 def test_plausible_are_the_orders_that_tell_candidates_apart() -> None:
     """Papillary carcinoma of the thyroid is positive for thyroglobulin, that of the kidney is not.
 

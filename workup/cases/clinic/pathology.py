@@ -13,7 +13,7 @@ away.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -192,6 +192,12 @@ def _tumour(row: Mapping[str, str]) -> Tumour:
 def tumours() -> tuple[Tumour, ...]:
     """The tumours, in the order of the table."""
     return tuple(_tumour(row) for row in _rows("tumours.csv"))
+
+
+def of_the_wing(cases: Iterable[Case]) -> bool:
+    """Whether the diagnoses of all `cases` are tumours of the table."""
+    names = {tumour.name for tumour in tumours()}
+    return all(case.truth.diagnosis in names for case in cases)
 
 
 @cache

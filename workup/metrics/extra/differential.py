@@ -12,6 +12,7 @@ from statistics import fmean
 
 from workup.case import Case
 from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.clinic.pathology import of_the_wing
 from workup.environments.base.lists import ORDER, Said, take_apart
 from workup.episode import Episode
 from workup.judges.assessor import Panel
@@ -29,10 +30,12 @@ EXACT = "exact"
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
     """The measure; `option` is ignored.
 
-    Where no model judges, candidates that the clinic does not know and examinations beyond the
-    pathology wing cannot be judged: `hacks` and `worth` are undefined for cases of other sources.
+    Where no model judges, hacks are known among the clinic's diseases alone, and the worth of an
+    order in its pathology wing alone. So `hacks` and `worth` are undefined unless the diagnoses of
+    all `cases` belong there; cases of another source share some names with the clinic.
     """
     ranking, examining = models.get(RANKING), models.get(EXAMINING)
+    clinic = all(clinic_catalogue().find(case.truth.diagnosis) for case in cases)
     return _Differential(
         Panel(
             {name: RankingJudge(model) for name, model in ranking.items()}
@@ -44,8 +47,8 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
             if examining
             else {EXACT: ExactExaminations()}
         ),
-        hacks=bool(ranking),
-        worth=bool(examining),
+        hacks=bool(ranking) or clinic,
+        worth=bool(examining) or of_the_wing(cases),
     )
 
 
@@ -75,15 +78,14 @@ class _Differential:
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """The measures by name. Raises RolloutError where a judge gives up."""
         said = [take_apart(turn.completion.text) for turn in episode.turns]
-        known = bool(clinic_catalogue().find(episode.case.truth.diagnosis))
         first = float(len(said[0].candidates)) if said and said[0].candidates else None
         return {
             "ddx": first,
-            **await self._placed(said, episode.case, hacks=known or self._hacks),
-            **await self._appraised(episode, said, worth=known or self._worth),
+            **await self._placed(said, episode.case),
+            **await self._appraised(episode, said),
         }
 
-    async def _placed(self, said: Sequence[Said], case: Case, *, hacks: bool) -> Values:
+    async def _placed(self, said: Sequence[Said], case: Case) -> Values:
         """diff_acc, initial and hacks; of a turn without a list no judge is asked."""
         begun = bool(said) and bool(said[0].candidates)
         questions = [Ranked(each.candidates, case) for each in said if each.candidates]
@@ -96,18 +98,18 @@ class _Differential:
             found[judge] = {
                 "diff_acc": float(Standing.SAME in first),
                 "initial": float(first[:1] == (Standing.SAME,)),
-                "hacks": fmean(spoilt) if spoilt and hacks else None,
+                "hacks": fmean(spoilt) if spoilt and self._hacks else None,
             }
         return averaged(found)
 
-    async def _appraised(self, episode: Episode, said: Sequence[Said], *, worth: bool) -> Values:
+    async def _appraised(self, episode: Episode, said: Sequence[Said]) -> Values:
         """By the environment's own reading: a list alone may be an order or the end."""
         orders = [
             Ordered(each.examinations, each.candidates)
             for turn, each in zip(episode.turns, said, strict=True)
             if each.candidates and turn.action.kind == ORDER
         ]
-        opinions = await asyncio.gather(*map(self._examining.judge, orders if worth else ()))
+        opinions = await asyncio.gather(*map(self._examining.judge, orders if self._worth else ()))
         return averaged(
             {
                 judge: {

@@ -12,6 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from workup.case import Case
+from workup.cases.clinic.pathology import of_the_wing
 from workup.environments.base.lists import ORDER, take_apart
 from workup.episode import Episode
 from workup.errors import UserError
@@ -28,7 +29,7 @@ REPEATS, MOST = 3, 100
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
-    """The measure.
+    """The measure; without a model it is undefined unless all `cases` are the pathology wing's.
 
     Raises UserError for an option that is no number from 1 to 100.
     """
@@ -39,11 +40,11 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
             f"{MOST}, as in plausible:3"
         )
     model = next(iter(models.get(EXAMINING, {}).values()), None)
-    judges: list[Assessor[Ordered, Appraised]] = (
-        [ExaminationJudge(Draw(model, sample)) for sample in range(repeats)]
-        if model
-        else [ExactExaminations()]
-    )
+    judges: list[Assessor[Ordered, Appraised]] = []
+    if model:
+        judges = [ExaminationJudge(Draw(model, sample)) for sample in range(repeats)]
+    elif of_the_wing(cases):
+        judges = [ExactExaminations()]
 
     async def measure(episode: Episode, correct: bool) -> Values:
         """plausible ∈ [0, 1], of the first turn's orders; undefined where it ordered nothing.
