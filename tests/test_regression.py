@@ -216,7 +216,7 @@ def test_what_cannot_be_fitted_is_told(observations: list[Observation], problem:
 
 def shown(runs: Sequence[Run], path: Path) -> tuple[str, str]:
     console = Console(file=StringIO(), width=80)
-    compare(runs, path, console)
+    compare(runs, path, console, apart=True)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue(), path.read_text()
 

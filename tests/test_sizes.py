@@ -110,7 +110,7 @@ ASKERS: dict[str, tuple[Ask, Mapping[str, tuple[int, int]]]] = {
     "facts with few tokens": (step(facts, ENGLISH, 100), {"findings": (0, 4)}),
     "extract": (
         step(extract_case, CASE, 200),
-        {"differential": (0, 12), "tests": (0, 10)},
+        {"differential": (0, 2), "tests": (0, 10)},
     ),
     "rewrite": (step(rewrite, CASE), {"answers": (0, 1), "findings": (0, COUNT)}),
     "rewrite without findings": (step(rewrite, CHINESE), {"answers": (0, 1), "findings": (0, 0)}),

@@ -328,7 +328,7 @@ def compare(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="also write all figures as JSON")] = None,
 ) -> None:
-    """Compare runs, pooled over seeds: intervals, differences, regression."""
+    """Compare runs, pooled over seeds: intervals and differences."""
     from workup.report import compare
     from workup.runs import Run
 
