@@ -50,17 +50,27 @@ def table(figures: Sequence[Figure]) -> Table:
 
 
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Each contestant's median seconds.
+    """Each contestant's median seconds; see `laps`."""
+    return {name: took for name, (took,) in laps(contestants, rounds, [time.perf_counter]).items()}
+
+
+def laps(
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clocks: Sequence[Callable[[], float]],
+) -> dict[str, list[float]]:
+    """Each contestant's median seconds by each of `clocks`.
 
     They take turns (A B C A B C …), so that a slow minute slows them all alike.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    seconds: dict[str, list[list[float]]] = {name: [[] for _ in clocks] for name in contestants}
     for run in contestants.values():
         run()  # the first time pays for imports, caches and allocations
     for _ in range(rounds):
         for name, run in contestants.items():
             gc.collect()
-            start = time.perf_counter()
+            starts = [clock() for clock in clocks]
             run()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
+            for values, clock, start in zip(seconds[name], clocks, starts, strict=True):
+                values.append(clock() - start)
+    return {name: [median(values) for values in by_clock] for name, by_clock in seconds.items()}

@@ -13,7 +13,6 @@ one padded batch per turn. vLLM is skipped where it is not installed (`make .ven
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import random
 import time
@@ -21,14 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import torch
 from transformers import GenerationConfig
 
-from bench.figures import Figure
+from bench.figures import Figure, laps
 from workup.episode import Message
 from workup.models import samplers
 from workup.models.samplers import How
@@ -52,16 +50,6 @@ WORDS = (
     "two",
     "days",
 )
-
-
-class Pass(NamedTuple):
-    """One pass over all episodes: seconds, processor seconds, and tokens of the transcripts."""
-
-    seconds: float
-    worked: float
-    tokens: int
-
-
 Texts = list[list[str]]  # of each episode: [opening, reply to turn 1, reply to turn 2, …]
 
 
@@ -184,29 +172,29 @@ def measure(file: Path | None = None) -> list[Figure]:
 def compared(
     name: str, local: LocalModel, play: Mapping[str, Callable[[], list[list[int]]]], drawn: int
 ) -> list[Figure]:
-    """`local` beside the others, by the clock and by processor time; prints what each did."""
-    passes: dict[str, list[Pass]] = {each: [] for each in play}
-    for _ in range(1 + ROUNDS):  # the first time pays for imports, caches and allocations
-        for each, run in play.items():
-            gc.collect()
-            began, before = time.perf_counter(), worked()
-            tokens = sum(map(len, run()))
-            passes[each].append(Pass(time.perf_counter() - began, worked() - before, tokens))
+    """Drawn tokens per second of `local`, beside each other sampler on the same episodes.
+
+    By the clock, and by processor time. Prints one line for each sampler.
+    """
+    tokens: dict[str, int] = {}
+
+    def count(sampler: str) -> None:
+        tokens[sampler] = sum(map(len, play[sampler]()))
+
+    times = laps({each: partial(count, each) for each in play}, ROUNDS, (time.perf_counter, worked))
     rate = multiplied()
-    took = {each: median(one.seconds for one in made[1:]) for each, made in passes.items()}
-    spent = {each: median(one.worked for one in made[1:]) for each, made in passes.items()}
-    for each, made in passes.items():
-        share = 2 * local.parameters * made[-1].tokens / took[each] / rate
+    for each, (took, spent) in times.items():
+        share = 2 * local.parameters * tokens[each] / took / rate
         print(
-            f"{name}: {each}: {took[each]:.1f} s, {spent[each]:.1f} s of processor time, "
-            f"{drawn / took[each]:.0f} drawn tokens/s, {made[-1].tokens} tokens, "
+            f"{name}: {each}: {took:.1f} s, {spent:.1f} s of processor time, "
+            f"{drawn / took:.0f} drawn tokens/s, {tokens[each]} tokens, "
             f"{share:.0%} of {rate / 1e9:.0f} GFLOP/s"
         )
     found = []
     for each in [other for other in play if other != "local"]:
         target = 0.6 if each == "vllm" else 1.0
-        for times, suffix in ((took, ""), (spent, ", per processor second")):
-            ours, theirs = drawn / times["local"], drawn / times[each]
+        for kind, suffix in enumerate(("", ", per processor second")):
+            ours, theirs = drawn / times["local"][kind], drawn / times[each][kind]
             measure = f"sampling, {name}, beside {each}{suffix}"
             found.append(Figure(measure, ours, theirs, "/s", ours / theirs, target, True))
     return found

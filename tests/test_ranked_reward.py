@@ -345,6 +345,13 @@ def test_a_credulous_judge_agrees_where_every_candidate_is_a_possible_disease(
     assert asyncio.run(CredulousRanking().judge(Ranked(names, CASE))).position == exact.position
 
 
+def test_a_credulous_judge_knows_no_more_diseases_than_the_exact_one() -> None:
+    nameless: Any = replace(WING, name="jsonl:cases", items=(), diagnoses=())
+    stage = stages_paid("no-hack-detection", open(nameless, Settings(max_turns=2)))
+    with pytest.raises(UserError, match=r"roles\.ranking=endpoint:NAME"):
+        stage.fits(CASE)
+
+
 def test_two_judges_of_lists_are_refused() -> None:
     world = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Sworn(Placed((), 0)))
     with pytest.raises(UserError, match=r"leave out roles\.ranking"):

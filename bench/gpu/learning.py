@@ -34,7 +34,7 @@ METHODS = {
     LIBRARY: ("cmig",),
 }
 START = {CONSULTATION: "craft", QUESTIONS: "dialogt", LIBRARY: "cmig"}
-# What is the same in a start and in what goes on from it.
+# Settings that a supervised start and every method trained from it share.
 SHARED = {
     CONSULTATION: "max_tokens=48",
     QUESTIONS: "max_tokens=64",
@@ -96,7 +96,7 @@ class Job:
 
 
 def chain(asked: Asked, name: str, grammar: str, seed: int) -> list[Job]:
-    """A start and the methods that go on from it, in order."""
+    """The supervised start of one grammar and seed, then one run of each method from it."""
     cases, folder = asked.sets[name], asked.out / name
     shared = ["--cases", cases, f"seed={seed}", *SHARED[grammar].split()]
     if grammar == LIBRARY:

@@ -364,22 +364,26 @@ class EvidenceSeeking(Encounter):
         """This environment with models: two judge for the reward, a "simulator" writes results."""
         ranking, examining = models.get(RANKING), models.get(EXAMINING)
         simulator = models.get(SIMULATOR)
-        return EvidenceSeeking(
-            self.source,
-            self.settings,
-            rages=self.rages.staffed(simulator) if simulator else self.rages,
-            ranking=RankingJudge(ranking) if ranking else self.ranking,
-            examining=ExaminationJudge(examining) if examining else self.examining,
+        return self.with_parts(
+            rages=self.rages.staffed(simulator) if simulator else None,
+            ranking=RankingJudge(ranking) if ranking else None,
+            examining=ExaminationJudge(examining) if examining else None,
         )
 
-    def judged_by(self, ranking: Assessor[Ranked, Placed]) -> EvidenceSeeking:
-        """This environment with another judge of lists."""
+    def with_parts(
+        self,
+        *,
+        rages: ExamSimulator | None = None,
+        ranking: Assessor[Ranked, Placed] | None = None,
+        examining: Assessor[Ordered, Appraised] | None = None,
+    ) -> EvidenceSeeking:
+        """This environment with other parts; those that are not named stay."""
         return EvidenceSeeking(
             self.source,
             self.settings,
-            rages=self.rages,
-            ranking=ranking,
-            examining=self.examining,
+            rages=rages or self.rages,
+            ranking=ranking or self.ranking,
+            examining=examining or self.examining,
         )
 
     @property

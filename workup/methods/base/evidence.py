@@ -68,8 +68,8 @@ class EvidenceMethod:
     environment: Mapping[str, Any] = {"name": "evidence", "max_turns": 2}
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        world, weights = self.paid(seeking(environment)), settings.weights()
-        reward, settle = ranked_reward(world, weights)
+        world, weights = seeking(environment), settings.weights()
+        reward, settle = ranked_reward(self.paid(world), weights)
         reinforce = GrpoStage(
             "grpo",
             reward,

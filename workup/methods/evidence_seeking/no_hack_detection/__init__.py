@@ -27,7 +27,7 @@ class NoHackDetection(EvidenceMethod):
             raise UserError(
                 "no-hack-detection has a judge of lists of its own: leave out roles.ranking"
             )
-        return environment.judged_by(CredulousRanking(environment.catalogue))
+        return environment.with_parts(ranking=CredulousRanking(environment.catalogue))
 
 
 method = NoHackDetection()
