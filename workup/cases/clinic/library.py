@@ -10,7 +10,7 @@ citation: no study, guideline or patient exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -27,7 +27,8 @@ from workup.cases.clinic.graph import (
     verbalise,
 )
 from workup.cases.clinic.patients import clinic
-from workup.cases.clinic.tables import PAPERS, RENAMED, STATEMENTS, Disease, Finding
+from workup.cases.clinic.renamed import picture
+from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, Disease, Finding
 from workup.cases.clinic.tables import place as place_of
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Array
@@ -448,16 +449,28 @@ def _entry(subset: str, index: int, *, statements: bool) -> Document:
     return Document(id, _capital(disease.name), text, max(LEVELS), disease.name, False)
 
 
+def _linked_entry(subset: str, index: int) -> Document:
+    """Two entries per disease: the findings of its picture, and whose picture it is."""
+    number, link = divmod(index, 2)
+    entry = _entry(subset, number, statements=False)
+    pictured = _capital(picture(entry.disease))
+    if link:
+        return replace(entry, id=f"{entry.id}-link", text=f"Picture: {pictured}.")
+    return replace(entry, id=f"{entry.id}-picture", title=pictured)
+
+
 def library(place: str, seed: int = 0) -> Sequence[Document]:
     """The library of a clinic ("xs", "s", "m", "full", "s#renamed" …).
 
     Its documents stand disease by disease and are written when they are indexed. A renamed clinic
     has a handbook, one short entry per disease. With the option "statements" its entries are whole
-    sentences, with "papers" there are the ten documents instead. Raises UserError for a clinic that
-    does not exist.
+    sentences, with "linked" there are two per disease, with "papers" the ten documents instead.
+    Raises UserError for a clinic that does not exist.
     """
     subset, options = place_of(place)
     diseases = len(clinic(subset).tables.diseases)
+    if LINKED in options:
+        return Lazy(2 * diseases, partial(_linked_entry, subset))
     if subset.endswith(RENAMED) and PAPERS not in options:
         return Lazy(diseases, partial(_entry, subset, statements=STATEMENTS in options))
     return Lazy(diseases * len(LEVELS), partial(_document, subset, seed))

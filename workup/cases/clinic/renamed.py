@@ -11,6 +11,10 @@ knows marks alone: a disease's true name finds nothing.
 A name has two syllables, so that a tiny policy can copy a name that it has never met. The first
 syllables of a case's names all differ. A quarter of all pairs of syllables is held out: no training
 case has such a name, and with the option `held-out` the test cases have no others.
+
+With the option `linked` a disease's picture bears a made-up name too, with a mark of its own
+("picture07"). One document says what a picture's findings are, another one which disease has that
+picture. So a name has a meaning for those alone who have read both.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import numpy as np
 
 from workup.case import Case, Evidence, FixedSource
 from workup.cases.clinic.patients import SIDES, TEST, TRAIN, Patients, clinic, open_clinic
-from workup.cases.clinic.tables import HELD_OUT, place
+from workup.cases.clinic.tables import HELD_OUT, LINKED, place
 from workup.cases.files import Lazy
 from workup.cases.knowledge import TabularKnowledge
 
@@ -34,7 +38,8 @@ FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
 SECOND = ("bral", "dex", "fom", "gult", "lin", "mork", "nesh", "tov")
 FOURTH = 4  # one of so many pairs of syllables is held out
 
-_MARK = re.compile(r"disease\d\d", re.IGNORECASE)
+DISEASE, PICTURE = "disease", "picture"  # what marks begin with
+_MARK = re.compile(rf"(?:{DISEASE}|{PICTURE})\d\d", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _NAMES = 1  # tells the draw of names from the draw of the patient
 
@@ -45,12 +50,17 @@ NOTES = (
     ),
     "Which name is right depends on the case, so that macro-accuracy has no meaning here.",
 )
+LINKED_NOTE = (
+    "Two documents together say what a name means: one tells a picture's findings, the other which "
+    "disease has that picture."
+)
 
 
 class Called(TypedDict):
     """`Truth.extra` of a case in a renamed clinic: mark → name, in the order of the diseases.
 
-    Plain JSON, so that the case format keeps it.
+    The marks of pictures come after those of diseases. Plain JSON, so that the case format keeps
+    it.
     """
 
     called: dict[str, str]
@@ -79,6 +89,16 @@ def called(case: Case) -> Mapping[str, str]:
     extra = case.truth.extra
     found: Mapping[str, str] = extra.get("called", {}) if isinstance(extra, Mapping) else {}
     return found
+
+
+def pictures(case: Case) -> tuple[str, ...]:
+    """The names of pictures in this case, in the order of the diseases; without links none."""
+    return tuple(name for mark, name in called(case).items() if mark.startswith(PICTURE))
+
+
+def picture(mark: str) -> str:
+    """The mark of a disease's picture: "disease07" → "picture07"."""
+    return mark.replace(DISEASE, PICTURE)
 
 
 def said(case: Case, text: str) -> str:
@@ -112,30 +132,34 @@ def open_renamed(rest: str, split: int) -> FixedSource:
     Raises UserError for an unknown clinic or option.
     """
     subset, options = place(rest)
-    held_out = HELD_OUT in options
+    held_out, linked = HELD_OUT in options, LINKED in options
     pool = (*names(held_out=False), *(names(held_out=True) if held_out else ()))
     world, masked = open_clinic(subset, split), clinic(subset).knowledge
     marks = set(masked.diagnoses)
     return replace(
         world,
         name=f"clinic:{rest}",
-        train=_renamed(Patients(subset, split, "train", range(TRAIN)), held_out=False),
-        test=_renamed(Patients(subset, split, "test", range(TEST)), held_out=held_out),
+        train=_renamed(Patients(subset, split, "train", range(TRAIN)), linked, held_out=False),
+        test=_renamed(Patients(subset, split, "test", range(TEST)), linked, held_out=held_out),
         diagnoses=pool,
         phrases=(*(each for each in world.phrases if each not in marks), *FIRST, *SECOND),
         knowledge=Names(masked, pool),
-        notes=(*world.notes, *NOTES),
+        notes=(*world.notes, *NOTES, *([LINKED_NOTE] if linked else [])),
     )
 
 
-def _renamed(patients: Patients, *, held_out: bool) -> Sequence[Case]:
-    make = partial(_case, patients, _rows(held_out=held_out))
+def _renamed(patients: Patients, linked: bool, *, held_out: bool) -> Sequence[Case]:
+    make = partial(_case, patients, _rows(held_out=held_out), linked)
     return Lazy(len(patients), make, id_of=patients.id_of)
 
 
-def _case(patients: Patients, rows: Sequence[Sequence[str]], index: int) -> Case:
-    """The patient with names that depend on split, side and index alone."""
-    marks = clinic(patients.subset).knowledge.diagnoses
+def _case(patients: Patients, rows: Sequence[Sequence[str]], linked: bool, index: int) -> Case:
+    """The patient with names that depend on split, side and index alone.
+
+    The diseases have the same names with links as without.
+    """
+    diseases = clinic(patients.subset).knowledge.diagnoses
+    marks = (*diseases, *(map(picture, diseases) if linked else ()))
     rng = np.random.default_rng([patients.split, SIDES.index(patients.side), index, _NAMES])
     chosen = [rows[row] for row in rng.permutation(len(rows))[: len(marks)]]
     drawn = (row[int(rng.integers(len(row)))] for row in chosen)
@@ -157,14 +181,38 @@ def _case(patients: Patients, rows: Sequence[Sequence[str]], index: int) -> Case
 def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     """What the case's names mean, as evidence for `Names`: name → (mark,).
 
-    With `read`, only of the names that stand in one of these texts. Empty where the cases are of no
-    renamed clinic.
+    With `read`, only of the names that stand in one of these texts; with links, of those whose
+    picture stands there too. Empty where the cases are of no renamed clinic.
     """
     names = called(case)
-    if read is None:
-        return {name: (mark,) for mark, name in names.items()}
-    found = {mark.lower() for text in read if names for mark in _MARK.findall(heard(case, text))}
-    return {names[mark]: (mark,) for mark in sorted(found)}
+    wanted = names if read is None else _marks(case, read)
+    return {
+        names[mark]: (mark,)
+        for mark in names
+        if mark.startswith(DISEASE)
+        and mark in wanted
+        and (picture(mark) not in names or picture(mark) in wanted)
+    }
+
+
+def described(case: Case, read: Iterable[str]) -> Evidence:
+    """The diseases whose picture is known from these texts, whether their names are or not.
+
+    It has the form of `meanings`, and is equal to it where there are no links.
+    """
+    names, seen = called(case), _marks(case, read)
+    return {
+        name: (mark,)
+        for mark, name in names.items()
+        if mark.startswith(DISEASE) and (picture(mark) if picture(mark) in names else mark) in seen
+    }
+
+
+def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
+    """The marks whose names stand in these texts."""
+    if not called(case):
+        return frozenset()
+    return frozenset(mark.lower() for text in read for mark in _MARK.findall(heard(case, text)))
 
 
 class Names:

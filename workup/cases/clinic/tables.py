@@ -26,12 +26,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from workup.case import Kind
-from workup.errors import CaseError, unknown
+from workup.errors import CaseError, UserError, unknown
 
 SUBSETS = ("xs", "s", "m", "full")
 RENAMED = "#renamed"  # ends the name of a clinic whose diseases bear marks in place of names
 # Options stand behind a renamed clinic's name, separated by commas.
-HELD_OUT, PAPERS, STATEMENTS = OPTIONS = "held-out", "papers", "statements"
+HELD_OUT, LINKED, PAPERS, STATEMENTS = OPTIONS = "held-out", "linked", "papers", "statements"
+HANDBOOKS = (LINKED, PAPERS, STATEMENTS)  # a library is one of them at most
 PLACES = (*SUBSETS, *(f"{subset}{RENAMED}" for subset in SUBSETS))
 SEXES = ("female", "male")
 KINDS = {
@@ -139,7 +140,7 @@ def place(text: str) -> tuple[str, frozenset[str]]:
     """The clinic that stands behind `clinic:` in a name, and its options.
 
     Example: "s#renamed,papers" is ("s#renamed", {"papers"}). Raises UserError for an unknown clinic
-    or option.
+    or option, and for options that exclude each other.
     """
     name, *options = text.split(",")
     if name not in PLACES:
@@ -147,6 +148,12 @@ def place(text: str) -> tuple[str, frozenset[str]]:
     for option in options:
         if not name.endswith(RENAMED) or option not in OPTIONS:
             raise unknown(f"option of clinic:{name}", option, OPTIONS)
+    kinds = [option for option in options if option in HANDBOOKS]
+    if LINKED in kinds and (len(kinds) > 1 or name == f"full{RENAMED}"):
+        raise UserError(
+            f"clinic:{text} has no library: {LINKED} goes without {PAPERS} and {STATEMENTS}, and "
+            "full has more diseases than there are names for; type clinic:m#renamed,linked"
+        )
     return name, frozenset(options)
 
 

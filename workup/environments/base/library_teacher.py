@@ -16,13 +16,14 @@ from typing import Literal
 import numpy as np
 
 from workup.case import Case, Source
+from workup.cases.clinic.renamed import pictures
 from workup.environments.base.queries import (
     MOST_FINDINGS,
-    diagnoses_in,
     drawn_case,
     drawn_searches,
     findings_in,
     known_findings,
+    names_in,
     random_queries,
     taught_diagnosis,
 )
@@ -130,11 +131,16 @@ class _Scene:
     def _compared(self, passage: str) -> str:
         """ "Babral: fever, nausea": whom a passage is about, and its findings that the patient has.
 
-        "" for a passage that names no diagnosis.
+        Or the picture of which it says whose it is: "Cedex: Babral". "" for a passage that names no
+        diagnosis.
         """
-        named = diagnoses_in(passage, self.source, self.case)[:1]
-        shared = findings_in(passage, self.source, self._findings)
-        return ": ".join(filter(None, (*named, ", ".join(shared)))) if named else ""
+        named = names_in(passage, self.source, self.case)
+        linked = frozenset(pictures(self.case))
+        shared = (
+            *filter(linked.__contains__, named[1:]),
+            *findings_in(passage, self.source, self._findings),
+        )
+        return ": ".join(filter(None, (*named[:1], ", ".join(shared)))) if named else ""
 
     def diagnosis(self, read: Sequence[Turn]) -> str:
         """The demonstrated diagnosis after the turns `read`, in its tag."""
@@ -160,8 +166,8 @@ class _Scene:
         return random_queries(self.source, self._findings, named, self.rng, subqueries, most)
 
     def _named(self, turn: Turn) -> list[str]:
-        """The diagnoses that the turn's evidence names, the most frequent first."""
-        return diagnoses_in(evidence(turn), self.source, self.case)
+        """The names in the turn's evidence, the most frequent first (`names_in`)."""
+        return names_in(evidence(turn), self.source, self.case)
 
     @property
     def grammar(self) -> SearchGrammar:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from workup.case import Case, Source
-from workup.cases.clinic.renamed import called, words
+from workup.cases.clinic.renamed import called, pictures, words
 from workup.environments.base.searching import SearchGrammar
 from workup.errors import UserError
 from workup.text import normalise
@@ -81,11 +81,20 @@ def random_queries(
     return [random_query(source, findings, named, rng, most) for _ in range(count)]
 
 
-def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
-    """The diagnoses that `text` names, the most frequent first; in a renamed clinic the case's."""
+def names_in(text: str, source: Source, case: Case) -> list[str]:
+    """The diagnoses that `text` names, the most frequent first.
+
+    In a renamed clinic they are the case's, pictures included where it has links.
+    """
     if names := frozenset(called(case).values()):
         return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
     return mentioned(text, tuple(source.diagnoses))
+
+
+def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
+    """The diagnoses that `text` names, the most frequent first, without names of pictures."""
+    linked = frozenset(pictures(case))
+    return [name for name in names_in(text, source, case) if name not in linked]
 
 
 def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
@@ -101,15 +110,26 @@ def taught_diagnosis(
 
     In a renamed clinic a name that no passage gave cannot be known, and to teach it would be to
     teach guessing. There it is the diagnosis of the passage with most of the patient's `findings`.
+    With links it is, of all diseases that were read, the one whose picture has most of them. Where
+    no disease was read it is the name of that picture itself: it is wrong, but was read.
     """
-    truth = case.truth.diagnosis
-    about = [(diagnoses_in(passage, source, case), passage) for passage in read]
-    if not called(case) or not any(about) or any(truth in named for named, _ in about):
+    truth, linked = case.truth.diagnosis, frozenset(pictures(case))
+    about = [(names_in(passage, source, case), passage) for passage in read]
+    if not called(case) or not any(named for named, _ in about):
+        return truth
+    if any(truth in named for named, _ in about):
         return truth
     supported = {
         named[0]: len(findings_in(passage, source, findings)) for named, passage in about if named
     }
-    return max(supported, key=supported.__getitem__, default=truth)
+    if linked:  # a disease's own passage has no finding: those of its picture count
+        of_diseases = {
+            disease: supported.get(pictured[0], 0)
+            for (disease, *pictured), _ in filter(any, about)
+            if disease not in linked
+        }
+        supported = of_diseases or supported
+    return max(supported, key=supported.__getitem__)
 
 
 @lru_cache(maxsize=1 << 12)

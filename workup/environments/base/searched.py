@@ -16,7 +16,7 @@ from pydantic import Field
 from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import Names, heard, said, unmarked
-from workup.cases.clinic.tables import RENAMED
+from workup.cases.clinic.tables import LINKED, RENAMED
 from workup.cases.publications import publications
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS
@@ -239,6 +239,11 @@ def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]
         raise UserError(
             f"the names of {source.name} are not those of the library {spec}: a renamed clinic "
             "and its own library, as in clinic:s#renamed, go together"
+        )
+    if spec.startswith(CLINIC) and LINKED in spec and LINKED not in source.name:
+        raise UserError(
+            f"the cases of {source.name} have no names for the pictures of the library {spec}; "
+            f"type --cases {spec}"
         )
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from workup.case import Case, Knowledge, Source
-from workup.cases.clinic.renamed import meanings
+from workup.case import Case, Evidence, Knowledge, Source
+from workup.cases.clinic.renamed import described, meanings, pictures, words
 from workup.environments.base.anchors import BayesDiagnoser
 from workup.environments.base.queries import known_findings, random_queries
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
@@ -26,15 +26,26 @@ class Library(Environment, Protocol):
     grammar: SearchGrammar
 
 
-class RandomSearcher(BayesDiagnoser):
+class _Searcher(BayesDiagnoser):
+    def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:
+        super().__init__(knowledge, source.items, world.write, world.known, world.documents)
+        self.source, self.world = source, world
+
+    def pictures_read(self, case: Case, past: Sequence[Turn]) -> list[str]:
+        """The names of pictures in what was found: to search for one tells whose it is."""
+        read = {word for turn in past for text in self.read(turn) for word in words(text)}
+        return [name for name in pictures(case) if name in read]
+
+
+class RandomSearcher(_Searcher):
     """Searches as demonstrations do, `max_turns` − 1 times, then diagnoses.
 
     The draws depend only on `seed`, the case, the sampling key and the turn.
     """
 
     def __init__(self, source: Source, knowledge: Knowledge, world: Library, seed: int = 0) -> None:
-        super().__init__(knowledge, source.items, world.write, world.known, world.documents)
-        self.source, self.world, self.seed = source, world, seed
+        super().__init__(source, knowledge, world)
+        self.seed = seed
 
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
@@ -43,43 +54,46 @@ class RandomSearcher(BayesDiagnoser):
             return self.say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
         rng = np.random.default_rng(seed_key(self.seed, case.id, sampling.key, len(past)))
         findings = known_findings(self.source, case, self.world.grammar)
-        queries = random_queries(self.source, findings, (), rng, self.world.grammar.subqueries)
+        named = self.pictures_read(case, past)
+        queries = random_queries(self.source, findings, named, rng, self.world.grammar.subqueries)
         return self.say(SEARCH, SEPARATOR.join(queries))
 
 
-class IdealSearcher(BayesDiagnoser):
+class IdealSearcher(_Searcher):
     """Searches while that makes its best diagnosis more probable, then diagnoses.
 
     Before each search it tries queries of all known findings, of one and of two of them, and takes
     the one after which the largest posterior probability is highest. A trial is exact, since a
     library always answers alike. It diagnoses after `max_turns` − 1 searches, or when no query
     raises that probability.
-    """
 
-    def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:
-        super().__init__(knowledge, source.items, world.write, world.known, world.documents)
-        self.source, self.world = source, world
+    In a clinic with links it also tries the pictures that it has read of. While another search is
+    left, the largest probability of a disease with a known picture counts as much as the largest
+    one of a diagnosis that it could name.
+    """
 
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        best, chosen = self._sure(case, past), ""
+        left = self.world.max_turns - 1 - len(past)
+        best, chosen = self._worth(case, past, left - 1), ""
         most = max(self.knowledge.posterior(self.known(case) | meanings(case)))
-        for query in self._queries(case) if len(past) < self.world.max_turns - 1 else ():
-            if best >= most - _EQUAL:
+        for query in self._queries(case, past) if left > 0 else ():
+            if self._sure(self.evidence(case, past)) >= most - _EQUAL:
                 break
             tried = await self._tried(case, past, query)
-            if (sure := self._sure(case, tried)) > best + _EQUAL:
-                best, chosen = sure, query
+            if (worth := self._worth(case, tried, left - 1)) > best + _EQUAL:
+                best, chosen = worth, query
         if chosen:
             return self.say(SEARCH, chosen)
         return self.say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
 
-    def _queries(self, case: Case) -> Iterator[str]:
+    def _queries(self, case: Case, past: Sequence[Turn]) -> Iterator[str]:
         findings = known_findings(self.source, case, self.world.grammar)
         yield ", ".join(findings)
         yield from findings
         yield from map(", ".join, combinations(findings, 2))
+        yield from self.pictures_read(case, past)
 
     async def _tried(self, case: Case, past: Sequence[Turn], query: str) -> Sequence[Turn]:
         text = self.world.write(SEARCH, query)
@@ -87,5 +101,14 @@ class IdealSearcher(BayesDiagnoser):
         observation = await self.world.answer(case, (), action)
         return (*past, Turn((), Completion(text), action, observation))
 
-    def _sure(self, case: Case, past: Sequence[Turn]) -> float:
-        return max(self.knowledge.posterior(self.evidence(case, past)))
+    def _worth(self, case: Case, past: Sequence[Turn], left: int) -> float:
+        """How sure it would be after `past`, with `left` searches after it."""
+        evidence = self.evidence(case, past)
+        sure = self._sure(evidence)
+        if left > 0 and pictures(case):
+            read = (text for turn in past for text in self.read(turn))
+            sure += self._sure(evidence | described(case, read))
+        return sure
+
+    def _sure(self, evidence: Evidence) -> float:
+        return max(self.knowledge.posterior(evidence))
