@@ -40,12 +40,13 @@ def known_findings(source: Source, case: Case, grammar: SearchGrammar) -> list[s
 
 
 def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
-    """How many searches a demonstration has: uniform from 0 to `most`, in a renamed clinic from 1.
+    """How many searches a demonstration has: uniform from 0 to `most`.
 
-    Where a name's meaning stands in the library alone, a diagnosis without any search would teach
-    guessing.
+    In a renamed clinic it has at least one, with links two: where a name's meaning stands in the
+    library alone, a diagnosis without them would teach guessing.
     """
-    return int(rng.integers(min(bool(called(case)), most), most + 1))
+    least = bool(called(case)) + bool(pictures(case))
+    return int(rng.integers(min(least, most), most + 1))
 
 
 def random_query(
@@ -109,27 +110,23 @@ def taught_diagnosis(
     """The diagnosis of a demonstration in which these passages were read: the truth.
 
     In a renamed clinic a name that no passage gave cannot be known, and to teach it would be to
-    teach guessing. There it is the diagnosis of the passage with most of the patient's `findings`.
-    With links it is, of all diseases that were read, the one whose picture has most of them. Where
-    no disease was read it is the name of that picture itself: it is wrong, but was read.
+    teach guessing. There it is, of all diagnoses that were read, the one whose passage has most of
+    the patient's `findings`; with links, the one whose picture's passage has. Where no diagnosis
+    was read it is the truth: what is learned of that is that any name is possible.
     """
-    truth, linked = case.truth.diagnosis, frozenset(pictures(case))
-    about = [(names_in(passage, source, case), passage) for passage in read]
-    if not called(case) or not any(named for named, _ in about):
+    truth = case.truth.diagnosis
+    named = [diagnoses_in(passage, source, case) for passage in read]
+    if not called(case) or not any(named) or any(truth in each for each in named):
         return truth
-    if any(truth in named for named, _ in about):
-        return truth
-    supported = {
-        named[0]: len(findings_in(passage, source, findings)) for named, passage in about if named
-    }
-    if linked:  # a disease's own passage has no finding: those of its picture count
-        of_diseases = {
-            disease: supported.get(pictured[0], 0)
-            for (disease, *pictured), _ in filter(any, about)
-            if disease not in linked
-        }
-        supported = of_diseases or supported
-    return max(supported, key=supported.__getitem__)
+    linked = frozenset(pictures(case))
+    counted: dict[str, int] = {}  # name → findings of the passage about it
+    shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
+    for passage in read:
+        about, *others = names_in(passage, source, case) or [""]
+        counted[about] = len(findings_in(passage, source, findings))
+        if about and about not in linked:
+            shown_by[about] = next(filter(linked.__contains__, others), about)
+    return max(shown_by, key=lambda name: counted.get(shown_by[name], 0))
 
 
 @lru_cache(maxsize=1 << 12)
