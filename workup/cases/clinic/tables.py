@@ -148,11 +148,15 @@ def place(text: str) -> tuple[str, frozenset[str]]:
     for option in options:
         if not name.endswith(RENAMED) or option not in OPTIONS:
             raise unknown(f"option of clinic:{name}", option, OPTIONS)
-    kinds = [option for option in options if option in HANDBOOKS]
-    if LINKED in kinds and (len(kinds) > 1 or name == f"full{RENAMED}"):
+    if LINKED in options and name == f"full{RENAMED}":
         raise UserError(
-            f"clinic:{text} has no library: {LINKED} goes without {PAPERS} and {STATEMENTS}, and "
-            "full has more diseases than there are names for; type clinic:m#renamed,linked"
+            f"{name} has more diseases than there are names for twice as many; type m{RENAMED},"
+            f"{LINKED}"
+        )
+    if len(kinds := [option for option in options if option in HANDBOOKS]) > 1:
+        raise UserError(
+            f"clinic:{text} would have {len(kinds)} libraries; type one of "
+            f"{', '.join(f'{name},{kind}' for kind in kinds)}"
         )
     return name, frozenset(options)
 
