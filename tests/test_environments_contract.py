@@ -34,12 +34,16 @@ ASKED = {
     "library": "search",
     "evidence": "order",
     "reasoning": "search",
+    "inquiry": "ask",
 }
+
+
+LIBRARIES = ("inquiry", "library", "reasoning")
 
 
 @cache
 def opened(name: str) -> Environment:
-    own = {"index": str(index_folder())} if name in ("library", "reasoning") else {}
+    own = {"index": str(index_folder())} if name in LIBRARIES else {}
     return world({"name": name, "max_turns": 4, **own}, {}).open(SOURCE)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from workup.case import Case
+from workup.case import Case, Kind
 
 # Two kinds of actions are in every environment: the diagnosis, which ends the encounter, and what
 # could not be read.
 DIAGNOSE = "diagnose"
 MALFORMED = "malformed"
+ASK = Kind.HISTORY.value  # a question, where a patient answers
 
 
 class Ending(StrEnum):

@@ -21,7 +21,6 @@ from workup.environments.base.searching import (
     EVIDENCE,
     REFINE,
     SEARCH,
-    TAGS,
     SearchGrammar,
     passages,
 )
@@ -96,7 +95,7 @@ class Library(Searched):
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        return self._phrases((*TAGS, THINK))
+        return self._phrases((*self.grammar.tags, THINK))
 
     def documents(self, turn: Turn) -> Sequence[str]:
         return passages(turn)
@@ -104,8 +103,8 @@ class Library(Searched):
     def demonstrate(
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
-        """Episodes and open books (`LibraryTeaching`), whatever `teaching` says."""
-        return self._teaching.demonstrate(source, self, seed, index)
+        """Episodes and open books (`LibraryTeaching`); of `teaching` the focus alone counts."""
+        return self._teaching.demonstrate(source, self.built_in, seed, index, teaching.focus)
 
     def read(self, text: str) -> Action:
         """The first search or diagnosis that says something; "malformed" if there is none.
@@ -128,6 +127,15 @@ class Library(Searched):
 
     @property
     def _rules(self) -> str:
+        return (
+            "You are the doctor; this is a test bench and no medical device. A patient is "
+            f"described to you. You may look things up in a medical library: {self._searching} "
+            f"You can search at most {self.max_turns - 1} times. {self._concluding}"
+        )
+
+    @property
+    def _searching(self) -> str:
+        """How the rules say that the library is searched, and its answers are refined."""
         s = self.grammar
         how = (
             (
@@ -146,11 +154,14 @@ class Library(Searched):
             else ""
         )
         return (
-            "You are the doctor; this is a test bench and no medical device. A patient is "
-            "described to you. You may look things up in a medical library: "
             f"<{SEARCH}>…</{SEARCH}> with {how}. Its answer comes back as "
-            f"<{EVIDENCE}>…</{EVIDENCE}>, which only the library writes.{refine} You can search "
-            f"at most {s.max_turns - 1} times. Once you know enough, conclude with "
+            f"<{EVIDENCE}>…</{EVIDENCE}>, which only the library writes.{refine}"
+        )
+
+    @property
+    def _concluding(self) -> str:
+        return (
+            "Once you know enough, conclude with "
             f"<{DIAGNOSIS}>…</{DIAGNOSIS}> and nothing but the name of one diagnosis in it. "
             f"Reason before each step, inside <{THINK}>…</{THINK}>."
         )
@@ -183,6 +194,6 @@ def grammar_of(environment: Environment) -> SearchGrammar:
     if not isinstance(environment, Library):
         raise UserError(
             "this method is paid for searches in a library; leave out environment.name, or type "
-            "environment=library"
+            "environment=library or environment=inquiry"
         )
     return environment.grammar

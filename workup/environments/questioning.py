@@ -14,20 +14,24 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from string import ascii_uppercase
 
-from pydantic import Field
-
-from workup.case import Case, Kind, Source
+from workup.case import Case, Source
 from workup.environments.base.encounter import Encounter, PartSettings
 from workup.environments.base.lexical import chinese
-from workup.environments.base.patients import CheckedPatient, EmbeddedPatient, ModelPatient, Patient
+from workup.environments.base.patients import (
+    CHECKER,
+    PATIENT,
+    EmbeddedPatient,
+    Patient,
+    PatientSettings,
+    played_by,
+)
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
-from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
+from workup.episode import ASK, DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
 from workup.judges.options import right
 from workup.ports import Environment, Model
 from workup.text import THINK, blocks, neutralise
 
-ASK = Kind.HISTORY.value
 # Closes an action where the end of the turn does not: for policies that were never taught an
 # end-of-turn token.
 END = "[end]"
@@ -92,7 +96,6 @@ _BRACKET = re.compile(
 )
 
 
-ANY = "any"
 _ASKING, _CLOSING = "question:", "]"
 _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
@@ -100,12 +103,8 @@ _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 summary = "free questions to a patient about a partial question, then one answer (ProMed)"
 
 
-class Settings(PartSettings):
+class Settings(PatientSettings, PartSettings):
     """What can be set in interactive questioning."""
-
-    persona: str = Field(
-        "", description="a patient model's manner: one of 16 types, or any for one drawn per case"
-    )
 
 
 class Questioning(Encounter):
@@ -152,7 +151,7 @@ class Questioning(Encounter):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("patient", "checker")
+        return PATIENT, CHECKER
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """This environment with models: a "patient" answers, a "checker" checks its answers.
@@ -160,11 +159,10 @@ class Questioning(Encounter):
         Without a patient the checker checks nothing here; a reward may ask it what a doctor has
         understood.
         """
-        if "patient" not in models:
+        patient = played_by(models, self._record, self._personas)
+        if patient is None:
             return self
-        patient = ModelPatient(self._record, models["patient"], self._personas)
-        checked = CheckedPatient(patient, models["checker"]) if "checker" in models else patient
-        return Questioning(self._record, checked, self.max_turns, self._personas, self.share)
+        return Questioning(self._record, patient, self.max_turns, self._personas, self.share)
 
     @property
     def asks(self) -> bool:
@@ -233,11 +231,10 @@ def open(source: Source, settings: Settings) -> Questioning:
 
     Raises UserError for a persona that does not exist.
     """
-    persona = settings.persona
     return Questioning(
         Consultation(source.items, source.diagnoses, settings.max_turns),
         max_turns=settings.max_turns,
-        personas=Personas(fixed="" if persona == ANY else persona) if persona else None,
+        personas=settings.personas,
         share=settings.share,
     )
 

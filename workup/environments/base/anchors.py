@@ -115,8 +115,9 @@ class RandomDoctor(BayesDiagnoser):
         max_turns: int = 10,
         seed: int = 0,
         write: Write = tagged,
+        known: Known = _given,
     ) -> None:
-        super().__init__(knowledge, items, write)
+        super().__init__(knowledge, items, write, known)
         self.max_turns, self.seed = max_turns, seed
 
     async def act(
@@ -141,8 +142,9 @@ class GreedyDoctor(BayesDiagnoser):
         items: Sequence[Item],
         max_turns: int = 10,
         write: Write = tagged,
+        known: Known = _given,
     ) -> None:
-        super().__init__(knowledge, items, write)
+        super().__init__(knowledge, items, write, known)
         self.max_turns = max_turns
         # The choice depends on the evidence alone, so encounters share their first questions.
         self._choose = lru_cache(maxsize=1 << 15)(self._best)

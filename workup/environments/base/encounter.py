@@ -104,8 +104,8 @@ class Encounter(ABC):
         exact, turns, write = (source.knowledge, source.items), self.max_turns, self.write
         own: dict[str, Doctor] = (
             {
-                "random doctor": RandomDoctor(*exact, turns, seed, write),
-                "greedy information": GreedyDoctor(*exact, turns, write),
+                "random doctor": RandomDoctor(*exact, turns, seed, write, self.known),
+                "greedy information": GreedyDoctor(*exact, turns, write, self.known),
             }
             if self.asks
             else {"told information": BayesDiagnoser(*exact, write, self.known)}

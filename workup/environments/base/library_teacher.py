@@ -1,28 +1,29 @@
 """Demonstrations for a policy that has never seen a library: the grammar, and how to read passages.
 
-What to search for is left to reinforcement. Queries are drawn at random, from the patient's known
-findings and from diagnoses that passages named. Refinements name the diagnoses of the passages
-read, or go through the passages one by one. Only the last word, the diagnosis, is the truth (but
-see `taught_diagnosis`).
+What to search for, and what to ask where there are questions, is left to reinforcement. Queries are
+drawn at random, from the patient's known findings and from diagnoses that passages named.
+Refinements name the diagnoses of the passages read, or go through the passages one by one. Only the
+last word, the diagnosis, is the truth (but see `taught_diagnosis`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from workup.case import Case, Source
-from workup.cases.clinic.renamed import pictures
+from workup.case import Case, Item, Source
+from workup.cases.clinic.renamed import called, pictures
 from workup.environments.base.queries import (
     MOST_FINDINGS,
     drawn_case,
     drawn_searches,
     findings_in,
     known_findings,
+    least_searches,
     names_in,
     random_queries,
     taught_diagnosis,
@@ -37,6 +38,7 @@ from workup.environments.base.searching import (
     evidence,
     passages,
 )
+from workup.environments.base.teacher import drawn_items
 from workup.episode import Completion, Message, Turn
 from workup.ports import Demonstration, Environment
 from workup.text import tagged
@@ -60,6 +62,11 @@ class LibraryTeaching:
     imitated, and the diagnosis is also asked for after each answer. Open book: evidence or a
     refinement stands directly after the patient's description, as in the prompts of a reference
     that measures information gains. A query has at most `queried` findings.
+
+    Where findings can be asked for, an episode has q ~ U{0 … max_turns − 1} questions first, and
+    k ~ U{0 … max_turns − 1 − q} searches, in random order, with at least `least_searches`.
+    What the patient has told by then is known in queries, refinements and diagnoses. An open book
+    has no questions.
     """
 
     grammar: SearchGrammar
@@ -68,26 +75,27 @@ class LibraryTeaching:
     open_books: float = OPEN_BOOKS
 
     def demonstrate(
-        self, source: Source, environment: Environment, seed: int, index: int
+        self, source: Source, environment: Environment, seed: int, index: int, focus: float = 0.0
     ) -> Demonstration:
-        """The index-th demonstration.
+        """The index-th demonstration; `Teaching` says what `focus` is.
 
-        The same (source, environment, seed, index) gives the same one.
+        The same (source, environment, seed, index, focus) gives the same one.
         Raises UserError for a source whose diagnoses are not listed.
         """
         case, rng = drawn_case(source, seed, index)
         open_book = bool(rng.random() < self.open_books)
-        searches = drawn_searches(case, environment.max_turns - 1, rng)
         scene = _Scene(source, environment, self, case, rng)
-        for _ in range(max(searches, open_book)):
-            scene.search()
+        items = [] if open_book or not environment.asks else scene.questions(focus)
+        searches = drawn_searches(case, environment.max_turns - 1 - len(items), rng)
+        steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
+        for place in rng.permutation(len(steps)) if items else range(len(steps)):
+            scene.step(steps[place])
         if open_book:
             turn = scene.past[int(rng.integers(len(scene.past)))]
             return Demonstration(scene.handed_out(turn), ((scene.diagnosis((turn,)), ()),))
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
-        branches = tuple(scene.branch(number) for number in range(1, len(scene.past)))
-        refined = scene.refined(scene.past[-1]) if scene.past else ""
-        last = f"{refined}{scene.diagnosis(scene.past)}"
+        branches = tuple(scene.branch(number) for number in scene.places)
+        last = f"{scene.refined(scene.past)}{scene.diagnosis(scene.past)}"
         return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
 
 
@@ -95,8 +103,8 @@ class LibraryTeaching:
 class _Scene:
     """An episode in the making.
 
-    A refinement depends on its turn alone, so that a turn and the branch beside it have the same
-    text.
+    A refinement depends on the turns before it alone, so that a turn and the branch beside it have
+    the same text.
     """
 
     source: Source
@@ -106,30 +114,51 @@ class _Scene:
     rng: np.random.Generator
     past: tuple[Turn, ...] = ()
 
-    def search(self) -> None:
-        """One more search, answered by the library itself."""
-        before = self.refined(self.past[-1]) if self.past else ""
-        text = before + self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
+    def questions(self, focus: float) -> list[Item]:
+        """What this episode asks for: nothing that is told at the beginning."""
+        most = self.environment.max_turns - 1
+        count = int(self.rng.integers(max(most - least_searches(self.case), 0) + 1))
+        known = self.environment.known(self.case)
+        return drawn_items(self.case, self.source, known, count, focus, self.rng)
+
+    def step(self, item: Item | None) -> None:
+        """One more question for `item`, or without one a search, answered by the environment."""
+        said = (
+            self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
+            if item is None
+            else self.environment.write(item.kind.value, item.name)
+        )
+        text = self.refined(self.past) + said
         action = self.environment.read(text)
         observation = asyncio.run(self.environment.answer(self.case, self.past, action))
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
-    def refined(self, turn: Turn) -> str:
-        """The refinement of the turn's passages (see `Refined`).
+    @property
+    def places(self) -> Sequence[int]:
+        """After how many actions a branch may diagnose: in a renamed clinic not before evidence."""
+        return [
+            number
+            for number in range(1, len(self.past))
+            if not called(self.case) or any(map(evidence, self.past[:number]))
+        ]
 
-        If the passages name no diagnosis, it says that nothing is known.
+    def refined(self, past: Sequence[Turn]) -> str:
+        """The refinement of the passages that the last turn returned (see `Refined`).
+
+        "" if it returned none. If the passages name no diagnosis, it says that nothing is known.
         """
-        if not self.grammar.refine:
+        if not self.grammar.refine or not past or not evidence(past[-1]):
             return ""
         if self.teaching.refined == "findings":
-            compared = enumerate(map(self._compared, passages(turn)), 1)
+            findings = self._findings(past)
+            compared = enumerate((self._compared(p, findings) for p in passages(past[-1])), 1)
             read = "; ".join(f"[{number}] {said}" for number, said in compared if said)
         else:
-            read = ", ".join(self._named(turn)[:MOST_NAMED])
+            read = ", ".join(self._named(past[-1])[:MOST_NAMED])
         return tagged(REFINE, read or NOTHING)
 
-    def _compared(self, passage: str) -> str:
-        """ "Babral: fever, nausea": whom a passage is about, and its findings that the patient has.
+    def _compared(self, passage: str, findings: Collection[str]) -> str:
+        """ "Babral: fever, nausea": whom a passage is about, and those of `findings` in it.
 
         Or the picture of which it says whose it is: "Cedex: Babral". "" for a passage that names no
         diagnosis.
@@ -138,32 +167,34 @@ class _Scene:
         linked = frozenset(pictures(self.case))
         shared = (
             *filter(linked.__contains__, named[1:]),
-            *findings_in(passage, self.source, self._findings),
+            *findings_in(passage, self.source, findings),
         )
         return ": ".join(filter(None, (*named[:1], ", ".join(shared)))) if named else ""
 
     def diagnosis(self, read: Sequence[Turn]) -> str:
         """The demonstrated diagnosis after the turns `read`, in its tag."""
         shown = [passage for turn in read for passage in passages(turn)]
-        return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, self._findings))
+        findings = self._findings(read)
+        return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, findings))
 
     def branch(self, number: int) -> tuple[int, str, str]:
-        """The branch after `number` searches; its refinement and its tag are given."""
+        """The branch after `number` actions; its refinement and its tag are given."""
         tag, read = f"<{DIAGNOSIS}>", self.past[:number]
-        lead = f"{self.refined(read[-1])}{tag}"
+        lead = f"{self.refined(read)}{tag}"
         return number, lead, self.diagnosis(read).removeprefix(tag)
 
     def handed_out(self, turn: Turn) -> tuple[Message, ...]:
         """The opening with the turn's evidence, or its refinement, after the description."""
         *before, patient = self.environment.open(self.case)
         refine = self.grammar.refine and self.rng.random() < 0.5
-        shown = self.refined(turn) if refine else evidence(turn)
+        shown = self.refined((turn,)) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
     def _queries(self) -> list[str]:
         named = [name for turn in self.past for name in self._named(turn)]
         most, subqueries = self.teaching.queried, self.grammar.subqueries
-        return random_queries(self.source, self._findings, named, self.rng, subqueries, most)
+        findings = self._findings(self.past)
+        return random_queries(self.source, findings, named, self.rng, subqueries, most)
 
     def _named(self, turn: Turn) -> list[str]:
         """The names in the turn's evidence, the most frequent first (`names_in`)."""
@@ -173,6 +204,5 @@ class _Scene:
     def grammar(self) -> SearchGrammar:
         return self.teaching.grammar
 
-    @property
-    def _findings(self) -> tuple[str, ...]:
-        return tuple(known_findings(self.source, self.case, self.grammar))
+    def _findings(self, past: Sequence[Turn]) -> tuple[str, ...]:
+        return tuple(known_findings(self.source, self.case, self.grammar, past))

@@ -6,17 +6,18 @@ asked of a model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.case import Case, Fact, Kind
+from workup.case import Case, Fact
+from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
-from workup.episode import DIAGNOSE, Action, Message, Turn
+from workup.episode import ASK, DIAGNOSE, Action, Message, Turn
 from workup.errors import RolloutError
 from workup.models.fence import clean, fenced, numbered, repeats_key
 from workup.models.structured import ask, some_of
@@ -25,6 +26,8 @@ from workup.text import normalise
 
 UNKNOWN = "I do not know."
 UNKNOWN_CHINESE = "我不知道。"
+PATIENT, CHECKER = "patient", "checker"
+ANY = "any"
 ATTEMPTS = 3  # answers that a fact checker may see before the episode fails
 _LONGEST_ANSWER = 1_200  # characters
 _LONGEST_FACT = 2_000
@@ -110,7 +113,7 @@ class EmbeddedPatient:
         self._record = record
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
-        found = self._record.reply(case, Action(Kind.HISTORY.value, (question,)))
+        found = self._record.reply(case, Action(ASK, (question,)))
         if not found.evidence:
             return Said(not_known(question), item=found.item)
         return Said(found.messages[0].content, found.evidence, found.item)
@@ -278,6 +281,32 @@ class CheckedPatient:
         return replace(
             said, facts=tuple(facts[number - 1].id for number in sorted(set(verdict.stated)))
         )
+
+
+class PatientSettings(EncounterSettings):
+    """What can be set where a patient is questioned."""
+
+    persona: str = Field(
+        "", description="a patient model's manner: one of 16 types, or any for one drawn per case"
+    )
+
+    @property
+    def personas(self) -> Personas | None:
+        """The manners of a patient model. Raises UserError for a type that does not exist."""
+        return Personas(fixed="" if self.persona == ANY else self.persona) if self.persona else None
+
+
+def played_by(
+    models: Mapping[str, Model], record: RecordedConsultation, personas: Personas | None
+) -> Patient | None:
+    """The patient that `models` play, a "checker" beside it checking its answers if there is one.
+
+    None without a "patient".
+    """
+    if PATIENT not in models:
+        return None
+    patient = ModelPatient(record, models[PATIENT], personas)
+    return CheckedPatient(patient, models[CHECKER]) if CHECKER in models else patient
 
 
 def fact_text(record: RecordedConsultation, case: Case, fact: Fact) -> str:

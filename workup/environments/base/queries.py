@@ -12,6 +12,7 @@ import numpy as np
 from workup.case import Case, Source
 from workup.cases.clinic.renamed import called, pictures, words
 from workup.environments.base.searching import SearchGrammar
+from workup.episode import ASK, Turn
 from workup.errors import UserError
 from workup.text import normalise
 
@@ -32,21 +33,28 @@ def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.G
     return source.train[int(rng.integers(len(source.train)))], rng
 
 
-def known_findings(source: Source, case: Case, grammar: SearchGrammar) -> list[str]:
-    """The names of the findings that the patient is known to have."""
+def known_findings(
+    source: Source, case: Case, grammar: SearchGrammar, past: Sequence[Turn] = ()
+) -> list[str]:
+    """The names of the findings that the patient is known to have, told or heard in `past`."""
     items = {item.name for item in source.items}
-    facts = (*case.given, *grammar.facts(case))
+    said = {id for turn in past if turn.action.kind == ASK for id in turn.observation.evidence}
+    heard = (fact for fact in case.truth.facts if fact.id in said)
+    facts = (*case.given, *grammar.facts(case), *heard)
     return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
 
 
-def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
-    """How many searches a demonstration has: uniform from 0 to `most`.
+def least_searches(case: Case) -> int:
+    """How many searches a diagnosis needs to be no guess: in a renamed clinic one, with links two.
 
-    In a renamed clinic it has at least one, with links two: where a name's meaning stands in the
-    library alone, a diagnosis without them would teach guessing.
+    Elsewhere none: there a name's meaning can be learned.
     """
-    least = bool(called(case)) + bool(pictures(case))
-    return int(rng.integers(min(least, most), most + 1))
+    return bool(called(case)) + bool(pictures(case))
+
+
+def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
+    """How many searches a demonstration has: uniform from `least_searches` to `most`."""
+    return int(rng.integers(min(least_searches(case), most), most + 1))
 
 
 def random_query(

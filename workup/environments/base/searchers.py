@@ -11,7 +11,7 @@ import numpy as np
 from workup.case import Case, Evidence, Knowledge, Source
 from workup.cases.clinic.renamed import described, meanings, pictures, words
 from workup.environments.base.anchors import BayesDiagnoser
-from workup.environments.base.queries import known_findings, random_queries
+from workup.environments.base.queries import known_findings, least_searches, random_queries
 from workup.environments.base.searching import SEARCH, SEPARATOR, SearchGrammar
 from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.ports import Act, Environment, Sampling
@@ -40,7 +40,9 @@ class _Searcher(BayesDiagnoser):
 class RandomSearcher(_Searcher):
     """Searches as demonstrations do, `max_turns` − 1 times, then diagnoses.
 
-    The draws depend only on `seed`, the case, the sampling key and the turn.
+    Where findings can be asked for, each of these actions is by even chance a question for one that
+    is not known yet, as long as `least_searches` still fit in. The draws depend only on `seed`, the
+    case, the sampling key and the turn.
     """
 
     def __init__(self, source: Source, knowledge: Knowledge, world: Library, seed: int = 0) -> None:
@@ -50,17 +52,23 @@ class RandomSearcher(_Searcher):
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        if len(past) >= self.world.max_turns - 1:
-            return self.say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
+        evidence, left = self.evidence(case, past), self.world.max_turns - 1 - len(past)
+        if left <= 0:
+            return self.say(DIAGNOSE, self.most_probable(evidence))
         rng = np.random.default_rng(seed_key(self.seed, case.id, sampling.key, len(past)))
-        findings = known_findings(self.source, case, self.world.grammar)
+        lacking = least_searches(case) - sum(turn.action.kind == SEARCH for turn in past)
+        unasked = [item for item in self.source.items if item.name not in evidence]
+        if self.world.asks and unasked and left > lacking and rng.random() < 0.5:
+            item = unasked[int(rng.integers(len(unasked)))]
+            return self.say(item.kind.value, item.name)
+        findings = known_findings(self.source, case, self.world.grammar, past)
         named = self.pictures_read(case, past)
         queries = random_queries(self.source, findings, named, rng, self.world.grammar.subqueries)
         return self.say(SEARCH, SEPARATOR.join(queries))
 
 
 class IdealSearcher(_Searcher):
-    """Searches while that makes its best diagnosis more probable, then diagnoses.
+    """Searches while that makes its best diagnosis more probable, then diagnoses; never asks.
 
     Before each search it tries queries of all known findings, of one and of two of them, and takes
     the one after which the largest posterior probability is highest. A trial is exact, since a
@@ -77,7 +85,7 @@ class IdealSearcher(_Searcher):
     ) -> Act:
         left = self.world.max_turns - 1 - len(past)
         best, chosen = self._worth(case, past, left - 1), ""
-        most = max(self.knowledge.posterior(self.known(case) | meanings(case)))
+        most = max(self.knowledge.posterior(self.evidence(case, past) | meanings(case)))
         for query in self._queries(case, past) if left > 0 else ():
             if self._sure(self.evidence(case, past)) >= most - _EQUAL:
                 break
@@ -89,7 +97,7 @@ class IdealSearcher(_Searcher):
         return self.say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
 
     def _queries(self, case: Case, past: Sequence[Turn]) -> Iterator[str]:
-        findings = known_findings(self.source, case, self.world.grammar)
+        findings = known_findings(self.source, case, self.world.grammar, past)
         yield ", ".join(findings)
         yield from findings
         yield from map(", ".join, combinations(findings, 2))
@@ -112,3 +120,22 @@ class IdealSearcher(_Searcher):
 
     def _sure(self, evidence: Evidence) -> float:
         return max(self.knowledge.posterior(evidence))
+
+
+class AskingSearcher(IdealSearcher):
+    """Asks in the first half of its `max_turns` − 1 actions, then searches as `IdealSearcher` does.
+
+    It asks for what would tell most if it knew what all names mean. Both halves are chosen one
+    action at a time, so that it is a strong doctor and no bound.
+    """
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        evidence = self.evidence(case, past) | meanings(case)
+        unasked = [name for name in self.items if name not in evidence]
+        if len(past) >= (self.world.max_turns - 1) // 2 or not unasked:
+            return await super().act(case, opening, past, sampling)
+        gains = self.knowledge.gains(evidence, unasked)
+        item = self.items[unasked[int(np.argmax(gains))]]
+        return self.say(item.kind.value, item.name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from workup.case import Case, Fact, Kind
-from workup.episode import DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
+from workup.episode import ASK, DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
 from workup.text import THINK, Block, control_tokens
 
 SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
@@ -19,9 +19,10 @@ SEPARATOR = ";"
 
 Told = Literal["presentation", "history", "record"]
 
-_TAG = re.compile(rf"<(/?)({'|'.join((*TAGS, THINK))})>")
 _SPLIT = re.compile("[;；]")
-LONGEST = 500  # characters of a query or diagnosis; the rest is cut off and counts as an error
+LONGEST = (
+    500  # characters of a query, question or diagnosis; the rest is cut off and counts as an error
+)
 NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
@@ -46,7 +47,8 @@ class SearchGrammar:
     (Search-R1). `told` says what of the patient is described: the presentation, all positive
     findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
     paper's T_max is one less. Passages that rest on the case's own publication alone are found
-    only with `own_paper`.
+    only with `own_paper`. With `asks` the doctor may question the patient too, one question in
+    an action (`<ask>`); without, that tag is ordinary text.
     """
 
     subqueries: int = 3
@@ -56,6 +58,7 @@ class SearchGrammar:
     told: Told = "history"
     max_turns: int = 4
     own_paper: bool = False
+    asks: bool = False
 
     def __post_init__(self) -> None:
         if (
@@ -65,6 +68,11 @@ class SearchGrammar:
             or self.passage_tokens < 1
         ):
             raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the grammar, thoughts aside."""
+        return (*TAGS, ASK) if self.asks else TAGS
 
     def facts(self, case: Case) -> tuple[Fact, ...]:
         """The findings that are told besides the presentation."""
@@ -82,7 +90,7 @@ class SearchGrammar:
 
     def take_apart(self, text: str) -> Said:
         """The one parse of a completion: see `Library.read`."""
-        return _take_apart(text, self.subqueries, self.refine)
+        return _take_apart(text, self.subqueries, self.refine, self.tags)
 
     def refinement(self, turn: Turn) -> str:
         """What the turn made of the evidence before it; "" where it made nothing."""
@@ -93,7 +101,8 @@ class SearchGrammar:
 
         The order is search → evidence → refine, and a diagnosis at the end. Evidence that the
         doctor writes is an error, so there is never more evidence than searches. A refinement must
-        follow evidence; if the grammar has no refinements, it is an error anyway.
+        follow evidence, and nothing else: what a patient answers is not refined. If the grammar has
+        no refinements, one is an error anyway.
         """
         if episode.ending is not Ending.DIAGNOSED or any(
             turn.action.errors for turn in episode.turns
@@ -125,15 +134,15 @@ def passages(turn: Turn) -> list[str]:
 @lru_cache(
     maxsize=1 << 12
 )  # a policy of few words says the same again and again, and rewards read what was read
-def _take_apart(text: str, subqueries: int, refine: bool) -> Said:
-    found, errors = _blocks(text)
+def _take_apart(text: str, subqueries: int, refine: bool, tags: tuple[str, ...]) -> Said:
+    found, errors = _blocks(text, _tag(tags))
     errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
     refined: list[str] = []
     for block in found:
         content = " ".join(block.content.split())
         if block.tag == REFINE and refine:
             refined += [content] if says(content) else []
-        elif block.tag in (SEARCH, DIAGNOSIS):
+        elif block.tag in (SEARCH, DIAGNOSIS, ASK):
             action = _action(block.tag, content, subqueries)
             if action is not None:
                 after = bool(text[block.end :].strip())
@@ -153,13 +162,18 @@ def _action(tag: str, content: str, subqueries: int) -> Action | None:
     most = subqueries if tag == SEARCH and subqueries else 1
     errors = sum(len(part) > LONGEST for part in said) + max(len(said) - most, 0)
     return Action(
-        DIAGNOSE if tag == DIAGNOSIS else SEARCH,
+        DIAGNOSE if tag == DIAGNOSIS else tag,
         tuple(part[:LONGEST] for part in said[:most]),
         errors,
     )
 
 
-def _blocks(text: str) -> tuple[list[Block], int]:
+@cache
+def _tag(tags: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"<(/?)({'|'.join((*tags, THINK))})>")
+
+
+def _blocks(text: str, tags: re.Pattern[str]) -> tuple[list[Block], int]:
     """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
 
     Unlike those of `workup.text.blocks` thoughts may stand anywhere, refinements before them. No
@@ -170,7 +184,7 @@ def _blocks(text: str) -> tuple[list[Block], int]:
     found: list[Block] = []
     opened: re.Match[str] | None = None
     errors = control_tokens(text)
-    for count, tag in enumerate(_TAG.finditer(text)):
+    for count, tag in enumerate(tags.finditer(text)):
         if not tag[1]:
             errors += opened is not None
             opened = tag

@@ -8,7 +8,7 @@ presentation. The questions come from no expert: what to ask is left to reinforc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +48,9 @@ def demonstrate(
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
     exchanges = asyncio.run(
-        _exchanges(world, case, _draw(case, source, count, teaching.focus, rng))
+        _exchanges(
+            world, case, drawn_items(case, source, world.known(case), count, teaching.focus, rng)
+        )
     )
     if textbook:
         # This does not teach when to conclude, only what to conclude from the evidence.
@@ -60,13 +62,18 @@ def demonstrate(
     return Demonstration(world.open(case), (*exchanges, (diagnosis, ())))
 
 
-def _draw(
-    case: Case, source: Source, count: int, focus: float, rng: np.random.Generator
+def drawn_items(
+    case: Case,
+    source: Source,
+    known: Collection[str],
+    count: int,
+    focus: float,
+    rng: np.random.Generator,
 ) -> list[Item]:
-    stated = {fact.item for fact in case.given}
+    """At most `count` items to ask for, none of which is `known`; see `Teaching` for `focus`."""
     positive = {fact.item for fact in case.truth.facts}
     left = [source.items[place] for place in rng.permutation(len(source.items))]
-    left = [item for item in left if item.name not in stated]
+    left = [item for item in left if item.name not in known]
     drawn: list[Item] = []
     for focused in rng.random(min(count, len(left))) < focus:
         telling = (
