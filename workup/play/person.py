@@ -14,6 +14,7 @@ from rich.text import Text
 
 from workup.case import HEADINGS, Case, Item, Kind, Source
 from workup.environments.base.lexical import words
+from workup.environments.base.searching import SEARCH, SEPARATOR
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
 from workup.ports import Act, Environment, Sampling
@@ -23,6 +24,7 @@ HELP = """\
 fever · is there a fever?   ask for one thing; costs a turn
 17                          ask for number 17 of the list
 ? · ? pain                  list everything that can be asked, or what has to do with pain
+search fever; cough         search the library, if there is one; costs a turn
 dx gout · diagnose gout     name the diagnosis (or its number), which ends the consultation
 diagnoses · diagnoses acute list the diagnoses, or some of them
 <test>lipase</test>         the grammar that a policy writes is understood too
@@ -89,10 +91,11 @@ class Person:
         body = Text(printable("\n".join(lines)))
         self.console.print(Panel(body, title="the patient", title_align="left", border_style="dim"))
         asking = "? lists what to ask" if self.items else "ask in your own words"
+        looking = " · search WORDS" if self.environment.searches else ""
         naming = "dx NUMBER" if case.options and not self.diagnoses else "dx NAME"
         self._say(
-            f"{self.environment.max_turns} actions, diagnosis included · {asking} · {naming} · "
-            "help · quit"
+            f"{self.environment.max_turns} actions, diagnosis included · {asking}{looking} · "
+            f"{naming} · help · quit"
         )
 
     def _read(self, line: str, case: Case, past: Sequence[Turn]) -> str | None:
@@ -112,6 +115,8 @@ class Person:
                 self._list_items(rest)
             case "diagnoses" | "dx?":
                 self._list_diagnoses(self._known(case), rest)
+            case "search" if rest and self.environment.searches:
+                return self._written(SEARCH, rest)
             case "dx" | "diagnose":
                 return self._diagnose(rest, self._known(case))
             case _ if line.startswith("?"):
@@ -128,6 +133,8 @@ class Person:
         action = self.environment.read(line)
         if action.kind == DIAGNOSE:
             return self._diagnose(action.content[0], self._known(case))
+        if action.kind == SEARCH:
+            return self._written(SEARCH, SEPARATOR.join(action.content))
         if action.kind != MALFORMED:
             return self._ask_for(action.content[0], action.kind, case, past)
         if line.startswith("<"):

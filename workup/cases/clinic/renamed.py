@@ -46,7 +46,7 @@ _NAMES = 1  # tells the draw of names from the draw of the patient
 NOTES = (
     (
         "The diseases bear made-up names, drawn anew for every case. What they mean stands in the "
-        "library alone: use environment=library or environment=reasoning."
+        "library alone: use environment=library, environment=inquiry or environment=reasoning."
     ),
     "Which name is right depends on the case, so that macro-accuracy has no meaning here.",
 )

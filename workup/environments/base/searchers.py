@@ -125,7 +125,8 @@ class IdealSearcher(_Searcher):
 class AskingSearcher(IdealSearcher):
     """Asks in the first half of its `max_turns` − 1 actions, then searches as `IdealSearcher` does.
 
-    It asks for what would tell most if it knew what all names mean. Both halves are chosen one
+    It leaves room for `least_searches`. It asks for what would tell most if it knew what all names
+    mean. Both halves are chosen one
     action at a time, so that it is a strong doctor and no bound.
     """
 
@@ -134,7 +135,8 @@ class AskingSearcher(IdealSearcher):
     ) -> Act:
         evidence = self.evidence(case, past) | meanings(case)
         unasked = [name for name in self.items if name not in evidence]
-        if len(past) >= (self.world.max_turns - 1) // 2 or not unasked:
+        actions = self.world.max_turns - 1
+        if len(past) >= min(actions // 2, actions - least_searches(case)) or not unasked:
             return await super().act(case, opening, past, sampling)
         gains = self.knowledge.gains(evidence, unasked)
         item = self.items[unasked[int(np.argmax(gains))]]
