@@ -126,8 +126,7 @@ class AskingSearcher(IdealSearcher):
     """Asks in the first half of its `max_turns` − 1 actions, then searches as `IdealSearcher` does.
 
     It leaves room for `least_searches`. It asks for what would tell most if it knew what all names
-    mean. Both halves are chosen one
-    action at a time, so that it is a strong doctor and no bound.
+    mean. Both halves are chosen one action at a time, so that it is a strong doctor and no bound.
     """
 
     async def act(
