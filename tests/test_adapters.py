@@ -52,6 +52,7 @@ OPEN = {  # of every environment, a method whose reward stands by itself
     "library": ("search-r1", "clinic:xs"),
     "evidence": ("evidence-seeking", "clinic:pathology"),
     "reasoning": ("medr3", "clinic:xs"),
+    "inquiry": ("search-r1", "clinic:xs"),
 }
 
 
@@ -63,11 +64,12 @@ def test_every_environment_is_played_through_adapters() -> None:
 def test_every_environment_step_by_step_is_our_own_loop(name: str, tmp_path: Path) -> None:
     """What is said was demonstrated: for the first case, for another one, and cut short."""
     method, cases = OPEN[name]
-    plan = Plan.of(furnished(Settings, {"method": method, "cases": cases}), "account")
+    where = {"cases": cases, "environment": {"name": name}}
+    plan = Plan.of(furnished(Settings, {"method": method, **where}), "account")
     stage = next(each for each in plan.stages if isinstance(each, SftStage))
     shown = stage.demonstrate(plan.source, plan.environment, 0, 0)
     said = [text for text, _ in shown.exchanges]
-    made = Bench.of(method, cases=cases, most=2)
+    made = Bench.of(method, most=2, **where)
     scripts = {made.cases[0].id: said, made.cases[1].id: [*said[:-1], "…", said[-1]]}
     limit = made.examination.environment.max_turns
 
