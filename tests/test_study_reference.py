@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
 from workup.cases import open_source
+from workup.cases.clinic.renamed import called
 from workup.cases.leaks import Mask
+from workup.environments.base.queries import mentioned
 from workup.environments.base.searching import EVIDENCE
 from workup.errors import UserError
 from workup.models.samplers import How
@@ -25,7 +27,16 @@ from workup.settings import PolicySettings
 from workup.studies import reference
 from workup.studies.arms import settings_of
 from workup.studies.likelihood import opened
-from workup.studies.reference import DENIED, NAMED, OTHER, SHUFFLED, STATES, TRIVIA, WITHHELD
+from workup.studies.reference import (
+    DENIED,
+    MISNAMED,
+    NAMED,
+    OTHER,
+    SHUFFLED,
+    STATES,
+    TRIVIA,
+    WITHHELD,
+)
 from workup.text import neutralise, tagged
 
 torch.set_num_threads(1)
@@ -40,9 +51,9 @@ def said(text: Document) -> str:
 @given(st.integers(0, 500), st.integers(0, 9), st.integers(30, 200))
 def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int) -> None:
     case = CLINIC.test[index]
-    shown = reference.states(case, TEXTS, longest, seed)
+    shown = reference.states(case, CLINIC, TEXTS, longest, seed)
     assert shown is not None
-    assert shown == reference.states(case, TEXTS, longest, seed)
+    assert shown == reference.states(case, CLINIC, TEXTS, longest, seed)
     assert {*shown} == {*STATES}
     names = (case.truth.diagnosis, *case.truth.aliases)
 
@@ -51,13 +62,30 @@ def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int)
         mask(text)
         return mask.found > 0
 
-    assert {state for state in STATES if named(shown[state])} - {SHUFFLED} == {NAMED, DENIED}
+    naming = {NAMED, MISNAMED, DENIED}
+    assert {state for state in STATES if named(shown[state])} - {SHUFFLED} == naming
+    foreign = mentioned(shown[OTHER], tuple(CLINIC.diagnoses))
+    assert foreign
+    assert mentioned(shown[MISNAMED], tuple(CLINIC.diagnoses)) == [case.truth.diagnosis]
     assert sorted(shown[SHUFFLED].split()) == sorted(shown[NAMED].split())
     assert shown[DENIED].startswith(shown[NAMED])
-    for state in (NAMED, OTHER, TRIVIA, SHUFFLED):
+    for state in (NAMED, MISNAMED, OTHER, TRIVIA, SHUFFLED):
         assert len(shown[state].split()) <= longest
     assert any(shown[OTHER] == " ".join(said(text).split()[:longest]) for text in TEXTS)
     assert len(shown[WITHHELD]) != len(shown[NAMED])
+
+
+def test_in_a_renamed_clinic_passages_bear_the_cases_names() -> None:
+    source = open_source("clinic:s#renamed")
+    entries = reference.texts_of("clinic:s#renamed")
+    for case in source.test[:20]:
+        shown = reference.states(case, source, entries, 80, 0)
+        assert shown is not None
+        assert shown[NAMED].startswith(f"{case.truth.diagnosis}. Findings: ")
+        other, _, findings = shown[OTHER].partition(". ")
+        assert other in {*called(case).values()} - {case.truth.diagnosis}
+        assert shown[MISNAMED] == f"{case.truth.diagnosis}. {findings}"
+        assert "disease" not in "".join(shown[state].lower() for state in (NAMED, OTHER, MISNAMED))
 
 
 def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
@@ -73,7 +101,7 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
     policy = model.policy
     _, environment, cases = opened(settings)
     for case, gains in zip(cases, found.gains, strict=True):
-        shown = reference.states(case, TEXTS, 30, settings.seed)
+        shown = reference.states(case, CLINIC, TEXTS, 30, settings.seed)
         assert shown is not None
         lead, answer = environment.conclusion(case)
         *before, last = environment.open(case)
@@ -115,11 +143,16 @@ def test_passages_of_an_index_are_right_by_id_and_nobodys_own(tmp_path: Path) ->
     sick = ("OMIM:4", "Twin syndrome")
     rows = [patient(f"p{n}", sick, "HP:0000011", "HP:0000012", pmid="PMID:40") for n in range(9)]
     rows.append(patient("x", ("OMIM:2", "Blue disease"), "HP:1", "HP:2", pmid="PMID:20"))
-    *twins, alone = open_source(patients(tmp_path / "p.jsonl", *rows)).test
+    source = open_source(patients(tmp_path / "p.jsonl", *rows))
+    *twins, alone = source.test
     for case in twins:
-        shown = reference.states(case, texts, 100, 0)
+        shown = reference.states(case, source, texts, 100, 0)
         assert shown is not None
         assert shown[NAMED].startswith(
             "Twin syndrome. Disease OMIM:4, Twin syndrome. Source: PMID:41"
         )
-    assert reference.states(alone, texts, 100, 0) is None
+        assert shown[MISNAMED].startswith("Twin syndrome. Disease OMIM:")
+        assert not shown[MISNAMED].startswith("Twin syndrome. Disease OMIM:4")
+        name, _, rest = shown[OTHER].partition(". ")
+        assert shown[MISNAMED] == f"Twin syndrome. {rest.replace(name, 'Twin syndrome')}"
+    assert reference.states(alone, source, texts, 100, 0) is None

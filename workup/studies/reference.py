@@ -6,17 +6,20 @@ Each case is shown one passage at a time, in several states, from the right one 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from workup.case import Case
+from workup.case import Case, Source
 from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import said
 from workup.cases.leaks import Mask
 from workup.cases.publications import publications
+from workup.environments.base.queries import names_in
 from workup.environments.base.searching import EVIDENCE
 from workup.errors import RolloutError, UserError
 from workup.ports import Environment, Scorer, ScoreRequest
@@ -33,9 +36,10 @@ from workup.studies.study import Section, Sheet, Study, plain, signed
 from workup.text import neutralise, tagged
 
 NAMED, WITHHELD, OTHER = "right, named", "right, name withheld", "another disease's"
-DENIED, TRIVIA, SHUFFLED = "right, then denied", "trivia", "right, words shuffled"
-STATES = (NAMED, WITHHELD, OTHER, DENIED, TRIVIA, SHUFFLED)
-AGAINST = (WITHHELD, OTHER, DENIED, TRIVIA, SHUFFLED)  # what `NAMED` is compared with
+MISNAMED, DENIED = "another's, right name", "right, then denied"
+TRIVIA, SHUFFLED = "trivia", "right, words shuffled"
+STATES = (NAMED, WITHHELD, MISNAMED, OTHER, DENIED, TRIVIA, SHUFFLED)
+AGAINST = STATES[1:]  # what `NAMED` is compared with
 FIELDS = Fields(
     title=("title", "label", "focus"), text=("text", "contents", "content", "definition")
 )
@@ -166,7 +170,7 @@ def study(
     scorer = weights(settings, source, environment).scorer()
     texts = texts_of(corpus)
     began(len(cases))
-    scoring = Scoring(scorer, environment, texts, longest, settings.seed)
+    scoring = Scoring(scorer, source, environment, texts, longest, settings.seed)
     return asyncio.run(_study(scoring, label, source.name, cases, tick))
 
 
@@ -192,6 +196,7 @@ class Scoring:
     """What the gains of a case are made with."""
 
     scorer: Scorer
+    source: Source
     environment: Environment
     texts: Sequence[Document]
     longest: int
@@ -199,7 +204,7 @@ class Scoring:
 
     async def gains(self, case: Case) -> Gains | str:
         """The case's gains, or a reason without any text of the case."""
-        shown = states(case, self.texts, self.longest, self.seed)
+        shown = states(case, self.source, self.texts, self.longest, self.seed)
         if shown is None:
             return "no passage names the diagnosis, or none names another"
         lead, answer = self.environment.conclusion(case)
@@ -215,36 +220,42 @@ class Scoring:
         return Gains(case.id, found.tokens, dict(zip(STATES, gains, strict=True)))
 
 
-def states(case: Case, texts: Sequence[Document], longest: int, seed: int) -> dict[str, str] | None:
+def states(
+    case: Case, source: Source, texts: Sequence[Document], longest: int, seed: int
+) -> dict[str, str] | None:
     """A passage of the case's disease in its states, by name; None where there is none.
 
     The right passage names the diagnosis within its first `longest` words, and is about its code
-    where ids of passages are codes. Another disease's does not name it at all. Both are drawn by
-    the case's id; none rests on the case's own publications alone. "Denied" adds that the diagnosis
-    was ruled out, so that its name stands there and speaks against it.
+    where ids of passages are codes. Another disease's does not name it at all; under the right name
+    it is told of the diagnosis. Both are drawn by the case's id; none rests on the case's own
+    publications alone. "Denied" adds that the diagnosis was ruled out, so that its name stands
+    there and speaks against it. In a renamed clinic all passages are told in the case's names.
     """
     rng = np.random.default_rng(seed_key("reference", seed, case.id))
     names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
     codes = case.truth.codes
     bases = tuple(f"{code.partition(':')[0]}:" for code in codes if ":" in code)
     coded = any(document.id.startswith(bases) for document in texts)
-    right = other = ""
+    right, others = "", Document("", "", "")
     for place in rng.permutation(len(texts)).tolist():
         document = texts[place]
         if rests_on(document.id, own):
             continue
-        text = _cut(_said(document), longest)
+        document = replace(
+            document, title=said(case, document.title), text=said(case, document.text)
+        )
+        text = _cut(_joined(document), longest)
         mask = Mask(names)
         mask(text)
         if mask.found:
             right = right or (text if not coded or subject(document.id) in codes else "")
-        elif not other:
+        elif not others.text:
             whole = Mask(names)
-            whole(_said(document))
-            other = "" if whole.found else text
-        if right and other:
+            whole(_joined(document))
+            others = others if whole.found else document
+        if right and others.text:
             break
-    if not right or not other:
+    if not right or not others.text:
         return None
     words = right.split()
     shuffled = " ".join(words[place] for place in rng.permutation(len(words)).tolist())
@@ -252,14 +263,26 @@ def states(case: Case, texts: Sequence[Document], longest: int, seed: int) -> di
     return {
         NAMED: right,
         WITHHELD: Mask(names)(right),
-        OTHER: other,
+        MISNAMED: _cut(_under(case, source, others), longest),
+        OTHER: _cut(_joined(others), longest),
         DENIED: denied,
         TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
         SHUFFLED: shuffled,
     }
 
 
-def _said(document: Document) -> str:
+def _under(case: Case, source: Source, document: Document) -> str:
+    """The document with the case's diagnosis wherever it names one, and in front if nowhere."""
+    text, name = _joined(document), case.truth.diagnosis
+    named = names_in(f"{document.title}\n{document.text}", source, case)
+    for other in named:
+        text = re.sub(
+            rf"(?<!\w){re.escape(other)}(?!\w)", lambda _: name, text, flags=re.IGNORECASE
+        )
+    return text if name in text else f"{name}. {text}"
+
+
+def _joined(document: Document) -> str:
     return f"{document.title}. {document.text}"
 
 

@@ -17,6 +17,7 @@ from workup.errors import UserError
 from workup.text import normalise
 
 MOST_FINDINGS = 3  # findings in one drawn query
+_TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbered passage
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
@@ -93,10 +94,13 @@ def random_queries(
 def names_in(text: str, source: Source, case: Case) -> list[str]:
     """The diagnoses that `text` names, the most frequent first.
 
-    In a renamed clinic they are the case's, pictures included where it has links.
+    In a renamed clinic they are the case's, pictures included where it has links. Where the source
+    lists no diagnoses they are the passages' titles, in their order.
     """
     if names := frozenset(called(case).values()):
         return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
+    if not source.diagnoses:
+        return list(dict.fromkeys(_TITLE.findall(text) or text.split("\n")[:1]))
     return mentioned(text, tuple(source.diagnoses))
 
 
