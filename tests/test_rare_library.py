@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,19 +14,23 @@ from hpo_world import ROWS, TERMS, patient, patients, release
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workup.case import Source
 from workup.cases import open_source
 from workup.cases.publications import Groups, publications
+from workup.environments.base.queries import drawn_case
 from workup.environments.base.searching import SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.episode import Action
 from workup.errors import CaseError, UserError
+from workup.ports import Teaching
 from workup.retrieval import open_retriever
 from workup.retrieval.hpo.documents import Orphan, documents, naming
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.release import COLUMNS, INSTALLED, Release, folder_of
 from workup.retrieval.index import IndexSettings, manifest
 from workup.retrieval.provenance import MOST, resting, rests_on, subject
+from workup.settings import world
 
 PMIDS = st.lists(st.integers(1, 99).map("PMID:{}".format), unique=True, max_size=5)
 
@@ -276,3 +281,49 @@ def test_the_installed_release_is_read() -> None:
 def test_rows_of_the_world_are_read(opened: Release) -> None:
     read = sum(len(each.annotations) for each in opened.diseases.values())
     assert read == len(ROWS) - 2  # Orphanet's, and the term without a successor
+
+
+# --- demonstrations: titles are names, since ids are codes ---
+
+
+def taught(folder: Path, *rows: dict[str, object], **how: object) -> tuple[Library, Source]:
+    build([str(release(folder / "hpo"))], folder / "index", IndexSettings())
+    source = open_source(patients(folder / "p.jsonl", *rows).removesuffix("#all"))
+    told = {"told": "record", "subqueries": 0, "passages": 2, "max_turns": 3, "refined": "findings"}
+    named = {"name": "library", "index": str(folder / "index"), "open_books": 0, **told, **how}
+    on = world(named, {}).open(source)
+    assert isinstance(on, Library)
+    return on, source
+
+
+def spotted(id: str, pmid: str, disease: tuple[str, str]) -> dict[str, object]:
+    return patient(id, disease, "HP:0000011", "HP:0000021", pmid=pmid)
+
+
+def test_a_demonstration_names_what_it_read_of_diseases_that_nobody_lists(tmp_path: Path) -> None:
+    fever, twin = ("OMIM:1", "Spotted fever 1"), ("OMIM:4", "Twin syndrome")
+    rows = [spotted(f"{n}", f"PMID:{n}", (fever, twin)[n % 2]) for n in range(90, 110)]
+    on, source = taught(tmp_path, *rows)
+    assert not source.diagnoses
+    known: set[str] = set()
+    for index in range(12):
+        case, _ = drawn_case(source, 0, index)
+        shown = on.demonstrate(source, Teaching(), 0, index)
+        assert len(shown.exchanges) >= 2
+        read = [message.content for _, replies in shown.exchanges for message in replies]
+        titles = re.findall(r"\[\d\] (.*)", "\n".join(read))
+        (said,) = re.findall("<diagnosis>(.*)</diagnosis>", shown.exchanges[-1][0])
+        assert said in titles
+        assert said == case.truth.diagnosis or case.truth.diagnosis not in titles
+        for text, _ in shown.exchanges[1:]:
+            assert re.match(r"<refine>\[1\] (Spotted fever 1|Twin syndrome|Blue disease)", text)
+        known.add(said)
+        assert on.demonstrate(source, Teaching(), 0, index) == shown
+    assert len(known) == 2
+
+
+def test_nothing_is_demonstrated_where_no_id_says_what_a_passage_is_about(tmp_path: Path) -> None:
+    rows = [spotted(f"{n}", f"PMID:{n}", ("MONDO:1", "Spotted fever 1")) for n in range(9)]
+    on, source = taught(tmp_path, *rows)
+    with pytest.raises(UserError, match="no id like MONDO:1; make a library of rare diseases"):
+        on.demonstrate(source, Teaching(), 0, 0)

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from workup.case import Case, Item, Source
-from workup.cases.clinic.renamed import called, pictures
+from workup.cases.clinic.renamed import pictures
 from workup.environments.base.queries import (
     MOST_FINDINGS,
     drawn_case,
@@ -25,6 +25,8 @@ from workup.environments.base.queries import (
     known_findings,
     least_searches,
     names_in,
+    need_coded,
+    need_diagnoses,
     random_queries,
     taught_diagnosis,
 )
@@ -80,13 +82,16 @@ class LibraryTeaching:
         """The index-th demonstration; `Teaching` says what `focus` is.
 
         The same (source, environment, seed, index, focus) gives the same one.
-        Raises UserError for a source whose diagnoses are not listed.
+        Raises UserError for a source whose diagnoses are not listed, unless its cases have codes
+        and the library's documents have ids of that kind: then titles are names of diseases.
         """
         case, rng = drawn_case(source, seed, index)
+        if not (case.truth.codes and case.given):
+            need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books)
         scene = _Scene(source, environment, self, case, rng)
         items = [] if open_book or not environment.asks else scene.questions(focus)
-        searches = drawn_searches(case, environment.max_turns - 1 - len(items), rng)
+        searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
         for place in rng.permutation(len(steps)) if items else range(len(steps)):
             scene.step(steps[place])
@@ -117,7 +122,7 @@ class _Scene:
     def questions(self, focus: float) -> list[Item]:
         """What this episode asks for: nothing that is told at the beginning."""
         most = self.environment.max_turns - 1
-        count = int(self.rng.integers(max(most - least_searches(self.case), 0) + 1))
+        count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
         known = self.environment.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
@@ -131,15 +136,18 @@ class _Scene:
         text = self.refined(self.past) + said
         action = self.environment.read(text)
         observation = asyncio.run(self.environment.answer(self.case, self.past, action))
+        if item is None and not self.source.diagnoses:
+            need_coded(self.case, observation.evidence)
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
     @property
     def places(self) -> Sequence[int]:
-        """After how many actions a branch may diagnose: in a renamed clinic not before evidence."""
+        """After how many actions a branch may diagnose; not before evidence, if it would guess."""
+        free = not least_searches(self.source, self.case)
         return [
             number
             for number in range(1, len(self.past))
-            if not called(self.case) or any(map(evidence, self.past[:number]))
+            if free or any(map(evidence, self.past[:number]))
         ]
 
     def refined(self, past: Sequence[Turn]) -> str:

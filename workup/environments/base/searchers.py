@@ -56,7 +56,9 @@ class RandomSearcher(_Searcher):
         if left <= 0:
             return self.say(DIAGNOSE, self.most_probable(evidence))
         rng = np.random.default_rng(seed_key(self.seed, case.id, sampling.key, len(past)))
-        lacking = least_searches(case) - sum(turn.action.kind == SEARCH for turn in past)
+        lacking = least_searches(self.source, case) - sum(
+            turn.action.kind == SEARCH for turn in past
+        )
         unasked = [item for item in self.source.items if item.name not in evidence]
         if self.world.asks and unasked and left > lacking and rng.random() < 0.5:
             item = unasked[int(rng.integers(len(unasked)))]
@@ -135,7 +137,10 @@ class AskingSearcher(IdealSearcher):
         evidence = self.evidence(case, past) | meanings(case)
         unasked = [name for name in self.items if name not in evidence]
         actions = self.world.max_turns - 1
-        if len(past) >= min(actions // 2, actions - least_searches(case)) or not unasked:
+        if (
+            len(past) >= min(actions // 2, actions - least_searches(self.source, case))
+            or not unasked
+        ):
             return await super().act(case, opening, past, sampling)
         gains = self.knowledge.gains(evidence, unasked)
         item = self.items[unasked[int(np.argmax(gains))]]
