@@ -179,7 +179,14 @@ def test_groups_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
 def test_what_started_from_runs_of_several_seeds_belongs_together(tmp_path: Path) -> None:
     for seed in (0, 1):
         for name, steps in (("long", 9), ("short", 3)):
-            made(tmp_path / f"{name}-{seed}", method="sft", seed=seed, steps=steps)
+            looked = {"cases": 30 + seed}  # changes no policy
+            made(
+                tmp_path / f"{name}-{seed}",
+                method="sft",
+                seed=seed,
+                steps=steps,
+                evaluation=looked,
+            )
     runs = [
         made(tmp_path / f"on-{name}-{seed}", policy=str(tmp_path / f"{name}-{seed}"), seed=seed)
         for name in ("long", "short")
@@ -198,7 +205,7 @@ def test_what_started_from_runs_of_several_seeds_belongs_together(tmp_path: Path
         for name, seed in (("long", 0), ("long", 1), ("short", 1))
     ]
     assert names(looks) == {
-        "sft, policy.steps=9" if False else "policy.steps=9": ["0:look-long-0", "1:look-long-1"],
+        "policy.steps=9": ["0:look-long-0", "1:look-long-1"],
         "look-short-1": ["1:look-short-1"],
     }, "an evaluation goes by the seed of what it evaluated, also where it stands alone"
 

@@ -64,7 +64,12 @@ def _traits(run: Run, later: tuple[str, ...]) -> Traits:
     """`later` are the folders of the runs that started from this one."""
     (scheme, place, view), split = played_cases(run)
     given = run.settings | {"cases": f"{scheme}:{place}{'#' if view else ''}{view}", "split": split}
-    settings = {name: value for name, value in flat(given) if not _changeable(name)}
+    settings = {
+        name: value
+        for name, value in flat(given)
+        # No policy depends on how its training was evaluated.
+        if not (_changeable(name) or (later and name.startswith("evaluation.")))
+    }
     seeds: tuple[int, ...] = (run.seed,)
     start: Traits | None = None
     before = start_of(run)
