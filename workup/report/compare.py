@@ -167,12 +167,16 @@ def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
     headings = [tables.heading(metric) for metric in metrics]
     shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]
-    sizes = dict.fromkeys(row.size for row in rows if row.role != "anchor")
-    sizes_by_row = [f"{row.name}: {row.size}" for row in rows if row.role != "anchor"]
+    of_size: dict[str, list[str]] = {}
+    for row in rows:
+        if row.role != "anchor":
+            of_size.setdefault(row.size, []).append(row.name)
+    usual = max(of_size, key=lambda size: len(of_size[size]), default="")
+    others = [f"; {', '.join(names)}: {size}" for size, names in of_size.items() if size != usual]
     return Sheet(
         ["", *(headings[place] for place in shown)],
         [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
-        caption=f"{next(iter(sizes))} each" if len(sizes) == 1 else "; ".join(sizes_by_row),
+        caption=f"{usual} each{''.join(others)}",
         styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
     )
 
