@@ -18,26 +18,26 @@ from hypothesis import strategies as st
 from workup.cases import open_source
 from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded
-from workup.doctors.phenotypes import (
+from workup.errors import UserError
+from workup.retrieval.hpo.phenotypes import (
+    RATIO,
+    WORDS,
     Findings,
     LikelihoodRatio,
     Profiles,
     Similarity,
     pooled,
 )
-from workup.errors import UserError
 from workup.retrieval.hpo.release import Annotation, Release
 from workup.studies.rare import (
     ALL,
     NOTHING,
     OWN,
     RANKERS,
-    RATIO,
     STATES,
     TESTED,
     UNKNOWN,
     UNNAMED,
-    WORDS,
     Rank,
     study,
 )

@@ -170,8 +170,13 @@ class Environment(Protocol):
         """Doctors that know the model of the cases and bound every curve, by label.
 
         They stand from the lowest to the highest; `seed` decides what they draw. Empty if the
-        source has no model of its cases.
+        source has no model of its cases, and no library with one is searched.
         """
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the reader of a run should know of it, such as anchors that are missing and why."""
         ...
 
     def presented(self, source: Source, seed: int) -> Source:

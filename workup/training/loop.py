@@ -135,14 +135,15 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """The method's notes on its settings, and warnings.
 
-        The warnings are of a policy that is its own judge, and of settings for a warm start that
-        does not take place.
+        The warnings are of a policy that is its own judge, of settings for a warm start that does
+        not take place, and of anchors that are missing.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
-        return (*(notes(self.options) if notes else ()), *own, *(unused if idle else ()))
+        told = (*own, *(unused if idle else ()), *self.environment.notes)
+        return (*(notes(self.options) if notes else ()), *told)
 
     @property
     def warms(self) -> bool:

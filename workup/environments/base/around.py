@@ -68,6 +68,10 @@ class Around(ABC):
     def anchors(self, source: Source, seed: int) -> Mapping[str, Doctor]:
         return self.world.anchors(source, seed)
 
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.world.notes
+
     def presented(self, source: Source, seed: int) -> Source:
         return self.world.presented(source, seed)
 

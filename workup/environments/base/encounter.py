@@ -119,6 +119,10 @@ class Encounter(ABC):
         """The anchors of this environment alone, by label; they stand below full information."""
         return {}
 
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
+
     def presented(self, source: Source, seed: int) -> Source:
         return source if self.share is None else told_at_outset(source, self.share, seed)
 

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -20,6 +20,7 @@ from workup.cases.clinic.tables import LINKED, RENAMED
 from workup.cases.publications import publications
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS
+from workup.environments.base.rankers import Rankers
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
@@ -96,6 +97,24 @@ class Searched(Encounter):
     @property
     def searches(self) -> bool:
         return True
+
+    @cached_property
+    def _rankers(self) -> Rankers:
+        return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._rankers.notes
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        """Over a library of rare diseases its exact rankers too, below the others."""
+
+        def write(ranked: Sequence[str]) -> str:
+            return self.write(DIAGNOSE, ranked[0])
+
+        own_paper = self.grammar.own_paper
+        rankers = self._rankers.anchors(source, seed, self.known, write, own_paper=own_paper)
+        return {**rankers, **super().anchors(source, seed)}
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int

