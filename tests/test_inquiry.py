@@ -250,7 +250,7 @@ def test_a_published_patient_is_questioned_and_not_looked_up(tmp_path: Path) -> 
             endpoints={"doc": {"base_url": server.url, "model": "m"}},
             environment={"name": "inquiry", "index": str(tmp_path / "index"), "subqueries": 0},
         )
-    (record,) = run.episodes(phase="eval")
+    (record,) = run.episodes(phase="eval", doctor="doc")
     answered, searched = (turn.observation for turn in record.episode.turns[:2])
     assert (answered.evidence, answered.messages[0].content) == ((hidden.id,), hidden.text)
     assert "OMIM:4 [PMID:40]" in searched.evidence
