@@ -87,9 +87,11 @@ class IdealSearcher(_Searcher):
     ) -> Act:
         left = self.world.max_turns - 1 - len(past)
         best, chosen = self._worth(case, past, left - 1), ""
-        most = max(self.knowledge.posterior(self.evidence(case, past) | meanings(case)))
+        most = self._sure(self.evidence(case, past) | meanings(case))
+        if left > 1 and pictures(case):
+            most *= 2  # see `_worth`
         for query in self._queries(case, past) if left > 0 else ():
-            if self._sure(self.evidence(case, past)) >= most - _EQUAL:
+            if best >= most - _EQUAL:
                 break
             tried = await self._tried(case, past, query)
             if (worth := self._worth(case, tried, left - 1)) > best + _EQUAL:
