@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workup.case import Source
 from workup.cases import open_source
 from workup.cases.publications import Groups, publications
-from workup.environments.base.queries import drawn_case
+from workup.environments.base.queries import drawn_case, names_in
 from workup.environments.base.searching import SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
@@ -320,6 +320,17 @@ def test_a_demonstration_names_what_it_read_of_diseases_that_nobody_lists(tmp_pa
         known.add(said)
         assert on.demonstrate(source, Teaching(), 0, index) == shown
     assert len(known) == 2
+
+
+def test_what_is_no_passage_has_no_title(tmp_path: Path) -> None:
+    _, source = taught(tmp_path, spotted("1", "PMID:1", ("OMIM:1", "Spotted fever 1")))
+    for text in ("", "Nothing was found.", "<evidence>Nothing was found.</evidence>"):
+        assert names_in(text, source, [*source.train, *source.test][0]) == []
+    shown = "<evidence>[1] Twin syndrome\nRed spot.\n[2] Blue disease\nBlue spot.</evidence>"
+    assert names_in(shown, source, [*source.train, *source.test][0]) == [
+        "Twin syndrome",
+        "Blue disease",
+    ]
 
 
 def test_nothing_is_demonstrated_where_no_id_says_what_a_passage_is_about(tmp_path: Path) -> None:

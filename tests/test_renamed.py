@@ -172,6 +172,10 @@ def test_a_mark_or_a_true_name_in_a_query_finds_nothing() -> None:
         assert not search(query, case).observation.evidence
 
 
+def test_no_mark_comes_about_when_marks_are_removed() -> None:
+    assert not MARK.search(heard(RENAMED.test[0], "disdisease07ease08 diseasdisease01e02"))
+
+
 def test_a_made_up_name_finds_the_documents_of_its_disease() -> None:
     source = open_source("clinic:s#renamed,papers")
     papers = shelf(source, passages=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_each_passage_is_what_its_name_says(index: int, seed: int, longest: int)
     assert {state for state in STATES if named(shown[state])} - {SHUFFLED} == naming
     foreign = mentioned(shown[OTHER], tuple(CLINIC.diagnoses))
     assert foreign
-    assert mentioned(shown[MISNAMED], tuple(CLINIC.diagnoses)) == [case.truth.diagnosis]
+    assert mentioned(shown[MISNAMED], tuple(CLINIC.diagnoses)) == (case.truth.diagnosis,)
     assert sorted(shown[SHUFFLED].split()) == sorted(shown[NAMED].split())
     assert shown[DENIED].startswith(shown[NAMED])
     for state in (NAMED, MISNAMED, OTHER, TRIVIA, SHUFFLED):
@@ -86,6 +87,43 @@ def test_in_a_renamed_clinic_passages_bear_the_cases_names() -> None:
         assert other in {*called(case).values()} - {case.truth.diagnosis}
         assert shown[MISNAMED] == f"{case.truth.diagnosis}. {findings}"
         assert "disease" not in "".join(shown[state].lower() for state in (NAMED, OTHER, MISNAMED))
+
+
+def test_with_links_a_diseases_two_entries_are_one_passage() -> None:
+    source = open_source("clinic:s#renamed,linked")
+    entries = reference.texts_of("clinic:s#renamed,linked")
+    assert len(entries) == 12
+    for case in source.test[:20]:
+        shown = reference.states(case, source, entries, 80, 0)
+        assert shown is not None
+        form = r"(\w+)\. Findings: (.*)\. (\w+)\. Picture: (\w+)\."
+        read = {state: re.fullmatch(form, shown[state]) for state in (NAMED, OTHER, MISNAMED)}
+        right, other, misnamed = (found.groups() for found in read.values() if found)
+        names = {name: mark for mark, name in called(case).items()}
+        for picture, _, disease, same in (right, other):
+            assert picture == same
+            assert names[disease][-2:] == names[picture][-2:]
+        assert right[2] == case.truth.diagnosis != other[2]
+        assert misnamed == (*other[:2], case.truth.diagnosis, other[3])
+
+
+@pytest.mark.parametrize(
+    ("cases", "passages"),
+    [
+        ("clinic:s#renamed", "clinic:s#renamed,linked"),
+        ("clinic:s#renamed", "clinic:m#renamed"),
+        ("clinic:s", "clinic:s#renamed"),
+    ],
+)
+def test_passages_without_the_cases_names_are_refused(
+    tmp_path: Path, cases: str, passages: str
+) -> None:
+    tokenizer = letters()
+    qwen(len(tokenizer), context=4_096).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    settings = settings_of({"cases": cases, "environment": "library"}, str(tmp_path))
+    with pytest.raises(UserError, match=r"go together|no names for the pictures"):
+        reference.study(settings, "tiny", passages, 30, lambda n: None, lambda: None)
 
 
 def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:

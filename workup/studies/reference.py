@@ -17,9 +17,11 @@ import numpy as np
 from workup.case import Case, Source
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import said
+from workup.cases.clinic.tables import LINKED, place
 from workup.cases.leaks import Mask
 from workup.cases.publications import publications
-from workup.environments.base.queries import names_in
+from workup.environments.base.queries import diagnoses_in
+from workup.environments.base.searched import need_names
 from workup.environments.base.searching import EVIDENCE
 from workup.errors import RolloutError, UserError
 from workup.ports import Environment, Scorer, ScoreRequest
@@ -167,6 +169,7 @@ def study(
     Raises UserError.
     """
     source, environment, cases = opened(settings)
+    need_names(source, corpus)
     scorer = weights(settings, source, environment).scorer()
     texts = texts_of(corpus)
     began(len(cases))
@@ -180,6 +183,11 @@ def texts_of(corpus: str) -> list[Document]:
     path = Path(corpus).expanduser()
     if kind == "clinic" and subset:
         found = [Document(each.id, each.title, each.text) for each in library(subset)]
+        if LINKED in place(subset)[1]:  # a disease's two entries are one passage
+            found = [
+                replace(shown, text=f"{shown.text} {_joined(whose)}")
+                for shown, whose in zip(found[::2], found[1::2], strict=True)
+            ]
     elif (path / MANIFEST).exists():
         found = [Document(each.id, each.title, each.text) for each in local(str(path)).passages]
     else:
@@ -206,7 +214,7 @@ class Scoring:
         """The case's gains, or a reason without any text of the case."""
         shown = states(case, self.source, self.texts, self.longest, self.seed)
         if shown is None:
-            return "no passage names the diagnosis, or none names another"
+            return "no passage names the diagnosis, or every one does"
         lead, answer = self.environment.conclusion(case)
         contexts = ((), *((tagged(EVIDENCE, neutralise(shown[state])),) for state in STATES))
         opening = self.environment.open(case)
@@ -229,16 +237,17 @@ def states(
     where ids of passages are codes. Another disease's does not name it at all; under the right name
     it is told of the diagnosis. Both are drawn by the case's id; none rests on the case's own
     publications alone. "Denied" adds that the diagnosis was ruled out, so that its name stands
-    there and speaks against it. In a renamed clinic all passages are told in the case's names.
+    there and speaks against it. In a renamed clinic all passages are told in the case's names, with
+    links a disease's two entries as one passage.
     """
     rng = np.random.default_rng(seed_key("reference", seed, case.id))
     names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
     codes = case.truth.codes
     bases = tuple(f"{code.partition(':')[0]}:" for code in codes if ":" in code)
     coded = any(document.id.startswith(bases) for document in texts)
-    right, others = "", Document("", "", "")
-    for place in rng.permutation(len(texts)).tolist():
-        document = texts[place]
+    right, other = "", Document("", "", "")
+    for number in rng.permutation(len(texts)).tolist():
+        document = texts[number]
         if rests_on(document.id, own):
             continue
         document = replace(
@@ -249,22 +258,22 @@ def states(
         mask(text)
         if mask.found:
             right = right or (text if not coded or subject(document.id) in codes else "")
-        elif not others.text:
+        elif not other.text:
             whole = Mask(names)
             whole(_joined(document))
-            others = others if whole.found else document
-        if right and others.text:
+            other = other if whole.found else document
+        if right and other.text:
             break
-    if not right or not others.text:
+    if not right or not other.text:
         return None
     words = right.split()
-    shuffled = " ".join(words[place] for place in rng.permutation(len(words)).tolist())
+    shuffled = " ".join(words[number] for number in rng.permutation(len(words)).tolist())
     denied = f"{right} Later tests ruled this out: the patient has no {case.truth.diagnosis}."
     return {
         NAMED: right,
         WITHHELD: Mask(names)(right),
-        MISNAMED: _cut(_under(case, source, others), longest),
-        OTHER: _cut(_joined(others), longest),
+        MISNAMED: _cut(_under(case, source, other), longest),
+        OTHER: _cut(_joined(other), longest),
         DENIED: denied,
         TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
         SHUFFLED: shuffled,
@@ -274,10 +283,9 @@ def states(
 def _under(case: Case, source: Source, document: Document) -> str:
     """The document with the case's diagnosis wherever it names one, and in front if nowhere."""
     text, name = _joined(document), case.truth.diagnosis
-    named = names_in(f"{document.title}\n{document.text}", source, case)
-    for other in named:
+    for named in diagnoses_in(f"{document.title}\n{document.text}", source, case):
         text = re.sub(
-            rf"(?<!\w){re.escape(other)}(?!\w)", lambda _: name, text, flags=re.IGNORECASE
+            rf"(?<!\w){re.escape(named)}(?!\w)", lambda _: name, text, flags=re.IGNORECASE
         )
     return text if name in text else f"{name}. {text}"
 

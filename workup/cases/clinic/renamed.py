@@ -12,9 +12,9 @@ A name has two syllables, so that a tiny policy can copy a name that it has neve
 syllables of a case's names all differ. A quarter of all pairs of syllables is held out: no training
 case has such a name, and with the option `held-out` the test cases have no others.
 
-With the option `linked` a disease's picture bears a made-up name too, with a mark of its own
-("picture07"). One document says what a picture's findings are, another one which disease has that
-picture. So a name has a meaning for those alone who have read both.
+A disease's picture is the list of its findings. With the option `linked` the picture bears a
+made-up name too, with a mark of its own ("picture07"). One document lists the picture's findings.
+Another one says which disease has that picture. Only a reader of both knows what a name means.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def said(case: Case, text: str) -> str:
 
 
 def heard(case: Case, text: str) -> str:
-    """`text` with marks in place of the case's names; marks that it held itself are left out."""
+    """`text` with marks in place of the case's names; marks that stood in it are removed first."""
     marks = {name.lower(): mark for mark, name in called(case).items()}
     if not marks:
         return text
-    return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub("", text))
+    return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub(" ", text))
 
 
 def words(text: str) -> list[str]:
@@ -196,7 +196,7 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
 
 
 def described(case: Case, read: Iterable[str]) -> Evidence:
-    """The diseases whose picture is known from these texts, whether their names are or not.
+    """The diseases whose findings were read, even if their names were not; `read` are titles.
 
     It has the form of `meanings`, and is equal to it where there are no links.
     """
@@ -221,7 +221,8 @@ class Names:
     Evidence says what the patient has, as in the clinic itself, and what some of the names mean
     (`meanings`). A name that is not known to mean a disease is as probable as any other such name:
     names are drawn without regard to the patient. So without a meaning all names are equally
-    probable, whatever the patient has.
+    probable, whatever the patient has. That a name was read as a picture's, or begins as a known
+    one does, rules it out too; this is not counted, and changes the other names' small shares only.
     """
 
     def __init__(self, masked: TabularKnowledge, names: Sequence[str]) -> None:

@@ -45,8 +45,8 @@ from workup.episode import Completion, Message, Turn
 from workup.ports import Demonstration, Environment
 from workup.text import tagged
 
-MOST_NAMED = 2  # diagnoses in one refinement
-OPEN_BOOKS = 0.5
+MOST_NAMED = 2  # names in one refinement
+OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refinement
 
 Refined = Literal["names", "findings"]
 """What refinements say.
@@ -142,7 +142,7 @@ class _Scene:
 
     @property
     def places(self) -> Sequence[int]:
-        """After how many actions a branch may diagnose; not before evidence, if it would guess."""
+        """After how many actions a branch may diagnose; after evidence, if names must be read."""
         free = not least_searches(self.source, self.case)
         return [
             number
@@ -153,7 +153,7 @@ class _Scene:
     def refined(self, past: Sequence[Turn]) -> str:
         """The refinement of the passages that the last turn returned (see `Refined`).
 
-        "" if it returned none. If the passages name no diagnosis, it says that nothing is known.
+        "" if it returned none. If the passages name no diagnosis, it says that nothing was found.
         """
         if not self.grammar.refine or not past or not evidence(past[-1]):
             return ""
@@ -166,10 +166,10 @@ class _Scene:
         return tagged(REFINE, read or NOTHING)
 
     def _compared(self, passage: str, findings: Collection[str]) -> str:
-        """ "Babral: fever, nausea": whom a passage is about, and those of `findings` in it.
+        """What a passage says: "Babral: fever, nausea", a name and those of `findings` in it.
 
-        Or the picture of which it says whose it is: "Cedex: Babral". "" for a passage that names no
-        diagnosis.
+        "Babral: Torvin" for an entry that says which picture a disease has. "" for a passage that
+        names no diagnosis.
         """
         named = names_in(passage, self.source, self.case)
         linked = frozenset(pictures(self.case))

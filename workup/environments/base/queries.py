@@ -1,4 +1,7 @@
-"""Queries for demonstrations in a library: drawn at random; reinforcement is to choose them."""
+"""What demonstrations in a library say: random queries, names found in passages, the diagnosis.
+
+To choose good queries is left to reinforcement.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from workup.case import Case, Source
 from workup.cases.clinic.renamed import called, pictures, words
-from workup.environments.base.searching import SearchGrammar
+from workup.environments.base.searching import NOTHING, SearchGrammar
 from workup.episode import ASK, Turn
 from workup.errors import UserError
 from workup.text import normalise
@@ -21,7 +24,7 @@ _TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbe
 
 
 def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
-    """The training case of the index-th demonstration, and what draws the rest of it."""
+    """The training case of the index-th demonstration, and the generator for the rest of it."""
     rng = np.random.default_rng([seed, index])
     return source.train[int(rng.integers(len(source.train)))], rng
 
@@ -36,9 +39,10 @@ def need_diagnoses(source: Source) -> None:
 
 
 def need_coded(case: Case, ids: Sequence[str]) -> None:
-    """Raises UserError where passages of these ids cannot be about a disease with the case's code.
+    """Raises UserError where no id is of the kind of the case's codes, of which there must be one.
 
-    Example: "OMIM:301310 [PMID:11050011]" can, for a case of OMIM:148600.
+    Then nothing tells which disease a passage is about. Example: "OMIM:301310 [PMID:11050011]" is
+    of the kind of OMIM:148600.
     """
     kinds = tuple(f"{code.partition(':')[0]}:" for code in case.truth.codes)
     if ids and not any(id.startswith(kinds) for id in ids):
@@ -86,8 +90,8 @@ def random_query(
 ) -> str:
     """At most so many of the patient's `findings`, or a diagnosis that passages have `named`.
 
-    With `most` 0 the query has all of the findings, in random order. Without findings and names it
-    is any diagnosis of the source.
+    With `most` 0 a query of findings has all of them, in random order. Without findings and names
+    it is any diagnosis of the source.
     """
     if named and (not findings or rng.random() < 0.5):
         return named[int(rng.integers(len(named)))]
@@ -111,16 +115,17 @@ def random_queries(
 
 
 def names_in(text: str, source: Source, case: Case) -> list[str]:
-    """The diagnoses that `text` names, the most frequent first.
+    """The names in `text`, the most frequent first: of diagnoses, and with links of pictures.
 
-    In a renamed clinic they are the case's, pictures included where it has links. Where the source
-    lists no diagnoses they are the passages' titles, in their order.
+    In a renamed clinic they are the case's names. Where the source lists no diagnoses they are the
+    passages' titles, in their order.
     """
     if names := frozenset(called(case).values()):
         return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
     if not source.diagnoses:
-        return list(dict.fromkeys(_TITLE.findall(text) or text.split("\n")[:1]))
-    return mentioned(text, tuple(source.diagnoses))
+        titles = _TITLE.findall(text) or text.split("\n")[:1]
+        return [title for title in dict.fromkeys(titles) if title and NOTHING not in title]
+    return [*mentioned(text, tuple(source.diagnoses))]
 
 
 def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
@@ -148,11 +153,11 @@ def taught_diagnosis(
     """
     truth = case.truth.diagnosis
     named = [diagnoses_in(passage, source, case) for passage in read]
-    learnt = source.diagnoses and not called(case)
-    if learnt or not any(named) or any(truth in each for each in named):
+    memorable = source.diagnoses and not called(case)
+    if memorable or not any(named) or any(truth in each for each in named):
         return truth
     linked = frozenset(pictures(case))
-    counted: dict[str, int] = {}  # name → findings of the passage about it
+    counted: dict[str, int] = {}  # name → how many of the findings the passage about it has
     shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
     for passage in read:
         about, *others = names_in(passage, source, case) or [""]
@@ -163,10 +168,11 @@ def taught_diagnosis(
 
 
 @lru_cache(maxsize=1 << 12)
-def mentioned(text: str, names: Sequence[str]) -> list[str]:
+def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that stand in `text`, the most frequent first."""
     by_form, pattern = _naming(names)
-    return [by_form[form] for form, _ in Counter(pattern.findall(normalise(text))).most_common()]
+    found = Counter(pattern.findall(normalise(text)))
+    return tuple(by_form[form] for form, _ in found.most_common())
 
 
 @lru_cache(maxsize=64)

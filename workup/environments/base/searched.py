@@ -246,6 +246,21 @@ def clinic_of(name: str) -> str:
     return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
 
 
+def need_names(source: Source, library: str) -> None:
+    """Raises UserError where the documents cannot be told in the names of a renamed clinic."""
+    worlds = (clinic_of(source.name), clinic_of(library))
+    if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
+        raise UserError(
+            f"the names of {source.name} are not those of the library {library}: a renamed clinic "
+            "and its own library, as in clinic:s#renamed, go together"
+        )
+    if library.startswith(CLINIC) and LINKED in library and LINKED not in source.name:
+        raise UserError(
+            f"the cases of {source.name} have no names for the pictures of the library {library}; "
+            f"type --cases {library}"
+        )
+
+
 def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]:
     """The library named by `index` (see `workup.retrieval`), or by default the clinic's own.
 
@@ -253,17 +268,7 @@ def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]
     library of this name, or if none is named and the cases have none of their own.
     """
     spec = index or source.name
-    worlds = (clinic_of(source.name), clinic_of(spec))
-    if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
-        raise UserError(
-            f"the names of {source.name} are not those of the library {spec}: a renamed clinic "
-            "and its own library, as in clinic:s#renamed, go together"
-        )
-    if spec.startswith(CLINIC) and LINKED in spec and LINKED not in source.name:
-        raise UserError(
-            f"the cases of {source.name} have no names for the pictures of the library {spec}; "
-            f"type --cases {spec}"
-        )
+    need_names(source, spec)
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))
         return Together(made.find), tuple(_pieces(source, made.passages))

@@ -78,8 +78,8 @@ class IdealSearcher(_Searcher):
     raises that probability.
 
     In a clinic with links it also tries the pictures that it has read of. While another search is
-    left, the largest probability of a disease with a known picture counts as much as the largest
-    one of a diagnosis that it could name.
+    left, what it makes larger is a sum: the probability of the best diagnosis that it can name, and
+    the probability of the best one if each disease whose findings it read had a known name.
     """
 
     async def act(
@@ -89,7 +89,7 @@ class IdealSearcher(_Searcher):
         best, chosen = self._worth(case, past, left - 1), ""
         most = self._sure(self.evidence(case, past) | meanings(case))
         if left > 1 and pictures(case):
-            most *= 2  # see `_worth`
+            most *= 2  # `_worth` is then the sum of two probabilities
         for query in self._queries(case, past) if left > 0 else ():
             if best >= most - _EQUAL:
                 break
@@ -118,8 +118,8 @@ class IdealSearcher(_Searcher):
         evidence = self.evidence(case, past)
         sure = self._sure(evidence)
         if left > 0 and pictures(case):
-            read = (text for turn in past for text in self.read(turn))
-            sure += self._sure(evidence | described(case, read))
+            titles = (text.partition("\n")[0] for turn in past for text in self.read(turn))
+            sure += self._sure(evidence | described(case, titles))
         return sure
 
     def _sure(self, evidence: Evidence) -> float:
