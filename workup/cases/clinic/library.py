@@ -450,7 +450,10 @@ def _entry(subset: str, index: int, *, statements: bool) -> Document:
 
 
 def _linked_entry(subset: str, index: int) -> Document:
-    """Two entries per disease: the findings of its picture, and whose picture it is."""
+    """Entry `index` of the linked handbook, which has two entries per disease.
+
+    Entry 2k lists the findings of disease k's picture, entry 2k + 1 says which disease has it.
+    """
     number, link = divmod(index, 2)
     entry = _entry(subset, number, statements=False)
     pictured = _capital(picture(entry.disease))

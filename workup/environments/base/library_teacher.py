@@ -120,7 +120,7 @@ class _Scene:
     past: tuple[Turn, ...] = ()
 
     def questions(self, focus: float) -> list[Item]:
-        """What this episode asks for: nothing that is told at the beginning."""
+        """The items that this episode asks for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
         count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
         known = self.environment.known(self.case)

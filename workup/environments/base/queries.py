@@ -39,10 +39,10 @@ def need_diagnoses(source: Source) -> None:
 
 
 def need_coded(case: Case, ids: Sequence[str]) -> None:
-    """Raises UserError where no id is of the kind of the case's codes, of which there must be one.
+    """Raises UserError if passages were found and none has an id in the case's code system.
 
-    Then nothing tells which disease a passage is about. Example: "OMIM:301310 [PMID:11050011]" is
-    of the kind of OMIM:148600.
+    Then nothing tells which disease a passage is about. Example: for a case of OMIM:148600 the id
+    "OMIM:301310 [PMID:11050011]" passes, "s-0-89" does not. The case has at least one code.
     """
     kinds = tuple(f"{code.partition(':')[0]}:" for code in case.truth.codes)
     if ids and not any(id.startswith(kinds) for id in ids):

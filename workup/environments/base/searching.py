@@ -20,9 +20,8 @@ SEPARATOR = ";"
 Told = Literal["presentation", "history", "record"]
 
 _SPLIT = re.compile("[;；]")
-LONGEST = (
-    500  # characters of a query, question or diagnosis; the rest is cut off and counts as an error
-)
+# Characters of a query, question or diagnosis; the rest is cut off and counts as an error.
+LONGEST = 500
 NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 
 
