@@ -34,6 +34,16 @@ def _nothing(turn: Turn) -> Sequence[str]:
     return ()
 
 
+def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple[str, ...]]:
+    """What the `opening` told and the turns revealed: item → ids of findings."""
+    seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
+    revealed = (fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+    known = dict(opening)
+    for name, ids in evidence_of(revealed).items():
+        known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
+    return known
+
+
 class BayesDiagnoser:
     """Asks nothing and names the most probable diagnosis given what was seen.
 
@@ -65,12 +75,7 @@ class BayesDiagnoser:
 
         An item that was answered with its parent's normal answer says that the parent is normal.
         """
-        seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
-        known = dict(self.known(case))
-        for name, ids in evidence_of(
-            fact for fact in (*case.given, *case.truth.facts) if fact.id in seen
-        ).items():
-            known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
+        known = told(case, past, self.known(case))
         for turn in past:
             item = self.items.get(turn.observation.item)
             if item is not None and not turn.observation.evidence:

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workup.case import Case, Evidence, Source, evidence_of
+from workup.case import Case, Evidence, Source
 from workup.cases.publications import publications
-from workup.environments.base.anchors import Known
+from workup.environments.base.anchors import Known, told
 from workup.episode import Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Act, Doctor, Sampling
@@ -46,16 +46,8 @@ class RankingDoctor:
     async def act(
         self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
     ) -> Act:
-        ranked = self.ranking(case, self.told(case, past))[:NAMED]
+        ranked = self.ranking(case, told(case, past, self.known(case)))[:NAMED]
         return Act((), Completion(self.write(ranked or (NONE,))))
-
-    def told(self, case: Case, past: Sequence[Turn]) -> Evidence:
-        """What opening and turns told: item → ids of findings."""
-        seen = {id for turn in past for id in turn.observation.evidence}
-        told = dict(self.known(case))
-        for item, ids in evidence_of(fact for fact in case.truth.facts if fact.id in seen).items():
-            told[item] = tuple(dict.fromkeys((*told.get(item, ()), *ids)))
-        return told
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,7 @@ class Rankers:
     def _ranking(self, label: str, seed: int, own_paper: bool) -> Ranking:
         """What ranks for the doctor of this label."""
 
-        def rank(case: Case, told: Evidence) -> Sequence[str]:
+        def rank(case: Case, known: Evidence) -> Sequence[str]:
             import numpy as np
 
             from workup.retrieval.hpo import phenotypes
@@ -130,9 +122,9 @@ class Rankers:
             release, similar, ratio = _opened(*self.release)
             own = phenotypes.NOBODYS if own_paper else publications(case)
             if label == phenotypes.WORDS:
-                found = phenotypes.by_words(_words(self.folder), (i for i in told if told[i]))
+                found = phenotypes.by_words(_words(self.folder), (i for i in known if known[i]))
                 return phenotypes.named(found, own, release)
-            findings = phenotypes.Findings(tuple(chain(*told.values())), own=own)
+            findings = phenotypes.Findings(tuple(chain(*known.values())), own=own)
             if label == phenotypes.CHANCE:
                 scores = np.zeros(len(release.diseases))
             else:
