@@ -520,7 +520,7 @@ HOLDER = """
 import os, sys
 from workup.runs import Run
 with Run.open({path!r}).alone():
-    if os.fork():
+    if os.fork() == 0:  # the worker says it, once it has let go of its copy
         print("held", flush=True)
     sys.stdin.read()  # both wait here: the process, and the worker that it has forked
 """
