@@ -247,6 +247,24 @@ def test_no_test_case_is_told_before_anything_is_done(call: Call, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+def test_what_no_stage_could_do_is_told_before_anything_is_played(
+    call: Call, tmp_path: Path
+) -> None:
+    lines = [line_of(case) for case in open_source("clinic:xs").test[:30]]
+    (tmp_path / "own.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    unlisted = ("autorefine", "--cases", "jsonl:own.jsonl", "environment.index=clinic:xs")
+    unnamed = ("autorefine-icdtree", "--cases", "clinic:xs", "reward.names=none.csv")
+    for words, told in ((unlisted, "no demonstrations can be made"), (unnamed, "none.csv")):
+        status, _, err = call("train", *words, "--out", "run")
+        assert (status, len(err.strip().splitlines())) == (2, 1), err
+        assert told in err
+        assert not (tmp_path / "run").exists()
+    # Who begins without a warm start needs no demonstrations.
+    short = ("warm_start=false", "steps=0", "evaluation.cases=1", "max_tokens=4")
+    status, _, err = call("train", *unlisted, *short, "--out", "run")
+    assert status == 0, err
+
+
 def test_a_taken_folder_is_not_touched(
     call: Call, tmp_path: Path, trained: tuple[Path, str]
 ) -> None:

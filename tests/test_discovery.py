@@ -252,9 +252,9 @@ def test_craft_refuses_findings_that_nobody_weighed_before_anything_is_written(
         UserError,
         match=r"^case '\d+' has facts without a criticality weight: .*workup prepare criticality",
     ):
-        api.train("craft", cases=cases, out=out, quiet=True)
+        api.train("craft", cases=cases, warm_start=False, out=out, quiet=True)
     assert "workup prepare criticality" in told(
-        "train", "craft", "--cases", cases, "--out", out, cwd=tmp_path
+        "train", "craft", "--cases", cases, "warm_start=false", "--out", out, cwd=tmp_path
     )
     assert not out.exists()
 

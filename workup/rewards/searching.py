@@ -100,12 +100,13 @@ def icd_tree(release: str = "cm", names: str = "") -> Likeness:
     """R_diag of AutoRefine-ICDTree: KG = max(0, 1 − 0.2·d) (CM-16).
 
     It is 1 if the names match, and 0 for a name without a code. `names` is a file of further names
-    (`workup.metrics.name_files.synonyms`). The first call loads the release, which takes seconds.
+    (`workup.metrics.name_files.synonyms`). The first one loads the release, which takes seconds.
     Raises UserError if its package is missing or the file cannot be read.
     """
+    graph = _graph(release, names)  # now: a mistake must not wait for the first wrong answer
 
     async def likeness(answer: str, case: Case) -> float:
-        return 1.0 if exact(answer, case) else await _graph(release, names).score(answer, case)
+        return 1.0 if exact(answer, case) else await graph.score(answer, case)
 
     return likeness
 

@@ -112,11 +112,11 @@ class Plan:
         return plan
 
     def _look(self, place: int) -> None:
-        """Raises UserError for a training case that one of the stages cannot use."""
+        """Raises UserError for a case or a demonstration that one of the stages cannot use."""
         for stage in self.stages:
             if isinstance(stage, GrpoStage):
                 stage.fits(self.source.train[place])
-            elif isinstance(stage, SftStage) and stage.size is not None:
+            elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
                 seed = self.settings.seed
                 stage.demonstrate(self.source, self.environment, seed, place * stage.each)
 
@@ -150,6 +150,11 @@ class Plan:
         """Whether the run begins with a warm start: by default the tiny policy's alone."""
         s = self.settings
         return s.policy == policies.TINY if s.warm_start is None else s.warm_start
+
+    @property
+    def warm_steps(self) -> int:
+        """Supervised updates of the warm start; 0 without one."""
+        return self.settings.sft.steps if self.warms else 0
 
     def introduced(self) -> list[str]:
         """The lines shown at the start.
@@ -363,7 +368,7 @@ class Training:
             if isinstance(stage, SearchStage):
                 self._explore(stage)
             elif isinstance(stage, SftStage) and stage.size is None:
-                if self._warm_steps and self.settings.evaluation.untrained:
+                if self.plan.warm_steps and self.settings.evaluation.untrained:
                     self._evaluate(label)  # the base model, beside what a warm start makes of it
                 made = self._imitate(stage)
                 label = stage.name if made else label
@@ -389,21 +394,17 @@ class Training:
 
         By default only the tiny policy goes through it, which knows nothing before.
         """
-        s, steps = self.settings, self._warm_steps
-        folder = self.disk.checkpoints / "warm-start"
-        store = warm.Store(folder, self._recipe(stage)) if s.policy == policies.TINY else None
-        if steps and store is not None and self._taken(store, stage.name):
+        s, steps = self.settings, self.plan.warm_steps
+        folder, kept = self.disk.checkpoints / "warm-start", steps and s.policy == policies.TINY
+        store = warm.Store(folder, self._recipe(stage)) if kept else None
+        if store is not None and self._taken(store, stage.name):
             return steps
         self._begin(stage.name, "sft", steps)
         with _interruptible(self.engine):
             self.engine.sft(self._demonstrations(stage), steps, s.sft)
-        if steps and store is not None and self.engine.is_main:
+        if store is not None and self.engine.is_main:
             store.save(partial(self.engine.save, merged=False))
         return steps
-
-    @property
-    def _warm_steps(self) -> int:
-        return self.settings.sft.steps if self.plan.warms else 0
 
     def _taken(self, store: warm.Store, name: str) -> bool:
         """Whether all processes could take the warm start from an identical earlier run."""
