@@ -173,7 +173,11 @@ def test_groups_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
     ]
     assert list(names([*one, made(tmp_path / "other", method="outcome")])) == ["craft", "other"]
     many = three("c", reward={str(k): k for k in range(9)}, steps=45)
-    assert list(names([*one, *many]))[1] == "c0 and 1 more"
+    assert list(names([*one, *many]))[1] == "c*"
+    apart = [
+        made(tmp_path / n, seed=k, reward=many[0].config["reward"]) for k, n in enumerate("xy")
+    ]
+    assert list(names([*one, *apart]))[1] == "x and 1 more"  # names that share nothing
 
 
 def test_what_started_from_runs_of_several_seeds_belongs_together(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any
 
 from workup.errors import UserError
@@ -162,7 +163,7 @@ def _labels(
     """A run by itself has its folder's name, or its path where two have the same.
 
     A group has the method or the evaluated policy, unless all have the same, and the settings in
-    which it differs from those that do; where these are many, its first run's name.
+    which it differs from those that do; where these are many, what its runs' names share: "warm*".
     """
     folders = [run.name for run in runs]
     names = [run.name if folders.count(run.name) == 1 else str(run.path) for run in runs]
@@ -171,11 +172,17 @@ def _labels(
         _told(own, kinds) if len(places) > 1 else names[places[0]]
         for places, own in zip(groups, kinds, strict=True)
     ]
+    shared = [
+        f"{commonprefix([names[place] for place in places])}*"  # noqa: RUF071 (letters, not folders)
+        for places in groups
+    ]
     return [
         label
         if len(places) == 1 or (label and labels.count(label) == 1)
+        else both
+        if both != "*" and shared.count(both) == 1
         else f"{names[places[0]]} and {len(places) - 1} more"
-        for label, places in zip(labels, groups, strict=True)
+        for label, both, places in zip(labels, shared, groups, strict=True)
     ]
 
 
