@@ -185,13 +185,9 @@ def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     picture stands there too. Empty where the cases are of no renamed clinic.
     """
     names = called(case)
-    wanted = names if read is None else _marks(case, read)
+    wanted = frozenset(names) if read is None else _marks(case, read)
     return {
-        names[mark]: (mark,)
-        for mark in names
-        if mark.startswith(DISEASE)
-        and mark in wanted
-        and (picture(mark) not in names or picture(mark) in wanted)
+        names[mark]: (mark,) for mark in _diseases(names) if {mark, _listed(names, mark)} <= wanted
     }
 
 
@@ -201,11 +197,16 @@ def described(case: Case, read: Iterable[str]) -> Evidence:
     It has the form of `meanings`, and is equal to it where there are no links.
     """
     names, seen = called(case), _marks(case, read)
-    return {
-        name: (mark,)
-        for mark, name in names.items()
-        if mark.startswith(DISEASE) and (picture(mark) if picture(mark) in names else mark) in seen
-    }
+    return {names[mark]: (mark,) for mark in _diseases(names) if _listed(names, mark) in seen}
+
+
+def _diseases(names: Mapping[str, str]) -> Iterator[str]:
+    return (mark for mark in names if mark.startswith(DISEASE))
+
+
+def _listed(names: Mapping[str, str], mark: str) -> str:
+    """The mark under which the findings of a disease are listed: with links its picture's."""
+    return picture(mark) if picture(mark) in names else mark
 
 
 def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
