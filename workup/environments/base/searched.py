@@ -16,7 +16,7 @@ from pydantic import Field
 from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import Names, heard, said, unmarked
-from workup.cases.clinic.tables import LINKED, RENAMED
+from workup.cases.clinic.tables import LINKED, RENAMED, place
 from workup.cases.publications import publications
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS
@@ -246,15 +246,23 @@ def clinic_of(name: str) -> str:
     return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
 
 
+def _options(name: str) -> frozenset[str]:
+    """The options of a clinic's name; none of any other name."""
+    return place(name.removeprefix(CLINIC))[1] if name.startswith(CLINIC) else frozenset()
+
+
 def need_names(source: Source, library: str) -> None:
-    """Raises UserError where the documents cannot be told in the names of a renamed clinic."""
+    """Raises UserError where the documents cannot be told in the names of a renamed clinic.
+
+    Also for an unknown clinic or option in the library's name.
+    """
     worlds = (clinic_of(source.name), clinic_of(library))
     if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
         raise UserError(
             f"the names of {source.name} are not those of the library {library}: a renamed clinic "
             "and its own library, as in clinic:s#renamed, go together"
         )
-    if library.startswith(CLINIC) and LINKED in library and LINKED not in source.name:
+    if LINKED in _options(library) - _options(source.name):
         raise UserError(
             f"the cases of {source.name} have no names for the pictures of the library {library}; "
             f"type --cases {library}"
