@@ -22,6 +22,7 @@ from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
 from workup.environments.base.anchors import FullInformationDoctor
 from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.searched import need_names
 from workup.environments.base.searching import NOTHING, SearchGrammar, evidence
 from workup.environments.library import UNREADABLE, Library, open_library
 from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
@@ -584,6 +585,15 @@ def test_demonstrations_tell_nothing_that_the_doctor_could_not_know() -> None:
         assert lie.opening == truth.opening
         assert lie.exchanges[:-1] == truth.exchanges[:-1]
         assert [branch[:2] for branch in lie.branches] == [branch[:2] for branch in truth.branches]
+
+
+def test_any_clinics_cases_may_search_another_clinics_library() -> None:
+    for cases in ("clinic:pathology", "clinic:m"):
+        need_names(open_source(cases), "clinic:s")
+    with pytest.raises(UserError, match="no clinic 'pathology'"):
+        need_names(open_source("clinic:s"), "clinic:pathology")
+    with pytest.raises(UserError, match="have no names for the pictures"):
+        need_names(open_source("clinic:s#renamed"), "clinic:s#renamed,linked")
 
 
 def test_demonstrations_need_a_list_of_diagnoses() -> None:

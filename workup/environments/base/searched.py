@@ -246,11 +246,6 @@ def clinic_of(name: str) -> str:
     return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
 
 
-def _options(name: str) -> frozenset[str]:
-    """The options of a clinic's name; none of any other name."""
-    return place(name.removeprefix(CLINIC))[1] if name.startswith(CLINIC) else frozenset()
-
-
 def need_names(source: Source, library: str) -> None:
     """Raises UserError where the documents cannot be told in the names of a renamed clinic.
 
@@ -262,7 +257,8 @@ def need_names(source: Source, library: str) -> None:
             f"the names of {source.name} are not those of the library {library}: a renamed clinic "
             "and its own library, as in clinic:s#renamed, go together"
         )
-    if LINKED in _options(library) - _options(source.name):
+    asked = place(library.removeprefix(CLINIC))[1] if library.startswith(CLINIC) else frozenset()
+    if LINKED in asked and LINKED not in source.name.split(","):
         raise UserError(
             f"the cases of {source.name} have no names for the pictures of the library {library}; "
             f"type --cases {library}"
