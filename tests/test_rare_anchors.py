@@ -234,6 +234,7 @@ def test_a_run_says_why_there_are_none(
     assert world.anchors(source, 0) == {}
     (note,) = world.notes
     assert note == listed(source, place).notes[0]
+    assert Rankers.of(f"{place} + {index}") == Rankers.of(str(index)), "a good one beside it plays"
     assert problem in note
     assert "build it anew" in note
     assert "\n" not in note

@@ -212,6 +212,15 @@ def test_what_started_from_runs_of_several_seeds_belongs_together(tmp_path: Path
         "policy.steps=9": ["0:look-long-0", "1:look-long-1"],
         "look-short-1": ["1:look-short-1"],
     }, "an evaluation goes by the seed of what it evaluated, also where it stands alone"
+    plain = made(tmp_path / "plain", method="outcome", seed=5)
+    beside = [*names([*looks, plain]).values()]
+    assert beside[0] == ["0:look-long-0", "1:look-long-1"]
+    assert beside[-1] == ["5:plain"], "it started from no run"
+    (tmp_path / "far").mkdir()
+    made(tmp_path / "far" / "long", method="sft", seed=1, split=1, steps=9)
+    far = made(tmp_path / "far" / "on", policy=str(tmp_path / "far" / "long"), seed=1, split=1)
+    (note,) = grouped([runs[0], far])[1]
+    assert "their patients are others" in note, "the split of the run before is another one too"
 
 
 def test_copies_and_other_patients_stand_apart(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
+from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
 from workup.cases.leaks import Mask
@@ -164,6 +165,22 @@ def test_gains_are_differences_of_whole_prompts(tmp_path: Path) -> None:
     assert told["total"][NAMED]["n"] == 2
     assert "<svg" in page.read_text()
     assert not any(text.text in page.read_text() for text in TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("other", "shown"),
+    [
+        (Document("2", "Lung fever", "No fever alone."), "Gout. No Gout alone."),
+        (Document("2", "Notes", f"{'On and on. ' * 9} Fever."), "Gout. Notes. On and on. On"),
+    ],
+    ids=["a name that holds another one", "a name that stands behind the cut"],
+)
+def test_the_right_name_takes_the_place_of_every_other(other: Document, shown: str) -> None:
+    source = FixedSource("s", (), (), diagnoses=("Gout", "Fever", "Lung fever"))
+    case = Case("1", "A patient.", Truth("Gout"))
+    found = reference.states(case, source, [Document("1", "Gout", "A toe."), other], 6, 0)
+    assert found is not None
+    assert found[MISNAMED] == shown
 
 
 def test_passages_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -110,7 +110,10 @@ class Inquiry(library.Library):
         return other
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
-        """In a renamed clinic nobody who asks alone: without a search every name is a guess."""
+        """Those of a library, and who knows what the opening tells and neither asks nor searches.
+
+        In a renamed clinic nobody asks without searching: every name would be a guess.
+        """
         others = super().anchors(source, seed)
         if source.knowledge is None:
             return others
@@ -122,7 +125,7 @@ class Inquiry(library.Library):
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int
     ) -> Mapping[str, Doctor]:
-        """Those of a library, and in a renamed clinic a doctor that asks before it searches."""
+        """Those of a library; where it has some, also one that asks before it searches."""
         searchers = super().further_anchors(source, knowledge, seed)
         if not searchers:
             return {}
@@ -133,7 +136,10 @@ class Inquiry(library.Library):
         return super().write(kind, content) if kind in (SEARCH, DIAGNOSE) else tagged(ASK, content)
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        """Raises RolloutError when the patient gives up or the library cannot be reached."""
+        """The passages, or what the patient says; in the last turn a question is not answered.
+
+        Raises RolloutError when the patient gives up or the library cannot be reached.
+        """
         if action.kind != ASK:
             seen = await super().answer(case, past, action)
             # Only the patient tells findings: a passage whose id is that of a fact tells none.
@@ -159,7 +165,7 @@ class Inquiry(library.Library):
 
 
 def open(source: Source, settings: Settings) -> Inquiry:
-    """The library named by `index`, or that of the clinic whose cases `source` holds.
+    """The environment with the library named by `index`, by default the cases' own clinic's.
 
     Raises UserError if there is none (see `opened`), and for a persona that does not exist.
     """

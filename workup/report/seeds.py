@@ -93,9 +93,9 @@ def _changeable(name: str) -> bool:
 def grouped(runs: Sequence[Run], *, apart: bool = False) -> tuple[list[Group], list[str]]:
     """The runs by groups, in the order of their first runs, and what a reader has to know of them.
 
-    A group has its runs in the order of their seeds. With `apart` every run stands by itself, as
-    do copies of one run, which do not differ at all. Raises UserError for a seed that a group has
-    twice.
+    A group has its runs in the order of their seeds. With `apart` every run stands by itself. Runs
+    that do not differ at all, with no other seed beside them, do so too. Raises UserError for a
+    seed that a group has twice.
     """
     traits = [of(run) for run in runs]
     together: dict[str, list[int]] = {}
@@ -130,11 +130,13 @@ def _group(label: str, runs: Sequence[Run], seeds: Sequence[str]) -> Group:
 def _seeds(groups: Sequence[Sequence[tuple[int, ...]]]) -> list[list[str]]:
     """What to call each run's seed: its own, where that tells the runs of every group apart.
 
-    Else that of the run they started from, and so on; else all of them, as in "0/1".
+    Else that of the run they started from, and so on; else all of them, as in "0/1". A run by
+    itself that started from no other keeps its own.
     """
-    for place in range(min(len(seeds) for group in groups for seeds in group)):
-        if all(len({seeds[place] for seeds in group}) == len(group) for group in groups):
-            return [[str(seeds[place]) for seeds in group] for group in groups]
+    several = [group for group in groups if len(group) > 1]
+    for place in range(min((len(seeds) for group in several for seeds in group), default=1)):
+        if all(len({seeds[place] for seeds in group}) == len(group) for group in several):
+            return [[str(seeds[min(place, len(seeds) - 1)]) for seeds in group] for group in groups]
     return [["/".join(map(str, seeds)) for seeds in group] for group in groups]
 
 
@@ -145,13 +147,18 @@ def _other_patients(
     known: dict[str, int] = {}
     for first, *_ in groups:
         each = traits[first]
-        rest = {name: value for name, value in each.settings.items() if name != "split"}
-        other = known.setdefault(Traits(rest, (), each.start).key, first)
+        other = known.setdefault(_on_any_split(each).key, first)
         if other != first and traits[other].seeds != each.seeds:
             yield (
                 f"{runs[other].path} and {runs[first].path} differ by their seed, and by their "
                 "split as well: their patients are others, so they stand apart"
             )
+
+
+def _on_any_split(traits: Traits) -> Traits:
+    """The traits without the split, that of the runs before included."""
+    rest = {name: value for name, value in traits.settings.items() if name != "split"}
+    return Traits(rest, traits.seeds, _on_any_split(traits.start) if traits.start else None)
 
 
 # --- names ----------------------------------------------------------------------------------------

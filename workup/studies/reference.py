@@ -165,8 +165,7 @@ def study(
     """Scores the diagnosis of each test case behind each passage, under the policy `settings` name.
 
     `corpus` is `clinic:SUBSET`, an index folder or a file of documents; a passage has at most
-    `longest` words.
-    Raises UserError.
+    `longest` words, and the denial comes on top. Raises UserError.
     """
     source, environment, cases = opened(settings)
     need_names(source, corpus)
@@ -178,7 +177,10 @@ def study(
 
 
 def texts_of(corpus: str) -> list[Document]:
-    """Every document. Raises UserError where there are none."""
+    """Every document, in a linked clinic a disease's two entries as one.
+
+    Raises UserError where there are none.
+    """
     kind, _, subset = corpus.partition(":")
     path = Path(corpus).expanduser()
     if kind == "clinic" and subset:
@@ -235,10 +237,10 @@ def states(
 
     The right passage names the diagnosis within its first `longest` words, and is about its code
     where ids of passages are codes. Another disease's does not name it at all; under the right name
-    it is told of the diagnosis. Both are drawn by the case's id; none rests on the case's own
-    publications alone. "Denied" adds that the diagnosis was ruled out, so that its name stands
-    there and speaks against it. In a renamed clinic all passages are told in the case's names, with
-    links a disease's two entries as one passage.
+    it is told of the diagnosis. Both are drawn by `seed` and the case's id; none rests on the
+    case's own publications alone. "Denied" adds a sentence to the right passage: the diagnosis was
+    ruled out. So its name stands there once more, and speaks against it. In a renamed clinic all
+    passages are told in the case's names, with links a disease's two entries as one passage.
     """
     rng = np.random.default_rng(seed_key("reference", seed, case.id))
     names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
@@ -272,7 +274,7 @@ def states(
     return {
         NAMED: right,
         WITHHELD: Mask(names)(right),
-        MISNAMED: _cut(_under(case, source, other), longest),
+        MISNAMED: _under(case, source, other, longest),
         OTHER: _cut(_joined(other), longest),
         DENIED: denied,
         TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
@@ -280,14 +282,18 @@ def states(
     }
 
 
-def _under(case: Case, source: Source, document: Document) -> str:
-    """The document with the case's diagnosis wherever it names one, and in front if nowhere."""
+def _under(case: Case, source: Source, document: Document, longest: int) -> str:
+    """The document cut, with the case's diagnosis in place of those that it names.
+
+    If the diagnosis would not stand in what is left, it stands in front.
+    """
     text, name = _joined(document), case.truth.diagnosis
-    for named in diagnoses_in(f"{document.title}\n{document.text}", source, case):
-        text = re.sub(
-            rf"(?<!\w){re.escape(named)}(?!\w)", lambda _: name, text, flags=re.IGNORECASE
-        )
-    return text if name in text else f"{name}. {text}"
+    theirs = diagnoses_in(f"{document.title}\n{document.text}", source, case)
+    if theirs:  # all at once, the longest first: a name may be part of another one
+        either = "|".join(map(re.escape, sorted(theirs, key=len, reverse=True)))
+        text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda _: name, text, flags=re.IGNORECASE)
+    shown = _cut(text, longest)
+    return shown if name in shown else _cut(f"{name}. {text}", longest)
 
 
 def _joined(document: Document) -> str:

