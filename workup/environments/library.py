@@ -69,6 +69,7 @@ class Settings(SearchedSettings):
             self.told,
             self.max_turns,
             self.own_paper,
+            shuffled=self.shuffled,
         )
 
 

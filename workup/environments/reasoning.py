@@ -224,6 +224,7 @@ def open(source: Source, settings: Settings) -> Reasoning:
         refine=False,
         told=settings.told,
         max_turns=settings.max_turns,
+        shuffled=settings.shuffled,
     )
     retriever, said = opened(source, settings.index)
     record = Consultation(source.items, source.diagnoses, grammar.max_turns)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -32,6 +33,7 @@ from workup.retrieval import open_retriever, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
 from workup.retrieval.provenance import rests_on
+from workup.rl.rollout import seed_key
 from workup.text import neutralise, normalise
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ class SearchedSettings(EncounterSettings):
     passages: int = Field(3, ge=1, description="top-k of a single query")
     passage_tokens: int = Field(
         256, ge=1, description="words and signs of a passage that are shown"
+    )
+    shuffled: bool = Field(
+        False, description="passages stand in random order, so that their rank tells nothing"
     )
     queried: int = Field(
         MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
@@ -213,15 +218,19 @@ class Searched(Encounter):
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
         """The passages that the queries find, each once; in a foreign index two may share an id.
 
-        In a renamed clinic queries are understood, and passages told, in the case's names.
+        In a renamed clinic queries are understood, and passages told, in the case's names. A random
+        order depends on the case and the queries alone.
         """
         asked = (heard(case, query) for query in queries)
         found = await asyncio.gather(*(self._found(case, query) for query in asked))
         once = {(one.id, one.title, one.text): one for passages in found for one in passages}
-        return tuple(
+        shown = [
             replace(one, title=said(case, one.title), text=said(case, one.text))
             for one in once.values()
-        )
+        ]
+        if self.grammar.shuffled:
+            Random(seed_key("passages", case.id, *queries)).shuffle(shown)
+        return tuple(shown)
 
     async def _found(self, case: Case, query: str) -> list[Passage]:
         """The best passages that do not rest on the case's own publication alone.

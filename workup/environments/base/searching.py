@@ -47,7 +47,8 @@ class SearchGrammar:
     findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
     paper's T_max is one less. Passages that rest on the case's own publication alone are found
     only with `own_paper`. With `asks` the doctor may question the patient too, one question in
-    an action (`<ask>`); without, that tag is ordinary text.
+    an action (`<ask>`); without, that tag is ordinary text. `shuffled` passages stand in random
+    order, so that their rank tells nothing.
     """
 
     subqueries: int = 3
@@ -58,6 +59,7 @@ class SearchGrammar:
     max_turns: int = 4
     own_paper: bool = False
     asks: bool = False
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         if (
