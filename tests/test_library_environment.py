@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from handmade import CASES, SOURCE, Script, fact, play
 from hypothesis import given
 from hypothesis import strategies as st
 from library_world import DOCUMENTS, index_folder, open_shelf
+from scipy.stats import chisquare
 
 from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
@@ -201,6 +203,23 @@ def test_a_single_query_brings_its_best_passages() -> None:
         "pneumonia",
         "flu",
     )
+
+
+def test_shuffled_passages_are_the_same_ones_in_any_order() -> None:
+    source = open_source("clinic:s#renamed")
+    grammar = SearchGrammar(subqueries=0, told="record")
+    ranked, shuffled = (
+        open_library(source, replace(grammar, shuffled=order)) for order in (False, True)
+    )
+    places: Counter[int] = Counter()
+    for case in source.test[:300]:
+        text = f"<search>{', '.join(fact.item for fact in case.truth.facts)}</search>"
+        found = ask(text, case=case, shelf=shuffled)
+        assert found == ask(text, case=case, shelf=shuffled), "the same query, the same order"
+        best, *others = ask(text, case=case, shelf=ranked).evidence
+        assert {*found.evidence} == {best, *others}
+        places[found.evidence.index(best)] += len(others) == 2
+    assert chisquare([places[place] for place in range(3)]).pvalue > 0.001
 
 
 def test_finding_nothing_is_an_answer() -> None:
