@@ -171,6 +171,7 @@ def _labels(
 
     A group has the method or the evaluated policy, unless all have the same, and the settings in
     which it differs from those that do; where these are many, what its runs' names share: "warm*".
+    Where they share nothing, it has its first run's name: "x and 1 more".
     """
     folders = [run.name for run in runs]
     names = [run.name if folders.count(run.name) == 1 else str(run.path) for run in runs]
@@ -183,13 +184,15 @@ def _labels(
         f"{commonprefix([names[place] for place in places])}*"  # noqa: RUF071 (letters, not folders)
         for places in groups
     ]
-    return [
-        label
-        if len(places) == 1 or (label and labels.count(label) == 1)
-        else both
+    otherwise = [
+        both
         if both != "*" and shared.count(both) == 1
         else f"{names[places[0]]} and {len(places) - 1} more"
-        for label, both, places in zip(labels, shared, groups, strict=True)
+        for both, places in zip(shared, groups, strict=True)
+    ]
+    return [
+        label if len(places) == 1 or (label and labels.count(label) == 1) else other
+        for label, other, places in zip(labels, otherwise, groups, strict=True)
     ]
 
 
