@@ -98,6 +98,10 @@ class Library(Searched):
     def phrases(self) -> tuple[str, ...]:
         return self._phrases((*self.grammar.tags, THINK))
 
+    @property
+    def queried(self) -> int:
+        return self._teaching.queried
+
     def documents(self, turn: Turn) -> Sequence[str]:
         return passages(turn)
 

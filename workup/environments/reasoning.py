@@ -172,6 +172,10 @@ class Reasoning(Searched):
     def phrases(self) -> tuple[str, ...]:
         return self._phrases((THINK, SEARCH, DOCUMENT, ANSWER))
 
+    @property
+    def queried(self) -> int:
+        return self.teaching.queried
+
     def documents(self, turn: Turn) -> Sequence[str]:
         return documents(turn)
 

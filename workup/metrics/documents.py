@@ -16,10 +16,13 @@ def contains(texts: Iterable[str], case: Case) -> bool:
     Both sides are in normal form. Each text is searched by itself: a name that begins in one text
     and ends in the next is in neither.
     """
-    names = [
-        f" {form} " for form in map(_form, (case.truth.diagnosis, *case.truth.aliases)) if form
-    ]
-    return any(name in f" {_form(text)} " for text in texts for name in names)
+    return stands_in((case.truth.diagnosis, *case.truth.aliases), texts)
+
+
+def stands_in(names: Iterable[str], texts: Iterable[str]) -> bool:
+    """Whether one of `texts` holds one of `names` as whole words, both in normal form."""
+    wanted = [f" {form} " for form in map(_form, names) if form]
+    return any(name in f" {_form(text)} " for text in texts for name in wanted)
 
 
 def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:

@@ -103,6 +103,11 @@ class Searched(Encounter):
     def searches(self) -> bool:
         return True
 
+    @property
+    @abstractmethod
+    def queried(self) -> int:
+        """Most findings in a demonstrated query; 0: all of them."""
+
     @cached_property
     def _rankers(self) -> Rankers:
         return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")

@@ -25,6 +25,11 @@ class Library(Environment, Protocol):
 
     grammar: SearchGrammar
 
+    @property
+    def queried(self) -> int:
+        """Most findings in a demonstrated query; 0: all of them."""
+        ...
+
 
 class _Searcher(BayesDiagnoser):
     def __init__(self, source: Source, knowledge: Knowledge, world: Library) -> None:
@@ -38,7 +43,7 @@ class _Searcher(BayesDiagnoser):
 
 
 class RandomSearcher(_Searcher):
-    """Searches as demonstrations do, `max_turns` − 1 times, then diagnoses.
+    """Writes the queries of demonstrations, `max_turns` − 1 times, then diagnoses.
 
     Where findings can be asked for, each of these actions is by even chance a question for one that
     is not known yet, as long as `least_searches` still fit in. The draws depend only on `seed`, the
@@ -65,7 +70,8 @@ class RandomSearcher(_Searcher):
             return self.say(item.kind.value, item.name)
         findings = known_findings(self.source, case, self.world.grammar, past)
         named = self.pictures_read(case, past)
-        queries = random_queries(self.source, findings, named, rng, self.world.grammar.subqueries)
+        subqueries, most = self.world.grammar.subqueries, self.world.queried
+        queries = random_queries(self.source, findings, named, rng, subqueries, most)
         return self.say(SEARCH, SEPARATOR.join(queries))
 
 
