@@ -105,4 +105,4 @@ def test_a_random_searcher_in_the_renamed_clinic(tmp_path: Path, shuffled: bool)
     for record in run.episodes(doctor="random searcher"):
         again = asyncio.run(measure(record.episode, bool(record.correct)))
         assert {name: record.measures[name] for name in again} == again
-    assert "right passage first" in run.report.read_text()
+    assert "first is right" in run.report.read_text()
