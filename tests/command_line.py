@@ -134,9 +134,12 @@ def finished(*words: object, cwd: Path) -> str:
     return done.stdout
 
 
-def told(*words: object, cwd: Path, status: int = 2) -> str:
-    """The one line in which `workup WORDS` tells what is wrong."""
-    done = workup(*words, cwd=cwd)
+def told(*words: object, cwd: Path, status: int = 2, start: Callable[..., Done] = forked) -> str:
+    """The one line in which `workup WORDS` tells what is wrong.
+
+    `start` is `workup` where what is imported has read variables that the test sets.
+    """
+    done = start(*words, cwd=cwd)
     assert done.returncode == status, (done.returncode, done.stdout[-500:], done.stderr[-2000:])
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert len(lines) == 1, done.stderr

@@ -433,11 +433,8 @@ def test_the_exact_judge_sits_in_a_panel(server: Server, tmp_path: Path) -> None
             evaluation={"cases": 30, "anchors": False},
         )
         assert {body["model"] for body in both.asked} == {"yes", "no"}
-    truths = {case.id: case.truth.diagnosis for case in CASES.test}
-    found = {
-        (r.correct, r.episode.answer[0] == truths[r.episode.case.id])
-        for r in run.episodes(phase="eval")
-    }
+    episodes = run.episodes(phase="eval")
+    found = {(r.correct, r.episode.answer[0] == r.episode.case.truth.diagnosis) for r in episodes}
     assert found == {(True, True), (False, False)}
 
 

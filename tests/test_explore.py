@@ -300,7 +300,7 @@ WORDS = (
     "evaluation.cases=4",
     "evaluation.anchors=false",
     "save_every=1",
-    "reward.cases=12",
+    "reward.cases=8",
     "tuning.batch=2",
     "dpo.batch=2",
     "dpo.epochs=2",
@@ -316,12 +316,12 @@ def test_killed_anywhere_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = workup(*WORDS, "--out", "run", cwd=undisturbed)
     assert done.returncode == 0, done.stderr[-2000:]
     expected = Ended.of(undisturbed / "run")
-    assert [len(steps_of(undisturbed / "run", stage)) for stage in ("search", "pairs")] == [6, 6]
+    assert [len(steps_of(undisturbed / "run", stage)) for stage in ("search", "pairs")] == [4, 4]
     assert all(len(steps_of(undisturbed / "run", stage)) > 2 for stage in ("sft", "dpo"))
     rng, words = np.random.default_rng(1), (*WORDS, "--out", "run")
     moments: list[Moment] = [
-        ("written", "search", 5, "search"),
-        ("written", "search", 7, "pairs"),
+        ("written", "search", 3, "search"),
+        ("written", "search", 5, "pairs"),
         ("after", "dpo", 1),
     ]
     for moment in moments:

@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from command_line import environment, told, workup
+from command_line import environment, workup
+from command_line import told as told_by
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,8 @@ from workup.environments.consultation import Consultation
 from workup.errors import UserError
 from workup.models import hub
 from workup.models.tiny import TinySettings, build
+
+told = partial(told_by, start=workup)  # the hub's library reads HF_ENDPOINT when it is imported
 
 COMMIT = "0123456789" * 4
 EVALUATE = (

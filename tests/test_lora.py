@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import CLOCKED, SMALL, told, without, workup
+from command_line import CLOCKED, SMALL, forked, told, without, workup
 from disturbing import disturbed
 from safetensors.torch import load_file
 
@@ -135,7 +135,7 @@ def test_every_policy_is_evaluated(
 def test_merged_on_demand_and_by_a_setting_are_the_same(
     whole: Run, first: Run, tmp_path: Path
 ) -> None:
-    done = workup("merge", first.path, tmp_path / "merged" / "mine", cwd=tmp_path)
+    done = forked("merge", first.path, tmp_path / "merged" / "mine", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     words = {**ADAPTED, "lora": {**LORA, "merged": True}}
     other = api.train("craft", out=tmp_path / "run", policy=str(whole.path), **words)
@@ -328,7 +328,7 @@ def test_killed_and_resumed_it_ends_as_one_that_nobody_disturbed(
     for moment in moments:
         status = disturbed(("resume", "run"), shaken, moment, signal.SIGKILL)
         assert status == -signal.SIGKILL, (shaken / "output.txt").read_text()
-    done = workup("resume", "run", cwd=shaken)
+    done = forked("resume", "run", cwd=shaken)
     assert done.returncode == 0, done.stderr
     assert ended(shaken) == ended(calm)
 

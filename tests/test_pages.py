@@ -380,7 +380,7 @@ def test_ticks_do_not_run_together(steps: int, scale: float) -> None:
 
 
 @given(st.tuples(st.floats(0, 1), st.floats(0, 1)), st.tuples(st.floats(0, 1), st.floats(0, 1)))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_ticks_of_the_scatter_do_not_run_together(
     one: tuple[float, float], other: tuple[float, float]
 ) -> None:

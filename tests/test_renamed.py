@@ -442,9 +442,8 @@ def test_a_demonstrated_query_may_hold_all_findings() -> None:
     for index in range(5):
         case, _ = drawn_case(RENAMED, 0, index)
         query = on.demonstrate(RENAMED, Teaching(), 0, index).exchanges[0][0]
-        assert set(on.read(query).content[0].split(", ")) == set(
-            known_findings(RENAMED, case, on.grammar)
-        )
+        asked = on.read(query).content[0].split(", ")
+        assert asked == known_findings(RENAMED, case, on.grammar), "in the record's order"
 
 
 def test_demonstrations_always_search() -> None:

@@ -88,16 +88,18 @@ def random_query(
     rng: np.random.Generator,
     most: int = MOST_FINDINGS,
 ) -> str:
-    """At most so many of the patient's `findings`, or a diagnosis that passages have `named`.
+    """Up to `most` of the patient's `findings` in random order, or a name that passages `named`.
 
-    With `most` 0 a query of findings has all of them, in random order. Without findings and names
-    it is any diagnosis of the source.
+    With `most` 0 it has all findings in the order given: that order can be learned, which a random
+    one cannot. Without findings and names it is any diagnosis of the source.
     """
     if named and (not findings or rng.random() < 0.5):
         return named[int(rng.integers(len(named)))]
     if not findings:
         return source.diagnoses[int(rng.integers(len(source.diagnoses)))]
-    count = int(rng.integers(min(most, len(findings)))) + 1 if most else len(findings)
+    if not most:
+        return ", ".join(findings)
+    count = int(rng.integers(min(most, len(findings)))) + 1
     return ", ".join(findings[place] for place in rng.permutation(len(findings))[:count])
 
 

@@ -67,7 +67,7 @@ class SearchedSettings(EncounterSettings):
         False, description="passages stand in random order, so that their rank tells nothing"
     )
     queried: int = Field(
-        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all of them"
+        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all, in order"
     )
 
 
