@@ -611,7 +611,7 @@ def test_any_clinics_cases_may_search_another_clinics_library() -> None:
         need_names(open_source(cases), "clinic:s")
     with pytest.raises(UserError, match="no clinic 'pathology'"):
         need_names(open_source("clinic:s"), "clinic:pathology")
-    with pytest.raises(UserError, match="have no names for the pictures"):
+    with pytest.raises(UserError, match="has no names for pictures"):
         need_names(open_source("clinic:s#renamed"), "clinic:s#renamed,linked")
 
 

@@ -33,7 +33,7 @@ from workup.cases.clinic.renamed import (
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
 from workup.cases.jsonl import line_of
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.environments.base.queries import drawn_case, known_findings
+from workup.environments.base.queries import drawn_case, known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.episode import Action, Completion, Episode, Turn
@@ -437,6 +437,23 @@ def test_a_demonstration_names_the_truth_only_where_it_was_read() -> None:
     assert unread
 
 
+def test_of_two_passages_about_one_name_the_better_one_counts() -> None:
+    case, _ = drawn_case(RENAMED, 0, 0)
+    one, other = [name for name in called(case).values() if name != case.truth.diagnosis][:2]
+    findings = known_findings(RENAMED, case, shelf(RENAMED, told="record").grammar)[:2]
+    both = f"{one}\nFindings: {', '.join(findings)}."
+    read = [both, f"{one}\nNothing else.", f"{other}\nFindings: {findings[0]}."]
+    for order in permutations(read):
+        assert taught_diagnosis(order, RENAMED, case, findings) == one
+
+
+def test_no_book_lies_open_where_nothing_can_be_searched() -> None:
+    on = shelf(RENAMED, max_turns=1, open_books=1)
+    shown = on.demonstrate(RENAMED, Teaching(), 0, 0)
+    assert shown.opening == on.open(drawn_case(RENAMED, 0, 0)[0])
+    assert len(shown.exchanges) == 1
+
+
 def test_a_demonstrated_query_may_hold_all_findings() -> None:
     on = shelf(RENAMED, max_turns=2, queried=0, open_books=0)
     for index in range(5):
@@ -512,9 +529,9 @@ def test_a_renamed_clinic_has_its_own_library_alone() -> None:
         with pytest.raises(UserError, match="go together"):
             shelf(open_source(place), index=index)
     shelf(RENAMED, index="clinic:s#renamed,papers")
-    with pytest.raises(UserError, match="no names for the pictures"):
-        shelf(RENAMED, index="clinic:s#renamed,linked")
-    shelf(LINKED, index="clinic:s#renamed")
+    for source, index in ((RENAMED, f"{RENAMED.name},linked"), (LINKED, RENAMED.name)):
+        with pytest.raises(UserError, match="clinic:s#renamed has no names for pictures"):
+            shelf(source, index=index)
 
 
 def test_every_subset_opens() -> None:

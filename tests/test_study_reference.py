@@ -123,7 +123,7 @@ def test_passages_without_the_cases_names_are_refused(
     qwen(len(tokenizer), context=4_096).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     settings = settings_of({"cases": cases, "environment": "library"}, str(tmp_path))
-    with pytest.raises(UserError, match=r"go together|no names for the pictures"):
+    with pytest.raises(UserError, match=r"go together|has no names for pictures"):
         reference.study(settings, "tiny", passages, 30, lambda n: None, lambda: None)
 
 

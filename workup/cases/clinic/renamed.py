@@ -36,7 +36,7 @@ from workup.cases.knowledge import TabularKnowledge
 
 FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
 SECOND = ("bral", "dex", "fom", "gult", "lin", "mork", "nesh", "tov")
-FOURTH = 4  # one of so many pairs of syllables is held out
+FOURTH = 4  # of so many pairs of syllables one is held out
 
 DISEASE, PICTURE = "disease", "picture"  # what marks begin with
 _MARK = re.compile(rf"(?:{DISEASE}|{PICTURE})\d\d", re.IGNORECASE)
@@ -121,7 +121,7 @@ def words(text: str) -> list[str]:
 
 
 def unmarked(phrases: Iterable[str]) -> Iterator[str]:
-    """The phrases, those that hold marks cut there into what stands around them."""
+    """The phrases, cut at their marks: "In disease07 fever" becomes "In " and " fever"."""
     for phrase in phrases:
         yield from filter(str.strip, _MARK.split(phrase))
 
@@ -181,8 +181,8 @@ def _case(patients: Patients, rows: Sequence[Sequence[str]], linked: bool, index
 def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
     """What the case's names mean, as evidence for `Names`: name → (mark,).
 
-    With `read`, only of the names that stand in one of these texts; with links, of those whose
-    picture stands there too. Empty where the cases are of no renamed clinic.
+    With `read`, titles of passages, only of the names that are among them; with links, of those
+    whose picture is among them too. Empty where the cases are of no renamed clinic.
     """
     names = called(case)
     wanted = frozenset(names) if read is None else _marks(case, read)

@@ -51,8 +51,8 @@ OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refine
 Refined = Literal["names", "findings"]
 """What refinements say.
 
-It is the diagnoses that the passages name most often; or for each passage its number, its diagnosis
-and those of its findings that the patient has.
+With "names", the two names that the passages hold most often. With "findings", for each passage its
+number, its name and those of its findings that the patient has.
 """
 
 
@@ -60,15 +60,16 @@ and those of its findings that the patient has.
 class LibraryTeaching:
     """Demonstrations of two kinds: open books, by the share `open_books`, and episodes.
 
-    Episode: k ~ U{0 … max_turns − 1} searches with real answers, then the diagnosis. All of it is
-    imitated, and the diagnosis is also asked for after each answer. Open book: evidence or a
-    refinement stands directly after the patient's description, as in the prompts of a reference
-    that measures information gains. A query has at most `queried` findings.
+    Episode: k searches with real answers, then the diagnosis. All of it is imitated. In branches
+    the diagnosis is taught after earlier answers too. Open book: evidence or a refinement stands
+    directly after the patient's description, as in the prompts of a reference that measures
+    information gains; there are none without a turn to search in. A query has at most `queried`
+    findings, with 0 all.
 
-    Where findings can be asked for, an episode has q ~ U{0 … max_turns − 1} questions first, and
-    k ~ U{0 … max_turns − 1 − q} searches, in random order, with at least `least_searches`.
-    What the patient has told by then is known in queries, refinements and diagnoses. An open book
-    has no questions.
+    k is uniform from `least_searches` to max_turns − 1. Where findings can be asked for, an episode
+    also has q questions, with searches and questions in random order: q is uniform from 0 to
+    max_turns − 1 − `least_searches`, then k up to max_turns − 1 − q. What the patient has told by
+    then is known in queries, refinements and diagnoses. An open book has no questions.
     """
 
     grammar: SearchGrammar
@@ -82,13 +83,14 @@ class LibraryTeaching:
         """The index-th demonstration; `Teaching` says what `focus` is.
 
         The same (source, environment, seed, index, focus) gives the same one.
-        Raises UserError for a source whose diagnoses are not listed, unless its cases have codes
-        and the library's documents have ids of that kind: then titles are names of diseases.
+        Raises UserError for a source whose diagnoses are not listed, unless the case has codes and
+        findings in its presentation, and the library's documents have ids of that kind: then
+        titles are names of diseases.
         """
         case, rng = drawn_case(source, seed, index)
         if not (case.truth.codes and case.given):
             need_diagnoses(source)
-        open_book = bool(rng.random() < self.open_books)
+        open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         scene = _Scene(source, environment, self, case, rng)
         items = [] if open_book or not environment.asks else scene.questions(focus)
         searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)

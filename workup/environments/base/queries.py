@@ -73,11 +73,16 @@ def least_searches(source: Source, case: Case) -> int:
     It is one too where the source lists no diagnoses, since test diseases may be none of those
     trained on. Elsewhere none: there a name's meaning can be learned.
     """
-    return bool(called(case)) + bool(pictures(case)) or int(not source.diagnoses)
+    if called(case):
+        return 2 if pictures(case) else 1
+    return int(not source.diagnoses)
 
 
 def drawn_searches(source: Source, case: Case, most: int, rng: np.random.Generator) -> int:
-    """How many searches a demonstration has: uniform from `least_searches` to `most`."""
+    """How many searches a demonstration has: uniform from `least_searches` to `most`.
+
+    It is `most` where that is smaller.
+    """
     return int(rng.integers(min(least_searches(source, case), most), most + 1))
 
 
@@ -111,7 +116,7 @@ def random_queries(
     subqueries: int,
     most: int = MOST_FINDINGS,
 ) -> list[str]:
-    """One `random_query`, or at most `subqueries` of them."""
+    """One `random_query`; with `subqueries`, from one to so many of them, and two may be equal."""
     count = int(rng.integers(subqueries or 1)) + 1
     return [random_query(source, findings, named, rng, most) for _ in range(count)]
 
@@ -145,13 +150,14 @@ def findings_in(text: str, source: Source, findings: Collection[str]) -> list[st
 def taught_diagnosis(
     read: Sequence[str], source: Source, case: Case, findings: Collection[str]
 ) -> str:
-    """The diagnosis of a demonstration in which these passages were read: the truth.
+    """The diagnosis of a demonstration in which these passages were read.
 
-    In a renamed clinic, and where the source lists no diagnoses, a name that no passage gave cannot
-    be known, and to teach it would be to teach guessing. There it is, of all diagnoses that were
-    read, the one whose passage has most of the patient's `findings`; with links, the one whose
-    picture's passage has. Where no diagnosis was read it is the truth: what is learned of that is
-    that any name is possible.
+    It is the truth where the source lists its diagnoses and is no renamed clinic, where a passage
+    named it, and where no passage named any diagnosis. In the last case a policy learns that any
+    name is possible. Else the truth cannot be known, and to teach it would be to teach guessing:
+    it is the diagnosis, of those that were read, whose passage has most of the patient's
+    `findings`; with links, whose picture's passage has. A passage is about the name that stands in
+    it most often, the first of several.
     """
     truth = case.truth.diagnosis
     named = [diagnoses_in(passage, source, case) for passage in read]
@@ -161,17 +167,21 @@ def taught_diagnosis(
     linked = frozenset(pictures(case))
     counted: dict[str, int] = {}  # name → how many of the findings the passage about it has
     shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
-    for passage in read:
-        about, *others = names_in(passage, source, case) or [""]
-        counted[about] = len(findings_in(passage, source, findings))
-        if about and about not in linked:
-            shown_by[about] = next(filter(linked.__contains__, others), about)
+    for passage, diagnoses in zip(read, named, strict=True):
+        names = names_in(passage, source, case)
+        for about in names[:1]:
+            shared = len(findings_in(passage, source, findings))
+            counted[about] = max(counted.get(about, 0), shared)
+        for diagnosis in diagnoses[:1]:
+            shown_by[diagnosis] = next(filter(linked.__contains__, names), diagnosis)
     return max(shown_by, key=lambda name: counted.get(shown_by[name], 0))
 
 
 @lru_cache(maxsize=1 << 12)
 def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that stand in `text`, the most frequent first."""
+    if not names:
+        return ()
     by_form, pattern = _naming(names)
     found = Counter(pattern.findall(normalise(text)))
     return tuple(by_form[form] for form, _ in found.most_common())

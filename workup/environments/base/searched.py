@@ -75,7 +75,7 @@ class Searched(Encounter):
     """An `Environment` in which the doctor searches `retriever` until it names the diagnosis.
 
     The patient is described at the beginning. `said` are the pieces of the passages, if they are
-    known, for a tiny policy's vocabulary. A search in the last turn gets no reply.
+    known, for a tiny policy's vocabulary. A search in the last turn brings no passages.
     """
 
     unreadable: str
@@ -117,7 +117,7 @@ class Searched(Encounter):
         return self._rankers.notes
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
-        """Over a library of rare diseases its exact rankers too, below the others."""
+        """Over a library of rare diseases its exact rankers too, before the others."""
 
         def write(ranked: Sequence[str]) -> str:
             return self.write(DIAGNOSE, ranked[0])
@@ -174,7 +174,11 @@ class Searched(Encounter):
         """The passages as the doctor reads them."""
 
     async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
-        """Raises RolloutError when the library cannot be reached."""
+        """What comes back: passages for a search, nothing for a diagnosis, else `unreadable`.
+
+        In the last turn whatever is no diagnosis gets a request for one alone. Raises RolloutError
+        when the library cannot be reached.
+        """
         if action.kind == DIAGNOSE:
             return Observation(done=True)
         left = self.grammar.max_turns - 1 - len(past)
@@ -223,8 +227,8 @@ class Searched(Encounter):
     async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
         """The passages that the queries find, each once; in a foreign index two may share an id.
 
-        In a renamed clinic queries are understood, and passages told, in the case's names. A random
-        order depends on the case and the queries alone.
+        In a renamed clinic names in queries become marks before the search, and marks in passages
+        names after it. A random order depends on the case and on the queries as they were written.
         """
         asked = (heard(case, query) for query in queries)
         found = await asyncio.gather(*(self._found(case, query) for query in asked))
@@ -263,7 +267,8 @@ def clinic_of(name: str) -> str:
 def need_names(source: Source, library: str) -> None:
     """Raises UserError where the documents cannot be told in the names of a renamed clinic.
 
-    Also for an unknown clinic or option in the library's name.
+    Also where only one of cases and documents has links, and for an unknown clinic or option in the
+    library's name.
     """
     worlds = (clinic_of(source.name), clinic_of(library))
     if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
@@ -271,11 +276,14 @@ def need_names(source: Source, library: str) -> None:
             f"the names of {source.name} are not those of the library {library}: a renamed clinic "
             "and its own library, as in clinic:s#renamed, go together"
         )
-    asked = place(library.removeprefix(CLINIC))[1] if library.startswith(CLINIC) else frozenset()
-    if LINKED in asked and LINKED not in source.name.split(","):
+    if not library.startswith(CLINIC):
+        return
+    linked = LINKED in place(library.removeprefix(CLINIC))[1]
+    if linked != (LINKED in source.name.split(",")):
+        without = source.name if linked else f"the library {library}"
         raise UserError(
-            f"the cases of {source.name} have no names for the pictures of the library {library}; "
-            f"type --cases {library}"
+            f"{without} has no names for pictures: cases and library are both of a clinic with "
+            f"links, as in --cases clinic:s#renamed,linked, or neither is"
         )
 
 

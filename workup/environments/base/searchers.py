@@ -1,4 +1,4 @@
-"""Anchors that search: exact doctors who learn from passages what a made-up name means."""
+"""Anchors that search: they learn from passages what made-up names mean, and reason by `Names`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class _Searcher(BayesDiagnoser):
 
 
 class RandomSearcher(_Searcher):
-    """Writes the queries of demonstrations, `max_turns` − 1 times, then diagnoses.
+    """Draws queries as demonstrations do, `max_turns` − 1 times, then diagnoses.
 
+    Of the names that it read it searches for pictures alone, never for a disease.
     Where findings can be asked for, each of these actions is by even chance a question for one that
     is not known yet, as long as `least_searches` still fit in. The draws depend only on `seed`, the
     case, the sampling key and the turn.
@@ -78,14 +79,15 @@ class RandomSearcher(_Searcher):
 class IdealSearcher(_Searcher):
     """Searches while that makes its best diagnosis more probable, then diagnoses; never asks.
 
-    Before each search it tries queries of all known findings, of one and of two of them, and takes
-    the one after which the largest posterior probability is highest. A trial is exact, since a
-    library always answers alike. It diagnoses after `max_turns` − 1 searches, or when no query
-    raises that probability.
+    It chooses one search at a time, of one query each, so that it is no bound for who writes
+    several sub-queries. Before each search it tries queries of all known findings, of one and of
+    two of them, and takes the one after which the largest posterior probability is highest. A trial
+    is exact, since a library always answers alike. It diagnoses after `max_turns` − 1 searches, or
+    when no query raises that probability.
 
     In a clinic with links it also tries the pictures that it has read of. While another search is
-    left, what it makes larger is a sum: the probability of the best diagnosis that it can name, and
-    the probability of the best one if each disease whose findings it read had a known name.
+    left it makes a + b larger. a is the probability of the best diagnosis that it can name, b that
+    of the best one if each disease whose findings it read had a known name.
     """
 
     async def act(
@@ -93,6 +95,7 @@ class IdealSearcher(_Searcher):
     ) -> Act:
         left = self.world.max_turns - 1 - len(past)
         best, chosen = self._worth(case, past, left - 1), ""
+        # With all names known nothing is more probable: there it need not look further.
         most = self._sure(self.evidence(case, past) | meanings(case))
         if left > 1 and pictures(case):
             most *= 2  # `_worth` is then the sum of two probabilities

@@ -29,8 +29,8 @@ async def measure(episode: Episode, correct: bool) -> Values:
     - shown_first: the first passage is right; 0 where none is
     - right_at_1, right_at_2, right_at_3, right_later, right_unseen: `correct`, each defined where
       the first right passage has that place; `right_unseen` where no passage is right
-    - answer_read: the diagnosis that was given stands in a passage of any turn; undefined without
-      one
+    - answer_read: the diagnosis that was given stands in a passage of any turn; undefined where
+      none was given
     """
     answered = (passages(turn) or documents(turn) for turn in episode.turns)
     rounds = list(filter(None, answered))
