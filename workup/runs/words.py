@@ -41,6 +41,7 @@ NOT_SHARES = (
     "worth",
     "tokens_per_turn",
     "withheld",
+    "passages",
 )
 DASH = "–"
 

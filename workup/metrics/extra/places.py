@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workup.case import Case
-from workup.environments.base.searching import passages
+from workup.environments.base.searching import NOTHING, passages
 from workup.environments.base.thoughts import documents
-from workup.episode import Ending, Episode
+from workup.episode import Ending, Episode, Turn
 from workup.metrics.documents import contains, stands_in
 from workup.metrics.extra import Measure, Models, Values
 
-PLACES = 3  # places with a value of their own; later ones share one
+UNSEEN, ALONE, LATER = "right_unseen", "right_alone", "right_later"
+AT = ("right_at_1", "right_at_2", "right_at_3")
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
@@ -23,30 +24,36 @@ async def measure(episode: Episode, correct: bool) -> Values:
     """Where the right passage stood, whether the answer was right then, and whether it was read.
 
     Passages count from 1 in the order in which a turn's search showed them. A passage is right if
-    it holds the diagnosis or an alias (Doc_Hit's rule). The last turn that has a right passage
-    decides. All values are 0 or 1; all are undefined where no search was answered.
+    it holds the diagnosis or an alias (Doc_Hit's rule). The last turn with a right passage decides,
+    without one the last turn with passages. All values are undefined where no passage was shown.
 
-    - shown_first: the first passage is right; 0 where none is
-    - right_at_1, right_at_2, right_at_3, right_later, right_unseen: `correct`, each defined where
-      the first right passage has that place; `right_unseen` where no passage is right
+    - passages: how many that turn showed; all other values are 0 or 1
+    - shown_first: its first passage is right; defined where it showed several
+    - right_at_1, right_at_2, right_at_3, right_later: `correct`, each defined where several were
+      shown and the first right one has that place; `right_alone` where the right one was the only
+      one; `right_unseen` where none was right
     - answer_read: the diagnosis that was given stands in a passage of any turn; undefined where
       none was given
     """
-    answered = (passages(turn) or documents(turn) for turn in episode.turns)
-    rounds = list(filter(None, answered))
-    place = next(filter(None, (_place(shown, episode.case) for shown in reversed(rounds))), 0)
-    names = ("right_unseen", *(f"right_at_{number}" for number in range(1, PLACES + 1)))
-    there = names[place] if place <= PLACES else "right_later"
-    given = episode.ending is Ending.DIAGNOSED
+    rounds = [shown for shown in map(_shown, episode.turns) if shown]
+    if not rounds:
+        return dict.fromkeys(("passages", "shown_first", *AT, LATER, ALONE, UNSEEN, "answer_read"))
+    decided = [shown for shown in rounds if _place(shown, episode.case)] or rounds
+    place, several = _place(decided[-1], episode.case), len(decided[-1]) > 1
+    there = (UNSEEN, *(AT if several else (ALONE,)))
+    name = there[place] if place < len(there) else LATER
     read = stands_in(episode.answer, (text for shown in rounds for text in shown))
     return {
-        "shown_first": float(place == 1) if rounds else None,
-        **{
-            name: float(correct) if rounds and name == there else None
-            for name in (*names[1:], "right_later", names[0])
-        },
-        "answer_read": float(read) if rounds and given else None,
+        "passages": float(len(decided[-1])),
+        "shown_first": float(place == 1) if several else None,
+        **{each: float(correct) if each == name else None for each in (*AT, LATER, ALONE, UNSEEN)},
+        "answer_read": float(read) if episode.ending is Ending.DIAGNOSED else None,
     }
+
+
+def _shown(turn: Turn) -> list[str]:
+    """The passages that the turn's search found."""
+    return [text for text in passages(turn) or documents(turn) if text != NOTHING]
 
 
 def _place(shown: Sequence[str], case: Case) -> int:
