@@ -21,6 +21,8 @@ from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.lexical import words
 from workup.environments.base.patients import (
+    UNCLEAR,
+    UNCLEAR_CHINESE,
     UNKNOWN,
     UNKNOWN_CHINESE,
     CheckedPatient,
@@ -113,7 +115,7 @@ def test_the_embedded_patient_tells_facts_in_their_own_words_or_does_not_know() 
         "The right knee is warm and swollen.", ("knee",)
     )
     assert says(patient, "Did you have diarrhoea?").facts == ("diarrhoea",)
-    assert says(patient, "Any allergies?") == Said(UNKNOWN)
+    assert says(patient, "Any allergies?") == Said(UNCLEAR, understood=False)
 
 
 def test_a_normal_finding_of_a_listed_item_is_not_known_either() -> None:
@@ -135,7 +137,7 @@ def test_the_embedded_patient_understands_chinese() -> None:
     patient = EmbeddedPatient(OPEN)
     assert says(patient, "请问您的烧伤面积有多大？", BURN) == Said("烧伤面积达60%。", ("面积",))
     assert says(patient, "您的血压是多少？", BURN).facts == ("血压",)
-    assert says(patient, "您抽烟吗？", BURN) == Said(UNKNOWN_CHINESE)
+    assert says(patient, "您抽烟吗？", BURN) == Said(UNCLEAR_CHINESE, understood=False)
 
 
 def test_a_diagnosis_is_withheld_in_both_languages_and_markup_is_harmless() -> None:

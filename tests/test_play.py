@@ -146,7 +146,7 @@ def test_the_diagnosis_is_understood(line: str) -> None:
         ("dx", "Diagnoses (3)"),
         ("fevrish", "Nothing here is called 'fevrish'. Near it: 1 fever Do you have a fever?"),
         ("hob", "'hob' may mean: 7 hobby"),
-        ("fever in the chest", "'fever in the chest' may mean: "),
+        ("fever or crackles", "'fever or crackles' may mean: "),
         ("qqq", "Nothing here is called 'qqq'. No turn was used."),
         ("99", "Nothing here is called '99'."),
         ("<ask>fever", "No complete action."),

@@ -24,7 +24,7 @@ from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
 from workup.environments.base.outset import partial
-from workup.environments.base.patients import UNKNOWN, UNKNOWN_CHINESE
+from workup.environments.base.patients import UNCLEAR, UNCLEAR_CHINESE
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning
@@ -240,7 +240,7 @@ def test_after_the_last_question_the_answer_is_due() -> None:
     assert replies == [
         "He has a fever.",
         ENGLISH.unreadable,
-        f"{UNKNOWN}\n{ENGLISH.conclude}",
+        f"{UNCLEAR}\n{ENGLISH.conclude}",
         ENGLISH.conclude,
     ]
     assert episode.turns[-1].observation.evidence == ()
@@ -256,7 +256,7 @@ def test_a_chinese_encounter() -> None:
     replies = [turn.observation.messages[0].content for turn in episode.turns[:3]]
     assert replies == [
         "血压为10/8kPa。",
-        UNKNOWN_CHINESE,
+        UNCLEAR_CHINESE,
         f"{CHINESE.unreadable}\n{CHINESE.conclude}",
     ]
     judge = OptionJudge(ExactJudge())

@@ -68,7 +68,9 @@ class Observation:
     """The environment's reply: `messages` for the doctor, and the ids of the facts revealed.
 
     `done` says that the episode is over. `item` is the canonical name of what was asked for; "" if
-    the environment knows no such item. `sources` says of each ordered result where it came from,
+    the environment knows no such item. `understood` is False where the other side could not tell
+    what a readable request means, or has nothing on it: the reply then says neither that a finding
+    is there nor that it is not. `sources` says of each ordered result where it came from,
     in the order of the orders, as `workup.environments.base.rages.ResultSource` names it; it is
     empty where nothing is ordered.
     """
@@ -78,6 +80,7 @@ class Observation:
     item: str = ""
     done: bool = False
     sources: tuple[str, ...] = ()
+    understood: bool = True
 
 
 @dataclass(frozen=True, slots=True)

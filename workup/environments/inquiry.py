@@ -150,8 +150,7 @@ class Inquiry(library.Library):
         # The patient has heard the questions alone, so that no passage is taken for its own answer.
         heard = [turn for turn in past if turn.action.kind == ASK]
         said = await self.patient.reply(case, heard, action.content[0])
-        reply = self.reply(neutralise(said.text), len(past))
-        return Observation((reply,), said.facts, said.item)
+        return said.as_told(self.reply(neutralise(said.text), len(past)).content)
 
     @property
     def _rules(self) -> str:

@@ -219,7 +219,7 @@ class Questioning(Encounter):
             replied = Observation((Message("user", wording.unreadable),))
         else:
             said = await self.patient.reply(case, past, action.content[0])
-            replied = Observation((Message("user", neutralise(said.text)),), said.facts, said.item)
+            replied = said.as_told(neutralise(said.text))
         return replied if left > 1 else _concluding(replied, wording)
 
     def _limit(self, wording: Wording) -> str:

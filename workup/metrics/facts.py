@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from workup.case import Case, Fact
-from workup.episode import DIAGNOSE, Episode, Turn
+from workup.episode import DIAGNOSE, MALFORMED, Episode, Turn
 from workup.errors import UserError
 from workup.text import normalise
 
@@ -83,6 +83,17 @@ def repeats(episode: Episode) -> float | None:
     asked = [_topic(turn) for turn in episode.turns if turn.action.kind != DIAGNOSE]
     topics = [topic for topic in asked if topic]
     return _share(len(topics) - len(set(topics)), len(asked))
+
+
+def not_understood(episode: Episode) -> float | None:
+    """Share of the readable questions whose reply says that it was not understood.
+
+    Within [0, 1]; None when nothing readable was asked. A reply that asks back is such a reply, and
+    so is one of an exact record or patient that has nothing on what was asked
+    (`Observation.understood`).
+    """
+    asked = [turn for turn in episode.turns if turn.action.kind not in (DIAGNOSE, MALFORMED)]
+    return _share(sum(not turn.observation.understood for turn in asked), len(asked))
 
 
 def _topic(turn: Turn) -> tuple[str, str] | None:

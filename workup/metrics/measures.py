@@ -31,6 +31,8 @@ def measure(
     - hit_if_searched: as doc_hit, undefined if nothing was retrieved
     - searches: how many searches the doctor wrote, or a mode for it, where documents can be
       searched; one in the last turn, which gets no reply, counts too
+    - not_understood: the share of the readable questions that were not understood, where something
+      can be asked; undefined where nothing was
     - malformed: the share of the turns without a readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
@@ -45,6 +47,7 @@ def measure(
         "critical": facts.critical_ratio(episode),
         "noise": facts.noise_ratio(episode),
         "repeats": facts.repeats(episode),
+        **({"not_understood": facts.not_understood(episode)} if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
         **(_retrieval(episode, environment) if environment.searches else {}),

@@ -20,9 +20,8 @@ from rich.text import Text
 
 from workup.runs.files import finite
 from workup.runs.words import (
-    COLUMNS,
-    LIST_COLUMNS,
     cell,
+    columns,
     duration,
     equation,
     in_order,
@@ -206,17 +205,12 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     bold = {"trained": "bold", **dict.fromkeys(anchors, "dim")}
     sizes = {(entry["episodes"], entry["cases"]) for entry in doctors.values()}
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
-    lists = {
-        metric: heading
-        for metric, heading in LIST_COLUMNS.items()
-        if any(metric in entry for entry in doctors.values())
-    }
-    columns = {**COLUMNS, **lists}
-    rows = [[name, *(cell(name, doctors[name], metric) for metric in columns)] for name in ranked]
+    shown = columns(doctors.values())
+    rows = [[name, *(cell(name, doctors[name], metric) for metric in shown)] for name in ranked]
     if not size:
         rows = [[*row, f"{doctors[row[0]]['episodes']:,}"] for row in rows]
     Sheet(
-        ("", *columns.values(), *(() if size else ("episodes",))),
+        ("", *shown.values(), *(() if size else ("episodes",))),
         rows,
         f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
         f"{size}± half of the 95 % interval by case, [ ] its ends",

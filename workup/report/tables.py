@@ -22,6 +22,7 @@ HEADINGS = {
     "questions": "questions",
     "critical": "critical",
     "noise": "noise",
+    "not_understood": "not understood",
     "coverage": "coverage",
     "return": "return",
     "kg": "KG",
@@ -69,7 +70,9 @@ HEADINGS = {
 }
 CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
 # Measured only on request, or where documents can be searched.
-ON_REQUEST = tuple(name for name in HEADINGS if name not in (*CHANGED, "coverage", "return"))
+ON_REQUEST = tuple(
+    name for name in HEADINGS if name not in (*CHANGED, "not_understood", "coverage", "return")
+)
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
 

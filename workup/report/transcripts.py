@@ -43,6 +43,7 @@ class Line:
     origins: str
     found: list[Fact]
     repeated: bool
+    understood: bool
     score: str
 
 
@@ -223,7 +224,8 @@ def _lines(record: Record) -> Iterator[Line]:
         reply = _reply(turn, found)
         shown = f"{score:+.2f}".replace("-", "−") if score else ""
         repeated = bool(item) and item in asked
-        yield Line(number, label, content, reply, origins(turn), found, repeated, shown)
+        understood = turn.observation.understood
+        yield Line(number, label, content, reply, origins(turn), found, repeated, understood, shown)
         asked.add(item)
 
 

@@ -24,6 +24,7 @@ _TURN = pa.struct(
         ("content", pa.list_(pa.string())),
         ("errors", pa.int32()),
         ("item", pa.string()),
+        ("understood", pa.bool_()),
         ("evidence", pa.list_(pa.string())),
         ("sources", pa.list_(pa.string())),
         ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
@@ -123,6 +124,7 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "content": list(turn.action.content),
             "errors": turn.action.errors,
             "item": turn.observation.item,
+            "understood": turn.observation.understood,
             "evidence": list(turn.observation.evidence),
             "sources": list(turn.observation.sources),
             "observation": [

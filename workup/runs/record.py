@@ -36,6 +36,7 @@ _TURN_COLUMNS = encode(
         "prompt",
         "completion",
         "sources",
+        "understood",
     ]
 )
 
@@ -137,6 +138,7 @@ def _turns(turns: Sequence[Turn]) -> str:
             len(turn.prompt_tokens),
             len(turn.completion.tokens),
             turn.observation.sources,
+            turn.observation.understood,
         )
         for turn in turns
     ]
@@ -212,13 +214,13 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
         truncated,
         prompt,
         length,
-        *sources,  # runs before they were kept have none
+        sources,
+        understood,
     ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
-        origins = tuple(sources[0]) if sources else ()
-        observation = Observation(messages, tuple(evidence), item, done, origins)
+        observation = Observation(messages, tuple(evidence), item, done, tuple(sources), understood)
         turns.append(
             Turn(
                 tokens[start:middle], completion, Action(kind, tuple(content), errors), observation

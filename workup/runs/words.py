@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from workup.metrics.extra import BY
 from workup.statistics import Estimate
@@ -17,6 +18,8 @@ COLUMNS = {
     "critical": "critical",
     "noise": "noise",
 }
+NOT_UNDERSTOOD = {"not_understood": "not understood"}
+"""A column that stands where some doctor asked something that was not understood."""
 # Further columns, of ranked lists (ES-14); shown where a run measured them.
 LIST_COLUMNS = {
     "diff_acc": "DiffAcc",
@@ -44,6 +47,21 @@ NOT_SHARES = (
     "passages",
 )
 DASH = "–"
+
+
+def columns(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns of a table on the terminal: metric → heading.
+
+    `entries` are the doctors' entries as in summary.json.
+    """
+    found = list(entries)
+    lost = any((entry.get("not_understood") or {}).get("mean") for entry in found)
+    lists = {
+        metric: heading
+        for metric, heading in LIST_COLUMNS.items()
+        if any(metric in entry for entry in found)
+    }
+    return {**COLUMNS, **(NOT_UNDERSTOOD if lost else {}), **lists}
 
 
 def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:

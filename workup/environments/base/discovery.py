@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from workup.case import Case
 from workup.environments.base.around import Around
-from workup.environments.base.recorded import UNKNOWN, UNREADABLE
+from workup.environments.base.recorded import UNREADABLE
 from workup.episode import Action, Observation, Turn
 from workup.judges.assessor import Assessor
 from workup.judges.questions import Entailed, Stated
@@ -35,7 +35,7 @@ class Discovery(Around):
         seen = await self.world.answer(case, past, action)
         said = " ".join(message.content for message in seen.messages)
         facts = [fact for fact in (*case.given, *case.truth.facts) if fact.id not in seen.evidence]
-        if seen.done or said in ("", UNKNOWN, UNREADABLE) or not facts:
+        if seen.done or not seen.understood or said in ("", UNREADABLE) or not facts:
             return seen
         verdict = await self._checker.judge(Stated(facts, said))
         found = [

@@ -87,6 +87,18 @@ class Lexicon:
             least,
         )
 
+    def named(self, request: str) -> list[int]:
+        """The entries whose words all stand in the request: those with the most words, in order.
+
+        A request may say anything besides: "Have you had any chest pain since Monday?" names "chest
+        pain". Several are returned where equally long ones stand in it ("fever or cough?"). An
+        entry without words is never named.
+        """
+        asked = self._asked(request)
+        held = [(len(entry), index) for entry, index in self._touched(asked) if entry <= asked]
+        most = max((size for size, _ in held), default=0)
+        return [index for size, index in held if size == most]
+
     def _asked(self, request: str) -> frozenset[str]:
         return frozenset(map(self._spell, words(request)))
 

@@ -17,7 +17,7 @@ from workup.environments.base.encounter import EncounterSettings
 from workup.environments.base.lexical import chinese
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.base.recorded import RecordedConsultation
-from workup.episode import ASK, DIAGNOSE, Action, Message, Turn
+from workup.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
 from workup.errors import RolloutError
 from workup.models.fence import clean, fenced, numbered, repeats_key
 from workup.models.structured import ask, some_of
@@ -26,6 +26,9 @@ from workup.text import normalise
 
 UNKNOWN = "I do not know."
 UNKNOWN_CHINESE = "我不知道。"
+# Of the embedded patient, which cannot tell what it does not understand from what it does not know.
+UNCLEAR = "I do not understand, or I do not know. Please ask me for one thing."
+UNCLEAR_CHINESE = "我没听懂，或者我不知道。请一次只问一件事。"
 PATIENT, CHECKER = "patient", "checker"
 ANY = "any"
 ATTEMPTS = 3  # answers that a fact checker may see before the episode fails
@@ -80,12 +83,19 @@ class Said:
     """What a patient answered, and the ids of the facts told; none if the patient does not know.
 
     `text` is neutralised and names no withheld diagnosis. `item` is the canonical name of what was
-    asked for, or "".
+    asked for, or "". `understood` is as in `Observation`.
     """
 
     text: str
     facts: tuple[str, ...] = ()
     item: str = ""
+    understood: bool = True
+
+    def as_told(self, text: str) -> Observation:
+        """The observation that shows `text` to the doctor in place of the answer's own."""
+        return Observation(
+            (Message("user", text),), self.facts, self.item, understood=self.understood
+        )
 
 
 class Patient(Protocol):
@@ -102,9 +112,9 @@ class Patient(Protocol):
 class EmbeddedPatient:
     """Tells the facts that retrieval finds, in their own words, or does not know.
 
-    Exact, deterministic, no model.
-
-    Retrieval is the consultation's: by item name, by question wording, by shared words.
+    Exact, deterministic, no model. Retrieval is the consultation's (`RecordedConsultation`). A
+    patient without a finding for an item says "I do not know.": a missing finding is no denial. To
+    a question that means no item and no fact, or several, it says `UNCLEAR`.
     """
 
     phrases = (UNKNOWN, UNKNOWN_CHINESE)
@@ -114,6 +124,8 @@ class EmbeddedPatient:
 
     async def reply(self, case: Case, past: Sequence[Turn], question: str) -> Said:
         found = self._record.reply(case, Action(ASK, (question,)))
+        if not found.understood:
+            return Said(UNCLEAR_CHINESE if chinese(question) else UNCLEAR, understood=False)
         if not found.evidence:
             return Said(not_known(question), item=found.item)
         return Said(found.messages[0].content, found.evidence, found.item)
@@ -336,11 +348,10 @@ def answered_before(past: Sequence[Turn], request: str) -> Turn | None:
 
 def said_before(past: Sequence[Turn], question: str) -> Said | None:
     turn = answered_before(past, question)
-    return (
-        Said(turn.observation.messages[0].content, turn.observation.evidence, turn.observation.item)
-        if turn
-        else None
-    )
+    if turn is None:
+        return None
+    seen = turn.observation
+    return Said(seen.messages[0].content, seen.evidence, seen.item, seen.understood)
 
 
 def listed(findings: Sequence[str]) -> str:

@@ -31,8 +31,9 @@ INSTRUCTIONS = (
     "<think>…</think>."
 )
 UNREADABLE = "Please write exactly one action."
-UNKNOWN = "Nothing on record: take it as not done or within normal limits."
+UNKNOWN = "Not understood, or not on record: it stays unknown. Please ask for one thing."
 CONCLUDE = "Give your diagnosis now."
+_WHICH = "That can mean several things: {}. Name one of them."
 
 # A request longer than this names no single thing: it is cut and counts as an error, which also
 # bounds the lexical search.
@@ -51,10 +52,12 @@ class RecordedConsultation(Encounter):
     """An `Environment`: the doctor asks for one thing per turn until it names a diagnosis.
 
     A request is matched, whatever its tag, by item name, then by question wording, then by shared
-    words. A fact that belongs to none of `items` is free text: it is found by the name of its own
-    item, then by shared words, at most two per answer. `diagnoses` is the closed list of names, if
-    there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be among the first T
-    actions. No model has a role here: `consultation.Consultation` adds them.
+    words, then by a name whose words all stand in it. Where it means several items equally well it
+    is asked back. A fact that belongs to none of `items` is free text: it is found by the name of
+    its own item, by a name that stands in the request, then by shared words, at most two per
+    answer. What matches nothing is not understood, which is never "normal". `diagnoses` is the
+    closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be
+    among the first T actions. No model has a role here: `consultation.Consultation` adds them.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class RecordedConsultation(Encounter):
         }
         self._by_index = [item for _, item in wordings]
         self._lexicon = Lexicon([wording for wording, _ in wordings])
+        self._names = Lexicon([item.name for item in items])
         self._closed = _naming(tuple(diagnoses))
         self._find = lru_cache(maxsize=1 << 14)(self._match)
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
@@ -136,10 +140,11 @@ class RecordedConsultation(Encounter):
         if action.kind not in TAGS:
             return _message(UNREADABLE)
         request = action.content[0]
-        item = self.items.get(request) or self._find(request)
-        return (
-            self._consult_record(case, request) if item is None else self._consult_item(case, item)
-        )
+        named = self.items.get(request)
+        meant = (named,) if named is not None else self._find(request)
+        if len(meant) > 1:
+            return _unanswered(_WHICH.format(", ".join(item.name for item in meant)))
+        return self._consult_item(case, meant[0]) if meant else self._consult_record(case, request)
 
     def record(self, case: Case) -> Observation:
         """All of the record in one answer.
@@ -160,15 +165,17 @@ class RecordedConsultation(Encounter):
 
     def _consult_record(self, case: Case, request: str) -> Observation:
         free = [fact for fact in case.given + case.truth.facts if fact.item not in self.items]
-        wanted = normalise(request)
-        named = [fact for fact in free if fact.item and normalise(fact.item) == wanted]
-        if named:
+        names = _free_names(free, request)
+        if len(names) > 1:  # which ones is not told: the names alone would say what is on record
+            return _unanswered(UNKNOWN)
+        if names:
+            named = [fact for fact in free if normalise(fact.item) == names[0]]
             return self._report(case, named, named[0].item)
         ranked = Lexicon([f"{fact.item} {fact.text}" for fact in free]).coverage(
             request, _FACT_COVERAGE
         )
         chosen = [free[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
-        return self._report(case, chosen) if chosen else _message(UNKNOWN)
+        return self._report(case, chosen) if chosen else _unanswered(UNKNOWN)
 
     def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
         names = _names(case)
@@ -179,12 +186,15 @@ class RecordedConsultation(Encounter):
         item = self.items.get(name)
         return f"{name} {item.question}" if item is not None else name
 
-    def _match(self, request: str) -> Item | None:
+    def _match(self, request: str) -> tuple[Item, ...]:
+        """The items that the request may mean: none, one, or several that it means equally well."""
         item = self._by_wording.get(normalise(request))
         if item is not None:
-            return item
+            return (item,)
         ranked = self._lexicon.overlap(request, _ITEM_OVERLAP)
-        return self._by_index[ranked[0][1]] if ranked else None
+        best = [self._by_index[index].name for share, index in ranked if share == ranked[0][0]]
+        names = best or [self._by_index[index].name for index in self._names.named(request)]
+        return tuple([self.items[name] for name in dict.fromkeys(names)])
 
     def _withhold(self, text: str, wording: str, names: tuple[str, ...]) -> str:
         return neutralise(_hidden(_naming(names), self._open(text, wording), wording))
@@ -205,6 +215,19 @@ def _read(text: str) -> Action:
 
 def _message(text: str, evidence: tuple[str, ...] = (), item: str = "") -> Observation:
     return Observation((Message("user", text),), evidence, item)
+
+
+def _unanswered(text: str) -> Observation:
+    return Observation((Message("user", text),), understood=False)
+
+
+def _free_names(free: Sequence[Fact], request: str) -> list[str]:
+    """What free facts the request names, in normal form: by its whole wording, or within it."""
+    names = list(dict.fromkeys(filter(None, (normalise(fact.item) for fact in free))))
+    wanted = normalise(request)
+    return (
+        [wanted] if wanted in names else [names[index] for index in Lexicon(names).named(request)]
+    )
 
 
 def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:

@@ -67,7 +67,7 @@ class SimulatedRecord(Around):
         if before := answered_before(past, request):
             return before.observation
         text = await self._simulate(
-            case, request, self._messages(case, past, request, recorded.messages[0].content)
+            case, request, self._messages(case, past, request, self._usual(recorded))
         )
         return Observation((Message("user", text),), item=recorded.item)
 
@@ -76,6 +76,10 @@ class SimulatedRecord(Around):
         return not (
             recorded.done or recorded.evidence or recorded.messages[0].content == UNREADABLE
         )
+
+    @staticmethod
+    def _usual(recorded: Observation) -> str:
+        return recorded.messages[0].content if recorded.understood else "(none)"
 
     async def _simulate(self, case: Case, request: str, messages: tuple[Message, ...]) -> str:
         def written(result: _Result) -> str:

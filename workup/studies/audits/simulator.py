@@ -22,6 +22,8 @@ from workup.cases.leaks import WITHHELD
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import (
     SECTIONS,
+    UNCLEAR,
+    UNCLEAR_CHINESE,
     UNKNOWN,
     UNKNOWN_CHINESE,
     CheckedPatient,
@@ -57,7 +59,7 @@ ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION = (
 KINDS = (ON_RECORD, OFF_RECORD, DIAGNOSIS, INJECTION)
 MEASURES = ("relevant", "factual", "leaked", "told")
 EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD = "embedded", "default", "checked", "persona", "record"
-NOT_KNOWN = (UNKNOWN, UNKNOWN_CHINESE)
+NOT_KNOWN = (UNKNOWN, UNKNOWN_CHINESE, UNCLEAR, UNCLEAR_CHINESE)
 SIMULATORS = (EMBEDDED, DEFAULT, CHECKED, PERSONA, RECORD)
 
 _FOR_THE_DIAGNOSIS = {
