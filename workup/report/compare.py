@@ -25,7 +25,7 @@ from workup.report.transcripts import Player
 from workup.runs import Run
 from workup.runs.estimates import common
 from workup.runs.files import write_json, write_whole
-from workup.runs.words import COLUMNS, DASH, number, plus_minus
+from workup.runs.words import DASH, columns, number, plus_minus
 from workup.statistics import Estimate
 
 REGRESSION = "what success goes with (logistic regression)"
@@ -170,7 +170,8 @@ def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
 def _results(sides: Sequence[Side]) -> Sheet:
     metrics, rows = _rows(sides)
     headings = [tables.heading(metric) for metric in metrics]
-    shown = [place for place, heading in enumerate(headings) if heading in COLUMNS.values()]
+    standing = columns(side.entry for side in sides)
+    shown = [place for place, metric in enumerate(metrics) if metric in standing]
     of_size: dict[str, list[str]] = {}
     for row in rows:
         if row.role != "anchor":

@@ -209,16 +209,24 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     size = f"n = {min(sizes)[0]:,} ({min(sizes)[1]:,} cases) · " if len(sizes) == 1 else ""
     shown = columns(doctors.values())
     rows = [[name, *(cell(name, doctors[name], metric) for metric in shown)] for name in ranked]
+    understood = _all_understood(doctors.values())
     if not size:
         rows = [[*row, f"{doctors[row[0]]['episodes']:,}"] for row in rows]
     Sheet(
         ("", *shown.values(), *(() if size else ("episodes",))),
         rows,
         f"{summary.get('method') or summary.get('policy')} on {summary.get('cases')}",
-        f"{size}± half of the 95 % interval by case, [ ] its ends",
+        f"{size}{understood}± half of the 95 % interval by case, [ ] its ends",
         styles={place: bold.get(name, "") for place, name in enumerate(ranked)},
     ).show(console)
     _warn(warnings.lines({name: doctors[name] for name in ranked}), console)
+
+
+def _all_understood(entries: Iterable[Mapping[str, Any]]) -> str:
+    """For a caption: that no question was lost, so that a table needs no column of zeros."""
+    asked = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
+    known = [mean for mean in asked if mean is not None]
+    return "every question understood · " if known and not any(known) else ""
 
 
 def _warn(lines: Sequence[str], console: Console) -> None:

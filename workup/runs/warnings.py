@@ -30,6 +30,13 @@ CHECKS = (
         "{share} of its turns could not be read: its accuracy says more about the format than "
         "about its diagnoses (a transcript shows what it wrote)",
     ),
+    Check(
+        "not_understood",
+        0.1,
+        "{share} of its questions were not understood, or the record has nothing on them: part of "
+        "what it gets wrong is the exact patient's (roles.patient or roles.simulator puts a model "
+        "in its place)",
+    ),
 )
 
 
