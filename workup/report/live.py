@@ -226,7 +226,7 @@ def _all_understood(entries: Iterable[Mapping[str, Any]]) -> str:
     """For a caption: that no question was lost, so that a table needs no column of zeros."""
     asked = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
     known = [mean for mean in asked if mean is not None]
-    return "every question understood · " if known and not any(known) else ""
+    return "every readable question understood · " if known and not any(known) else ""
 
 
 def _warn(lines: Sequence[str], console: Console) -> None:
