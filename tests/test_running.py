@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing
 from contextvars import ContextVar
 from typing import Any
@@ -148,6 +148,14 @@ def test_it_goes_on_after_a_failure(way: Callable[[Callable[[], Any]], Any]) -> 
 
 
 # --- Ctrl-C ---
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Ctrl-C is heard here, also where the tests run in the background and were to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def press() -> None:
