@@ -132,6 +132,15 @@ def test_an_environment_that_gives_up_fails_the_episode(monkeypatch: pytest.Monk
     assert (outcome["correct"], outcome["rewards"]) == (None, [])
 
 
+def test_a_bench_opens_where_a_loop_is_running() -> None:
+    """As in a notebook's cell, and where `inspect eval` makes its tasks."""
+
+    async def cell() -> list[str]:
+        return [case.id for case in bench().cases]
+
+    assert asyncio.run(cell()) == [case.id for case in bench().cases]
+
+
 def test_mistakes_are_told() -> None:
     for words, said in {
         ("crfat", "clinic:xs", "train"): "Did you mean 'craft'",
