@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from workup.runs import Record
 from workup.settings import Settings, furnished
 from workup.stages import SftStage
 from workup.training.loop import Plan
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("method", ["craft", "outcome", "grpo"])
@@ -139,6 +143,20 @@ def test_a_bench_opens_where_a_loop_is_running() -> None:
         return [case.id for case in bench().cases]
 
     assert asyncio.run(cell()) == [case.id for case in bench().cases]
+
+
+def test_the_package_for_verifiers_has_the_name_that_it_is_loaded_by() -> None:
+    """`vf-eval a-b` imports the module `a_b` and calls its `load_environment`."""
+    (folder,) = (ROOT / "environments").iterdir()
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["project"]["name"].replace("-", "_") == folder.name
+    assert project["tool"]["setuptools"]["py-modules"] == [folder.name]
+    (found,) = ast.parse((folder / f"{folder.name}.py").read_text()).body[1:2]
+    assert isinstance(found, ast.ImportFrom)
+    assert (found.module, [name.name for name in found.names]) == (
+        "workup.adapters.verifiers",
+        ["load_environment"],
+    )
 
 
 def test_mistakes_are_told() -> None:
