@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from workup.runs import Record
 from workup.settings import Settings, furnished
 from workup.stages import SftStage
 from workup.training.loop import Plan
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("method", ["craft", "outcome", "grpo"])
@@ -130,6 +134,29 @@ def test_an_environment_that_gives_up_fails_the_episode(monkeypatch: pytest.Monk
     outcome = told(asyncio.run(made.judge(interaction.episode)))
     assert outcome["reason"] == "the patient's endpoint gave up"
     assert (outcome["correct"], outcome["rewards"]) == (None, [])
+
+
+def test_a_bench_opens_where_a_loop_is_running() -> None:
+    """As in a notebook's cell, and where `inspect eval` makes its tasks."""
+
+    async def cell() -> list[str]:
+        return [case.id for case in bench().cases]
+
+    assert asyncio.run(cell()) == [case.id for case in bench().cases]
+
+
+def test_the_package_for_verifiers_has_the_name_that_it_is_loaded_by() -> None:
+    """`vf-eval a-b` imports the module `a_b` and calls its `load_environment`."""
+    (folder,) = (ROOT / "environments").iterdir()
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["project"]["name"].replace("-", "_") == folder.name
+    assert project["tool"]["setuptools"]["py-modules"] == [folder.name]
+    (found,) = ast.parse((folder / f"{folder.name}.py").read_text()).body[1:2]
+    assert isinstance(found, ast.ImportFrom)
+    assert (found.module, [name.name for name in found.names]) == (
+        "workup.adapters.verifiers",
+        ["load_environment"],
+    )
 
 
 def test_mistakes_are_told() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acting import bench, failing, ours, replies, script
+from serving import serving
+from waiting import HANG
 
 from workup.adapters.bench import Bench
 
@@ -46,6 +52,56 @@ def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
     right = sum(record.correct is True for record in records) / len(records)
     by_name = {score.name: score for score in log.results.scores}
     assert by_name["diagnosis"].metrics["accuracy"].value == pytest.approx(right)
+
+
+TASK = """
+from inspect_ai import Task, task
+from workup.adapters.inspect import encounter
+
+@task
+def mine() -> Task:
+    return encounter("craft", cases="clinic:xs", most=6, settings={"environment": {"max_turns": 4}})
+"""
+
+
+def test_the_command_plays_what_we_play(tmp_path: Path) -> None:
+    """`inspect eval` makes its tasks below the event loop that it runs."""
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    made = Bench.of("craft", cases="clinic:xs", side="test", most=6, environment={"max_turns": 4})
+    diagnosis = made.cases[0].truth.diagnosis
+    (tmp_path / "mine.py").write_text(TASK)
+    words = ["eval", "mine.py", "--model", "openai-api/mine/m", "--display", "plain"]
+    with serving(lambda body: f"<diagnose>{diagnosis}</diagnose>") as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "inspect_ai", *words, "--log-dir", "logs"],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "MINE_API_KEY": "none",
+                "MINE_BASE_URL": server.url,
+            },
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=False,
+        )
+    (found,) = list_eval_logs(str(tmp_path / "logs"))
+    log = read_eval_log(found)
+    assert log.status == "success", done.stdout + done.stderr
+    right = [case.truth.diagnosis == diagnosis for case in made.cases]
+    assert [sample.scores["diagnosis"].value == "C" for sample in log.samples] == right
+    assert 0 < sum(right) < len(right)
+
+
+def test_the_task_is_found_by_its_name() -> None:
+    """It is `workup/encounter`: the package's name, and that of the function."""
+    from workup.adapters import inspect
+
+    (point,) = entry_points(group="inspect_ai", name="workup")
+    assert point.load() is inspect
+    assert callable(inspect.encounter)
 
 
 def test_an_encounter_that_fails_is_an_error_and_no_zero(

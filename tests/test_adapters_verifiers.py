@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from acting import bench, failing, ours, replies, script
 from serving import serving
+from waiting import HANG
 from werkzeug import Response
 
 from workup.adapters.bench import Bench, messages
@@ -93,6 +97,35 @@ def test_verifiers_plays_what_we_play(tmp_path: Path, monkeypatch: pytest.Monkey
         ]
         assert heard == [m for turn in replies(record)[:-1] for m in turn]
         same(row, record)
+
+
+def test_the_command_finds_the_environment_by_its_name(tmp_path: Path) -> None:
+    made = Bench.of("craft", cases="clinic:xs", side="test", most=6)
+    diagnosis = made.cases[0].truth.diagnosis
+    right = sum(case.truth.diagnosis == diagnosis for case in made.cases)
+    assert 0 < right < len(made.cases)
+    package = Path(__file__).parents[1] / "environments/workup_encounters"
+    words = ["-m", "m", "-k", "NO_KEY", "-n", "6", "-r", "1", "--disable-tui", "--save-results"]
+    words += ["-a", json.dumps({"cases": "clinic:xs", "most": 6}), "-o", str(tmp_path / "out")]
+    with serving(lambda body: f"<diagnose>{diagnosis}</diagnose>") as server:
+        done = subprocess.run(
+            [Path(sys.executable).parent / "vf-eval", package.name, *words, "-b", server.url],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(package), *sys.path]),
+                "NO_KEY": "none",
+            },
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (tmp_path / "out").rglob("results.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["error"] for row in rows] == [None] * len(made.cases)
+    assert sum(row["metrics"]["_correct"] for row in rows) == right
 
 
 def test_an_encounter_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,8 +211,8 @@ def test_each_round_is_paid_on_the_turn_that_searched(
     assert paid.turns == pytest.approx((0.0, *expected[1:], 0.0))
 
 
-def test_errata_11_harm_and_recovery_is_paid_by_the_letter() -> None:
-    """The literal reward pays a detour that ends where the first round was.
+def test_harm_and_recovery_is_paid_by_the_letter() -> None:
+    """The literal reward pays a detour that ends where the first round was (CM-E1).
 
     It pays nothing for steady progress.
     """

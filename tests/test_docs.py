@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -344,6 +345,29 @@ def test_make_targets_named_in_the_documentation_exist() -> None:
         for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
     }
     assert {"demo", "test"} <= named <= targets
+
+
+INSTALLS = re.compile(r"([^\s`(]*pip) install ([^`\n]*)")
+
+
+def installs() -> Iterator[tuple[str, str, str]]:
+    """Page, program and words of every `pip install` in the documentation and in messages."""
+    for page in [*PAGES, *(ROOT / "workup").rglob("*.py")]:
+        for pip, words in INSTALLS.findall(page.read_text()):
+            yield page.name, pip, words.partition("&&")[0]
+
+
+def test_what_pip_is_told_to_install_exists() -> None:
+    """No package index has Workup: its extras are installed from the clone."""
+    found = list(installs())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {f".[{extra}]" for extra in extras["optional-dependencies"]}
+    named = {word for _, _, words in found for word in re.findall(r"-e '?([^'\s]+)'?", words)}
+    assert len(named) > 8
+    folders = {name for name in named if (ROOT / name / "pyproject.toml").is_file()}
+    assert named - folders <= known
+    assert not [each for each in found if re.search(r"workup(\[|\s|$)", each[2])]
+    assert not [each for each in found if "-e" in each[2] and not each[1].startswith(".venv")]
 
 
 def test_the_documentation_names_no_place_of_ours() -> None:

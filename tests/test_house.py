@@ -64,6 +64,43 @@ def test_the_house_has_few_rooms(rooms: Imports) -> None:
     assert len(rooms.keys() - {"workup"}) <= ROOMS
 
 
+STARTS = ("asyncio.run", "asyncio.Runner", "anyio.run", "run_until_complete")
+
+
+def started(text: str) -> list[int]:
+    """The lines of a file that start an event loop in this thread; it may have a running one."""
+    names = {
+        f"{node.module}.{alias.name}": alias.asname or alias.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    calls = {*STARTS, *(own for whole, own in names.items() if whole in STARTS)}
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if (isinstance(node, ast.Attribute) and {ast.unparse(node), node.attr} & calls)
+        or (isinstance(node, ast.Name) and node.id in calls)
+    ]
+
+
+def test_a_started_loop_is_seen() -> None:
+    assert started("import asyncio\nasyncio.run(f())") == [2]
+    assert started("from asyncio import run as go\ngo(f())") == [2]
+    assert started("loop.run_until_complete(f())\npool.submit(asyncio.run, f())") == [1, 2]
+    assert started("from workup.x import run\nrun(f())\nself.run()\nasyncio.gather()") == []
+
+
+def test_event_loops_are_started_in_one_place() -> None:
+    """Elsewhere `run_to_end` is called: a notebook and many frameworks have a loop running."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "workup").rglob("*.py")
+        if started(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"workup/rl/running.py"}
+
+
 def test_functions_are_short() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"

@@ -35,7 +35,7 @@ torch.set_num_threads(1)
 ROUNDS = st.lists(st.floats(-9, 0), min_size=1, max_size=6)
 GAINS = st.lists(st.none() | st.floats(-3, 3), max_size=12)
 
-STEADY, RECOVERING = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)  # errata 11
+STEADY, RECOVERING = (-3.0, -2.0, -1.0, 0.0), (-3.0, -2.0, -4.0, -2.0)  # CM-E1
 
 
 @given(ROUNDS, st.floats(0.1, 3), st.floats(0.1, 3))

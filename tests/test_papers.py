@@ -30,6 +30,8 @@ CITED_IN = ("workup", "tests", "bench", "docs")
 TEXTS = (".py", ".md", ".csv", ".json", ".html")
 
 CODE = re.compile(rf"\b(?:{'|'.join(PAGES)})-\d+\b")
+ERRATUM = re.compile(rf"\b(?:{'|'.join(PAGES)})-E\d+\b")
+NO_ERRATUM = re.compile(r"(?i:\berrat|_errat)(?:a|um)[ _,:]*\d+|\(errata\)")
 HEADING = re.compile(r"## ([A-Z]{2})-(\d+) (\S.*)")
 PART = re.compile(r"- \*\*(\w+)\*\*:(.*)")
 PLACE = re.compile(r"\((?:Secs?|Eqs?|Apps?|Tables?|Figs?|Algorithms?|Prop|Cor)\b")
@@ -197,6 +199,35 @@ def test_every_item_that_is_cited_has_a_section() -> None:
                 cited.update(dict.fromkeys(codes, str(path.relative_to(ROOT))))
     assert len(cited) > 50
     assert not {code: path for code, path in cited.items() if code not in known}
+
+
+def test_every_erratum_that_is_cited_has_a_row() -> None:
+    """Codes as in PM-E1; a bare number would lead nowhere, since the rows have none."""
+    page = ROOT / "docs" / "errata.md"
+    rows = re.findall(rf"^\| ({ERRATUM.pattern}), ", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    cited: dict[str, str] = {}
+    for folder in CITED_IN:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in TEXTS and path not in (page, Path(__file__)):
+                text, place = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+                cited.update(dict.fromkeys(ERRATUM.findall(text), place))
+                cited.update(dict.fromkeys(NO_ERRATUM.findall(text), place))
+    assert not {code: path for code, path in cited.items() if code not in rows}
+    assert set(rows) == cited.keys()
+
+
+def test_an_erratum_without_a_code_is_seen() -> None:
+    for text in (
+        "(errata 21)",
+        "errata, 13",
+        "test_errata_11_harm",
+        "pays 1 (errata).",
+        "Erratum 4",
+    ):
+        assert NO_ERRATUM.search(text)
+    for text in ("[ES-E3](errata.md)", "the errata of ProMed", "(see the errata)", "errata.md#2"):
+        assert not NO_ERRATUM.search(text)
 
 
 @pytest.mark.parametrize(

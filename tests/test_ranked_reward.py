@@ -90,7 +90,7 @@ def test_no_hit_is_worth_nothing_and_no_place_lies_beyond_the_list() -> None:
 
 
 def test_0_1_is_neither_limit() -> None:
-    """The paper calls 0/1 the limit τ → 0; it pays each place 1 (errata)."""
+    """The paper calls 0/1 the limit τ → 0; it pays each place 1 (ES-E2)."""
     limits = {(R_d(1, 4, 1e-9), R_d(4, 4, 1e-9)), (R_d(1, 4, 1e9), R_d(4, 4, 1e9))}
     assert (1.0, 1.0) not in limits
 
@@ -126,7 +126,7 @@ def test_finding_2_a_large_tau_pays_more_for_shortening(
 
 
 def test_the_inequality_printed_in_the_proof_of_finding_2_is_false() -> None:
-    """A.2 bounds F_2 from below by a term that is larger, once |D¹| ≥ 2 (errata)."""
+    """A.2 bounds F_2 from below by a term that is larger, once |D¹| ≥ 2 (ES-E1)."""
 
     def mean_place(a: int, b: int, τ: float) -> float:
         weights = {k: math.exp(-k / τ) for k in range(a, b + 1)}

@@ -516,7 +516,7 @@ def test_softmax(values: list[float]) -> None:
 
 
 def test_a_harmful_fact_keeps_a_positive_weight() -> None:
-    """The paper's known weakness, errata 13."""
+    """The paper's known weakness (PM-E1)."""
     assert softmax((1.0, -2.0))[1] > 0.04
 
 

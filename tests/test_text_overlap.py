@@ -134,5 +134,5 @@ def test_what_is_missing_is_told_with_its_extra(
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     text_overlap._bleu.cache_clear()
     text_overlap._rouge.cache_clear()
-    with pytest.raises(UserError, match=rf"{package} is not installed.*workup\[text\]"):
+    with pytest.raises(UserError, match=rf"{package} is not installed.*pip install .*\[text\]"):
         bleu("a", ["a"]) if package == "sacrebleu" else rouge("a", ["a"])

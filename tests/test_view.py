@@ -29,6 +29,7 @@ from waiting import HANG, until
 from workup.case import Case, Fact, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import UserError
+from workup.extras import install
 from workup.runs import Record, Run
 from workup.runs.untouched import Untouched
 from workup.viewer import app, listing, opened
@@ -713,7 +714,7 @@ def test_without_the_extra_it_says_what_to_install(
     from workup.cli.view import view
 
     monkeypatch.setitem(sys.modules, "starlette", None)
-    with pytest.raises(UserError, match=r"pip install 'workup\[view\]'"):
+    with pytest.raises(UserError, match=re.escape(install("view"))):
         view([folder])
 
 

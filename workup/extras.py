@@ -6,8 +6,13 @@ attribute of a module elsewhere (`sampler=package.module:attribute`).
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
 
 from workup.errors import UserError, unknown
@@ -45,8 +50,32 @@ def wanted(module: str, extra: str = "") -> Any:
         package = module.partition(".")[0]
         if error.name != package:
             raise
-        by_hand = BY_HAND.get(package, f"pip install 'workup[{extra or EXTRAS.get(package)}]'")
-        raise UserError(f"{package} is not installed; type: {by_hand}") from error
+        command = BY_HAND.get(package) or install(extra or EXTRAS[package])
+        raise UserError(f"{package} is not installed; type: {command}") from error
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra beside this Workup, from where this Workup came."""
+    clone = Path(__file__).parents[1]
+    if (clone / "pyproject.toml").is_file():
+        return pip("-e", f"{clone}[{extra}]")
+    origin = _origin()
+    return pip(f"workup[{extra}] @ {origin}" if origin else f"workup[{extra}]")
+
+
+def pip(*words: str) -> str:
+    """The command `pip install` with `words`, for the Python that runs this."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+
+
+def _origin() -> str:
+    """The address that pip installed Workup from (PEP 610); "" if an index knows it by its name."""
+    try:
+        told = json.loads(distribution("workup").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return ""
+    system = told.get("vcs_info", {}).get("vcs")
+    return f"{system}+{told['url']}" if system else str(told.get("url", ""))
 
 
 def named(

@@ -1,7 +1,7 @@
 """An Inspect task: its model plays our encounters, and our judge and reward are its scorers.
 
-inspect eval FILE.py --model …                                         FILE.py has a task of its own
-inspect_ai.eval(task(Bench.of("craft", cases="clinic:s")), model=…)    from Python
+inspect eval workup/encounter -T method=craft -T cases=clinic:s --model …    from the command line
+inspect_ai.eval(task(Bench.of("craft", cases="clinic:s")), model=…)          from Python
 """
 
 from __future__ import annotations

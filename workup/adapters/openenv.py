@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -13,6 +12,7 @@ from pydantic import Field
 from workup.adapters.bench import Bench, messages, told
 from workup.errors import WorkupError
 from workup.rl.interaction import Interaction
+from workup.rl.running import run_to_end
 
 SESSIONS = 64
 """Encounters at the same time, each in a session of its own."""
@@ -75,7 +75,7 @@ class Encounters(Environment):
         return Heard(messages=said, done=True, reward=outcome["reward"], outcome=dict(outcome))
 
     def step(self, action: Said, timeout_s: float | None = None, **more: Any) -> Heard:
-        return asyncio.run(self.step_async(action, timeout_s, **more))
+        return run_to_end(self.step_async(action, timeout_s, **more))
 
     @property
     def state(self) -> Place:

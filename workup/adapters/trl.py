@@ -7,11 +7,9 @@ loop plays, and the model calls our environment as a tool, in its chat template'
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from datasets import Dataset
 
@@ -21,10 +19,10 @@ from workup.errors import UserError
 from workup.models.local import LocalPolicy
 from workup.rl.interaction import Interaction
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all, seed_key
+from workup.rl.running import run_to_end
 from workup.rl.samples import spoken
 from workup.runs import Record
 
-T = TypeVar("T")
 PLACE = "name"  # the message's key for which case it opens, since two cases may open alike
 
 
@@ -59,7 +57,7 @@ def rollout(bench: Bench) -> Callable[[list[Any], Any], dict[str, Any]]:
         training = model.training
         model.eval()
         try:
-            return _run(_played(bench, jobs, TokenDoctor(policy), how))
+            return run_to_end(_played(bench, jobs, TokenDoctor(policy), how))
         finally:
             model.train(training)
 
@@ -112,7 +110,7 @@ class Encounter:
         interaction = self._opened()
         if interaction.done:
             return "The encounter is over."
-        reply = _run(interaction.say(text))
+        reply = run_to_end(interaction.say(text))
         said = "\n\n".join(each.content for each in reply.messages)
         return f"{said}\nThe encounter is over.".lstrip() if reply.done else said
 
@@ -123,7 +121,7 @@ class Encounter:
         """
         interaction = self._opened()
         interaction.leave()
-        record = _run(self._bench.judge(interaction.episode))
+        record = run_to_end(self._bench.judge(interaction.episode))
         return record.score.total if record.score else float("nan")
 
     def _opened(self) -> Interaction:
@@ -174,13 +172,3 @@ def _tokens(episode: Episode, doctor: TokenDoctor) -> dict[str, list[Any]]:
         "logprobs": list(made.logprobs[first:]),
         "env_mask": [int(own and not failed) for own in made.mask[first:]],
     }
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; in a thread of its own where a loop runs already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -13,6 +12,7 @@ import typer
 
 from workup.cli.common import Endpoints, group
 from workup.errors import RolloutError
+from workup.rl.running import run_to_end
 
 if TYPE_CHECKING:
     from workup.ports import Model
@@ -60,7 +60,7 @@ def judge(
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("probes", total=None)
-            found = asyncio.run(ask(desk.open(model), lambda: progress.advance(task)))
+            found = run_to_end(ask(desk.open(model), lambda: progress.advance(task)))
     finally:
         desk.close()
     console = Console(highlight=False)
@@ -135,7 +135,7 @@ def simulator(
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("questions", total=n)
             staged = Simulator(patient, source, player, judge, seed)
-            found = asyncio.run(
+            found = run_to_end(
                 audit(staged, source, n, judge, seed, lambda: progress.advance(task))
             )
     finally:
@@ -215,7 +215,7 @@ def _ordered(orders: Orders, model: str | None, config: Path | None) -> RagesAud
         writer = desk.open(model) if model else None
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("orders", total=orders.n * len(orders.configurations(writer)))
-            return asyncio.run(
+            return run_to_end(
                 audit(open_source(WING), orders, writer, lambda: progress.advance(task))
             )
     finally:
@@ -269,7 +269,7 @@ def names(
     desk = Desk(Config.find(config), f"audit names {file} {model}")
     try:
         coder = Coder(icd, model=desk.open(model) if model else None, more=more)
-        mapped, failed = asyncio.run(audit(coder, right))
+        mapped, failed = run_to_end(audit(coder, right))
     finally:
         desk.close()
     console = Console(highlight=False, soft_wrap=True)

@@ -209,17 +209,16 @@ def search(
     seed: Seed = 0,
 ) -> None:
     """Show the best passages for a query."""
-    import asyncio
-
     from rich.console import Console
     from rich.text import Text
 
     from workup.retrieval import open_retriever
+    from workup.rl.running import run_to_end
 
     opened = open_retriever(library, kind=kind, seed=seed, patient=False)
     _say_who_is_asked(library)
     _say_whose_it_is(library)
-    found = asyncio.run(opened.search(query, k))
+    found = run_to_end(opened.search(query, k))
     console = Console(highlight=False)
     for rank, passage in enumerate(found, 1):
         console.print(

@@ -110,11 +110,10 @@ def questions(
 
     Each mark is from 1 to 5; the judges do not know whose questions they read.
     """
-    import asyncio
-
     from workup.evaluation.arms import labels
     from workup.models.support.config import Config
     from workup.models.support.desk import Desk
+    from workup.rl.running import run_to_end
     from workup.runs import Run
     from workup.studies import questions
 
@@ -134,7 +133,7 @@ def questions(
         with _progress("conversations") as (began, tick):
             began(sum(map(len, chosen.values())))
             reading = questions.Reading(seed, outcome, weigher, restricted)
-            found = asyncio.run(questions.study(cases, chosen, judges, reading, tick))
+            found = run_to_end(questions.study(cases, chosen, judges, reading, tick))
     finally:
         desk.close()
     _publish(found, folder)

@@ -21,6 +21,7 @@ from workup.judges.verdicts import Verdicts
 from workup.metrics.extra import Measure, Models, Values, open_measures, take
 from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
 from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
+from workup.rl.running import run_to_end
 from workup.runs import Record, Run
 from workup.runs.judged import measured
 from workup.settings import EvaluationSettings
@@ -182,7 +183,7 @@ def examine(
             progress({"step": done, "judged": judged, **share})
 
     while chunk := list(islice(jobs, CHUNK)):
-        records = asyncio.run(_examine(examination, player, label, chunk, tick))
+        records = run_to_end(_examine(examination, player, label, chunk, tick))
         run.write(records)
         failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
         check_failures(failed, done, examination.max_failed)

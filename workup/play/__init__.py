@@ -5,9 +5,8 @@ The review shows what was missed, what it was worth, and what others asked.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +24,9 @@ from workup.play.person import Person
 from workup.play.review import review
 from workup.ports import Doctor, Environment
 from workup.rewards.outcome import accuracy
+from workup.rl.interaction import Interaction
 from workup.rl.rollout import Job, Play, rollout, seed_key
+from workup.rl.running import run_to_end
 from workup.runs import Record
 from workup.runs.judged import measured
 
@@ -64,7 +65,7 @@ def play(
     )
     person = Person(source, round_.environment, console, ask)
     try:
-        yours = round_.run(person, case)
+        yours = round_.heard(person, case)
     except (EOFError, KeyboardInterrupt) as left:
         again = f"--case {index}, and the rest of the command as it was"
         console.print(Text(f"\nYou left. The same patient again: {again}", style="dim"))
@@ -95,11 +96,20 @@ class _Round:
         doctors |= {label: known[label] for label in order if label in known}
         return doctors
 
+    def heard(self, person: Person, case: Case) -> Episode:
+        """A person's encounter.
+
+        They are asked outside any event loop: only there does the first Ctrl-C end the waiting.
+        """
+        encounter = Interaction(case, self.environment)
+        while not encounter.done:
+            act = person.act(case, encounter.opening, encounter.turns)
+            run_to_end(encounter.act(act))
+        return encounter.episode
+
     def run(self, doctor: Doctor, case: Case) -> Episode:
         job = Job(case, seed_key("play", self.seed, case.id))
-        # Not asyncio.run: it would swallow the first Ctrl-C while a person is being asked.
-        with closing(asyncio.new_event_loop()) as loop:
-            return loop.run_until_complete(rollout(job, self.environment, doctor, Play()))
+        return run_to_end(rollout(job, self.environment, doctor, Play()))
 
     def judge(self, label: str, episode: Episode) -> Record:
         """The verdict, CRAFT's score if the findings have weights, and the measures.
@@ -108,7 +118,7 @@ class _Round:
         """
         if episode.ending is Ending.FAILED:
             return Record(label, episode)
-        acc = asyncio.run(accuracy(episode, ExactJudge()))
+        acc = run_to_end(accuracy(episode, ExactJudge()))
         T = self.environment.max_turns
         score = craft.score(episode, acc, craft.Settings(), T) if scored(episode) else None
         record = Record(label, episode, correct=bool(acc), score=score)

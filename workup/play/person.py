@@ -17,7 +17,7 @@ from workup.environments.base.lexical import words
 from workup.environments.base.searching import SEARCH, SEPARATOR
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Completion, Message, Observation, Turn
-from workup.ports import Act, Environment, Sampling
+from workup.ports import Act, Environment
 from workup.text import neutralise, normalise
 
 HELP = """\
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Person:
-    """A `Doctor` who is asked at the keyboard.
+    """A doctor who is asked at the keyboard.
 
     What is not understood, asked twice or misspelt costs a person no turn, unlike a policy: it is
     said, and asked again. Nothing is coloured by what it is worth. Raises EOFError when the person
@@ -58,9 +58,8 @@ class Person:
         self._words = [words(f"{item.name} {item.question}") for item in source.items]
         self._wordings = [_content(f"{item.name} {item.question}") for item in source.items]
 
-    async def act(
-        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
-    ) -> Act:
+    def act(self, case: Case, opening: Sequence[Message], past: Sequence[Turn]) -> Act:
+        """The next action after `past`, as the grammar writes it."""
         if past:
             self.show(past[-1].observation)
         else:

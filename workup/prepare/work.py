@@ -26,6 +26,7 @@ from workup.prepare.inputs import Input, keeps_sidecar
 from workup.prepare.journal import Journal
 from workup.prepare.report import Report
 from workup.prepare.steps import EXACT, Aids, Drop, Outcome, Step, StepSettings
+from workup.rl.running import run_to_end
 
 GO_ON = "everything finished is kept, and the same command goes on from there"
 
@@ -83,7 +84,7 @@ def prepare(
     }
     with Journal(journal_of(job.out), header, private=job.input.source.restricted) as journal:
         work = _Work(job, step, aids, journal, show)
-        asyncio.run(work.run())
+        run_to_end(work.run())
         report = work.write()
         work.conclude()
     return report

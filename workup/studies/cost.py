@@ -5,7 +5,6 @@ ProMed PM-21.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from workup.models.samplers.local import LocalModel, follow
 from workup.ports import Environment, LanguageModel
 from workup.rewards.shapley import ShapleySettings, estimate
 from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
 from workup.settings import PolicySettings
 from workup.statistics import Estimate, interval
 from workup.studies import plots
@@ -422,7 +422,7 @@ def study(
     }
     watch = Stopwatch(spread(source.test), environment, cases, *conditions, first.seed)
     began(len(cases) * len(watch.conditions) * len(policies))
-    found = asyncio.run(watch.time(policies, tick))
+    found = run_to_end(watch.time(policies, tick))
     timed = tuple(each for each in found if each is not None)
     if not timed:
         raise UserError("no case fits the policy's context with its facts")

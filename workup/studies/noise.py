@@ -26,6 +26,7 @@ from workup.rewards.shapley import (
     precision,
 )
 from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval, paired
 from workup.studies import plots, trivia
@@ -245,7 +246,7 @@ def study(
             f"--least {injection.least}: no fact of {source.name} has a criticality; leave it out"
         )
     began(len(cases))
-    return asyncio.run(_study(label, source, cases, likelihood, injection, tick))
+    return run_to_end(_study(label, source, cases, likelihood, injection, tick))
 
 
 async def _study(

@@ -5,7 +5,6 @@ The lists are those of the exact posterior, so no policy is asked.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -21,6 +20,7 @@ from workup.errors import UserError
 from workup.judges.exact import ExactExaminations
 from workup.judges.questions import Ordered
 from workup.rewards.ranked import R_d, Weights
+from workup.rl.running import run_to_end
 from workup.statistics import SHARE, Estimate, interval
 from workup.studies import plots
 from workup.studies.study import Section, Sheet, Study, plain
@@ -259,7 +259,7 @@ def _belief(
         orders = tuple(ordered)
         return [(await judge.judge(Ordered(orders, ranked[:D]))).value for D in LENGTHS]
 
-    return _Belief(posterior[order], place, np.array(asyncio.run(worths())))
+    return _Belief(posterior[order], place, np.array(run_to_end(worths())))
 
 
 def _honest(

@@ -5,7 +5,6 @@ Each case is shown one passage at a time, in several states, from the right one 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from workup.retrieval.corpus import Document, Fields, documents, files
 from workup.retrieval.index import MANIFEST
 from workup.retrieval.provenance import rests_on, subject
 from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval, paired
 from workup.studies import plots, trivia
@@ -173,7 +173,7 @@ def study(
     texts = texts_of(corpus)
     began(len(cases))
     scoring = Scoring(scorer, source, environment, texts, longest, settings.seed)
-    return asyncio.run(_study(scoring, label, source.name, cases, tick))
+    return run_to_end(_study(scoring, label, source.name, cases, tick))
 
 
 def texts_of(corpus: str) -> list[Document]:

@@ -5,7 +5,6 @@ ProMed pays questions by Shapley values (PM-4, PM-6), which it estimates from a 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -27,6 +26,7 @@ from workup.rewards.shapley import (
     softmax,
 )
 from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
 from workup.settings import PolicySettings
 from workup.statistics import SHARE, Estimate, interval
 from workup.studies import plots
@@ -435,7 +435,7 @@ def study(
             tick()
         return found
 
-    found = asyncio.run(every())
+    found = run_to_end(every())
     valued = tuple(each for each in found if isinstance(each, Valued))
     if not valued:
         raise UserError(f"{source.name}: no case could be valued; the first: {found[0]}")

@@ -7,7 +7,6 @@ checkpoint and ends as it would have ended.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import math
 import os
@@ -49,6 +48,7 @@ from workup.ports import (
 )
 from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
+from workup.rl.running import run_to_end
 from workup.roles import Staff
 from workup.runs import Record, Run, versions
 from workup.runs.folder import CHECKPOINTS, free
@@ -447,7 +447,7 @@ class Training:
                 if case.id not in found
             ]
             with self._written(exploration.before(step) + len(found)) as write:
-                asyncio.run(exploration.search(self.policy, step, mine, write))
+                run_to_end(exploration.search(self.policy, step, mine, write))
             if self.engine.is_main:
                 self._log(
                     step,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import gc
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
@@ -53,6 +52,7 @@ from workup.ports import (
     Policy,
     Scorer,
 )
+from workup.rl.running import run_to_end
 from workup.rl.samples import rows
 
 
@@ -76,8 +76,7 @@ class TrlEngine(AccelerateProcesses):
     `on_step(step, metrics)` is called on every process after step 1, 2, … of a stage, with loss,
     grad_norm and lr; by `grpo` also with kl, entropy, clip_ratio and the gap between sampler and
     trainer (`gap_mean`, `gap_p95`, `gap_kl`); by `dpo` with margin and
-    preferred. `run` runs a coroutine to its end (asyncio.run, or that of a Runner, which keeps one
-    event loop).
+    preferred.
 
     `place` is the folder or hub id that the policy's weights were read from. With it adapters are
     saved alone and name that model; without it, and with `lora.merged`, they are saved merged.
@@ -91,17 +90,10 @@ class TrlEngine(AccelerateProcesses):
         *,
         on_step: OnStep = lambda step, metrics: None,
         resume: bool = False,
-        run: Callable[[Coroutine[Any, Any, Sequence[Sample]]], Sequence[Sample]] = asyncio.run,
         place: str = "",
     ) -> None:
-        self.policy, self.settings, self.folder, self.on_step, self.resume, self.run = (
-            policy,
-            settings,
-            folder,
-            on_step,
-            resume,
-            run,
-        )
+        self.policy, self.settings = policy, settings
+        self.folder, self.on_step, self.resume = folder, on_step, resume
         refuse_older(folder)
         self.cpu = next(policy.model.parameters()).device.type == "cpu"
         super().__init__(cpu=self.cpu)
@@ -211,7 +203,7 @@ class TrlEngine(AccelerateProcesses):
 
         def samples(step: int) -> Sequence[Sample]:
             self.policy.refresh()
-            return self.run(_awaited(collect, self.policy, step))
+            return run_to_end(_awaited(collect, self.policy, step))
 
         def trainer(folder: Path, done: int) -> StageTrainer:
             adapters = isinstance(self.model, PeftModel)

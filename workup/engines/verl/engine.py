@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -29,6 +28,7 @@ from workup.errors import UserError
 from workup.models.remote import Known
 from workup.models.samplers import How
 from workup.ports import REFERENCE, Collect, Demonstration, Model, Pair, Scorer
+from workup.rl.running import run_to_end
 
 __all__ = ["VerlEngine", "estimator"]  # importing `estimator` registers it with verl
 GRPO = "grpo"
@@ -124,7 +124,7 @@ class VerlEngine(Alone):
     def grpo(self, collect: Collect, steps: int) -> None:
         def played(step: int, uids: Sequence[str]) -> Sequence[Row]:
             self._serving().version = step - 1
-            made = asyncio.run(_awaited(collect, self.policy, step - 1))
+            made = run_to_end(_awaited(collect, self.policy, step - 1))
             return rows(made, uids, step)
 
         self._train(GRPO, steps, played, self._reinforcing)

@@ -8,7 +8,6 @@ last word, the diagnosis, is the truth (but see `taught_diagnosis`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -43,6 +42,7 @@ from workup.environments.base.searching import (
 from workup.environments.base.teacher import drawn_items
 from workup.episode import Completion, Message, Turn
 from workup.ports import Demonstration, Environment
+from workup.rl.running import run_to_end
 from workup.text import tagged
 
 MOST_NAMED = 2  # names in one refinement
@@ -137,7 +137,7 @@ class _Scene:
         )
         text = self.refined(self.past) + said
         action = self.environment.read(text)
-        observation = asyncio.run(self.environment.answer(self.case, self.past, action))
+        observation = run_to_end(self.environment.answer(self.case, self.past, action))
         if item is None and not self.source.diagnoses:
             need_coded(self.case, observation.evidence)
         self.past = (*self.past, Turn((), Completion(text), action, observation))

@@ -8,7 +8,6 @@ write what the hack penalty is for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -19,6 +18,7 @@ from workup.case import Case, Evidence, Knowledge, Source, evidence_of
 from workup.episode import Completion, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
+from workup.rl.running import run_to_end
 
 MOST_CANDIDATES = 10  # candidates of a list (A.7)
 MOST_EXAMINATIONS = 6  # examinations of one order
@@ -128,7 +128,7 @@ class _Scene:
         candidates, examinations = self._listed(), self._examinations()
         text = self.world.write_lists(self._blurred(candidates), examinations)
         action = self.world.read(text)
-        observation = asyncio.run(self.world.answer(self.case, self.past, action))
+        observation = run_to_end(self.world.answer(self.case, self.past, action))
         turn = Turn((), Completion(text), action, observation)
         self.past = (*self.past, turn)
         self.evidence = learned(self.evidence, self.case, turn, self.world.examined(turn))

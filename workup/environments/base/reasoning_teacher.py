@@ -8,7 +8,6 @@ patient's findings. Only the answer is the truth (but see
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +27,7 @@ from workup.environments.base.queries import (
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.episode import DIAGNOSE, Completion, Turn
 from workup.ports import Demonstration, Environment
+from workup.rl.running import run_to_end
 from workup.text import THINK
 
 MOST_REPEATED = 2  # statements after one search
@@ -65,7 +65,7 @@ class ReasoningTeaching:
             query = random_query(source, findings, named, rng, self.queried)
             text = lead + environment.write(SEARCH, query)
             action = environment.read(text)
-            observation = asyncio.run(environment.answer(case, past, action))
+            observation = run_to_end(environment.answer(case, past, action))
             past.append(Turn((), Completion(text), action, observation))
             lead = "".join(
                 islice(_statements(environment.documents(past[-1]), findings), self.repeated)

@@ -7,7 +7,6 @@ presentation. The questions come from no expert: what to ask is left to reinforc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from workup.case import Case, Item, Source
 from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment, Teaching
+from workup.rl.running import run_to_end
 from workup.text import neutralise
 
 Exchanges = tuple[tuple[str, tuple[Message, ...]], ...]
@@ -47,7 +47,7 @@ def demonstrate(
     textbook = bool(rng.random() < teaching.textbook_share)
     most = world.max_turns - 1
     count = most if textbook else int(rng.integers(most + 1))
-    exchanges = asyncio.run(
+    exchanges = run_to_end(
         _exchanges(
             world, case, drawn_items(case, source, world.known(case), count, teaching.focus, rng)
         )

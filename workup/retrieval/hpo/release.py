@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workup.cases.files import Line, existing, lines_of
 from workup.errors import CaseError, UserError
-from workup.extras import EXTRAS
+from workup.extras import EXTRAS, install
 from workup.retrieval.hpo.ontology import Ontology
 
 HPO = "Human Phenotype Ontology"
@@ -160,7 +160,7 @@ def _installed() -> Path:
     spec = find_spec(INSTALLED)
     if spec is None or spec.origin is None:
         raise UserError(
-            f"{INSTALLED} is not installed; type: pip install 'workup[{EXTRAS[INSTALLED]}]', or "
+            f"{INSTALLED} is not installed; type: {install(EXTRAS[INSTALLED])}, or "
             f"name a folder with {TERMS} and {ANNOTATIONS}"
         )
     return Path(spec.origin).parent / "data"

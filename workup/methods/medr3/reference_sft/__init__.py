@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from workup.environments.reasoning import Reasoning, reasoning_of
 from workup.episode import DIAGNOSE, Completion, Message, Turn
 from workup.errors import UserError
 from workup.ports import Demonstration, Environment
+from workup.rl.running import run_to_end
 from workup.stages import SftStage, Stage
 from workup.text import THINK, neutralise, tagged
 
@@ -90,7 +90,7 @@ def _searched(
     for query in queries:
         text = lead + world.write(SEARCH, query)
         action = world.read(text)
-        found = asyncio.run(world.answer(case, past, action))
+        found = run_to_end(world.answer(case, past, action))
         past.append(Turn((), Completion(text), action, found))
         lead = ""
     last = lead + neutralise(thought) + world.write(DIAGNOSE, case.truth.diagnosis)

@@ -1,0 +1,5 @@
+"""The environment that `vf-eval workup-encounters` loads."""
+
+from workup.adapters.verifiers import load_environment
+
+__all__ = ["load_environment"]

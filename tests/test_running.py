@@ -1,0 +1,250 @@
+"""`run_to_end`: a coroutine's result, with and without an event loop that is running already."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import closing
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from workup.rl.running import run_to_end
+
+HERE: ContextVar[str] = ContextVar("HERE", default="nowhere")
+
+
+def plainly(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+def in_a_loop(call: Callable[[], Any]) -> Any:
+    """`call` as a notebook's cell makes it: a running loop has called it.
+
+    Like a kernel's and unlike that of `asyncio.run`, the loop leaves Ctrl-C to the cell.
+    """
+
+    async def cell() -> Any:
+        return call()
+
+    with closing(asyncio.new_event_loop()) as loop:
+        return loop.run_until_complete(cell())
+
+
+both = pytest.mark.parametrize("way", [plainly, in_a_loop])
+
+
+async def after_a_while(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+@both
+def test_the_result_comes(way: Callable[[Callable[[], Any]], Any]) -> None:
+    assert way(lambda: run_to_end(after_a_while(7))) == 7
+
+
+def test_without_a_loop_no_thread_is_made() -> None:
+    async def where() -> threading.Thread:
+        return threading.current_thread()
+
+    assert run_to_end(where()) is threading.current_thread()
+    assert in_a_loop(lambda: run_to_end(where())) is not threading.current_thread()
+
+
+@both
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_what_is_raised_is_raised_to_the_caller(
+    way: Callable[[Callable[[], Any]], Any], kind: type[BaseException]
+) -> None:
+    error = kind("why")
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    def caught() -> BaseException:
+        # Within the call: a loop passes these on in ways of its own.
+        try:
+            run_to_end(fails())
+        except BaseException as raised:
+            return raised
+        raise AssertionError("nothing was raised")
+
+    assert way(caught) is error
+
+
+@both
+def test_calls_may_be_nested(way: Callable[[Callable[[], Any]], Any]) -> None:
+    async def deep(level: int) -> list[int]:
+        await asyncio.sleep(0)
+        below = run_to_end(deep(level - 1)) if level else []
+        await asyncio.sleep(0)
+        return [level, *below]
+
+    assert way(lambda: run_to_end(deep(3))) == [3, 2, 1, 0]
+
+
+@both
+def test_context_variables_are_the_callers_and_stay_so(
+    way: Callable[[Callable[[], Any]], Any],
+) -> None:
+    async def moves() -> str:
+        found = HERE.get()
+        HERE.set("within")
+        return found
+
+    def call() -> tuple[str, str]:
+        HERE.set("outside")
+        return run_to_end(moves()), HERE.get()
+
+    assert way(call) == ("outside", "outside")
+
+
+@both
+def test_what_is_left_running_ends_with_it(way: Callable[[Callable[[], Any]], Any]) -> None:
+    seen: list[str] = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("task")
+
+    async def gives() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            seen.append("generator")
+
+    async def leaves() -> Any:
+        given = gives()
+        await anext(given)
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(0)
+        return task, given
+
+    way(lambda: run_to_end(leaves()))
+    assert seen == ["task", "generator"]
+
+
+@both
+def test_it_goes_on_after_a_failure(way: Callable[[Callable[[], Any]], Any]) -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    def twice() -> int:
+        with pytest.raises(ValueError):
+            run_to_end(fails())
+        return run_to_end(after_a_while(7))
+
+    assert way(twice) == 7
+    for each in threading.enumerate():
+        if each.name == "workup":
+            each.join()  # it has given its result, so it ends
+
+
+# --- Ctrl-C ---
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Ctrl-C is heard here, also where the tests run in the background and were to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def press() -> None:
+    """Ctrl-C, as the terminal or a notebook's stop button sends it: to the main thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def interrupted(way: Callable[[Callable[[], Any]], Any], work: Coroutine[Any, Any, Any]) -> bool:
+    def call() -> bool:
+        try:
+            run_to_end(work)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    return bool(way(call))
+
+
+@both
+def test_ctrl_c_waits_for_what_has_to_be_cleaned_up(
+    way: Callable[[Callable[[], Any]], Any],
+) -> None:
+    seen: list[str] = []
+
+    async def works() -> None:
+        try:
+            press()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # cleaning up may wait in turn
+            seen.append("cleaned")
+
+    assert interrupted(way, works())
+    assert seen == ["cleaned"]
+    assert run_to_end(after_a_while(7)) == 7
+
+
+def test_a_second_ctrl_c_leaves_what_does_not_stop() -> None:
+    stuck, let_go = threading.Event(), threading.Event()
+
+    async def works() -> None:
+        try:
+            press()
+            await asyncio.Event().wait()
+        finally:
+            press()
+            stuck.set()
+            let_go.wait()
+
+    assert interrupted(in_a_loop, works())
+    assert stuck.is_set()
+    (left,) = [each for each in threading.enumerate() if each.name == "workup"]
+    assert left.daemon, "it must not hold up the end of the program"
+    let_go.set()
+    left.join()
+
+
+def test_a_handler_of_ones_own_hears_ctrl_c_and_the_work_goes_on() -> None:
+    """Training asks its engine to stop after the step, and does not break the step off."""
+    heard: list[int] = []
+
+    async def works() -> int:
+        press()
+        while not heard:
+            await asyncio.sleep(0)
+        return 7
+
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        assert in_a_loop(lambda: run_to_end(works())) == 7
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT]
+
+
+def test_below_asyncio_run_the_second_ctrl_c_ends_the_work() -> None:
+    """`asyncio.run` keeps the first one for itself, whatever it calls."""
+
+    async def works(outer: asyncio.Task[Any] | None) -> None:
+        assert outer is not None
+        press()
+        while not outer.cancelling():
+            await asyncio.sleep(0)
+        press()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        assert interrupted(plainly, works(asyncio.current_task()))
+        await asyncio.sleep(0)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
