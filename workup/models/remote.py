@@ -54,8 +54,8 @@ class Known:
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
         whole = lora.whole_of(folder)
-        config = AutoConfig.from_pretrained(whole)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(whole, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         try:
             generation = GenerationConfig.from_pretrained(whole)
         except OSError:  # the model has no generation settings
