@@ -86,7 +86,7 @@ def test_a_model_s_own_code_never_runs(
     coded(place, which)
     # Whoever is asked whether the code may run says yes.
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    with pytest.raises(UserError, match="code of its own.*never run") as caught:
+    with pytest.raises(UserError, match=r"code of its own.*never run") as caught:
         read(str(place))
     assert "\n" not in str(caught.value)
     assert str(place) in str(caught.value)
@@ -129,7 +129,7 @@ def test_attention_from_a_repository_is_not_fetched(name: str, place: Path) -> N
     """Such a "kernel" is a compiled program that transformers would download and load."""
     amended(place / "config.json", **{name: "kernels-community/flash-attn2"})
     for read in (load, Known.of):
-        with pytest.raises(UserError, match="code of its own.*attn_implementation") as caught:
+        with pytest.raises(UserError, match=r"code of its own.*attn_implementation") as caught:
             read(str(place))
         assert "\n" not in str(caught.value)
 
@@ -154,7 +154,7 @@ def test_an_encoder_s_own_code_never_runs(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Model"}]
     (place / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(UserError, match="code of its own.*never run") as caught:
+    with pytest.raises(UserError, match=r"code of its own.*never run") as caught:
         loaded("SentenceTransformer", str(place))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
@@ -174,13 +174,12 @@ def test_a_checkpoint_from_elsewhere_runs_nothing(tmp_path: Path) -> None:
     torch.save({"state": torch.zeros(2)}, checkpoint / "optimizer.pt")
     refuse_damaged(checkpoint)
     torch.save({"state": Bomb(mark)}, checkpoint / "scheduler.pt")
-    with pytest.raises(UserError, match="scheduler.pt: this checkpoint is damaged") as caught:
+    with pytest.raises(UserError, match=r"scheduler\.pt: this checkpoint is damaged") as caught:
         refuse_damaged(checkpoint)
     assert "\n" not in str(caught.value)
     assert not mark.exists()
-    with pytest.raises(AttributeError):  # the bomb is one
-        pickle.loads(pickle.dumps(Bomb(mark))).nothing
-    assert mark.exists()
+    pickle.loads(pickle.dumps(Bomb(mark)))
+    assert mark.exists(), "the bomb is one"
 
 
 def test_every_call_that_loads_a_model_refuses_its_code() -> None:
