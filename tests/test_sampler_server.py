@@ -7,12 +7,13 @@ where it is installed.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import uvicorn
 from serving import free_port
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from test_local_policy import encounter, letters, plain
 from test_samplers_contract import llama, one, together
@@ -32,6 +33,7 @@ from waiting import HANG, until
 from workup.errors import RolloutError, UserError, WorkupError
 from workup.models import samplers
 from workup.models.local import LocalPolicy
+from workup.models.remote import Known, RemotePolicy
 from workup.models.samplers import How
 from workup.ports import Sampling
 
@@ -51,6 +53,7 @@ class Tokens:
         self.change: Change = lambda answer: answer
         self.raw = False
         self.served, self.asked = self.folder, list[dict[str, Any]]()
+        self.listed: Any = None  # in place of what it serves
         self._policy = LocalPolicy(self.model, letters())
         routes = [
             Route("/v1/models", self._models),
@@ -65,7 +68,8 @@ class Tokens:
         until(lambda: self.server.started)
 
     async def _models(self, _: Request) -> Response:
-        return JSONResponse({"data": [{"id": self.served, "root": "elsewhere"}]})
+        served = {"data": [{"id": self.served, "root": "elsewhere"}]}
+        return JSONResponse(served if self.listed is None else self.listed)
 
     async def _generate(self, request: Request) -> Response:
         body = await request.json()
@@ -109,6 +113,7 @@ def running(folder: Path) -> Iterator[Tokens]:
 @pytest.fixture
 def server(running: Tokens, folder: Path) -> Tokens:
     running.change, running.raw, running.served = lambda answer: answer, False, str(folder)
+    running.listed = None
     return running
 
 
@@ -156,6 +161,37 @@ def renamed(version: str) -> Change:
     return lambda a: {"choices": [{**choice(a), "weight_versions": [{"version": version}]}]}
 
 
+def token(said: Any) -> Change:
+    """The last id is another, in both of its places."""
+
+    def change(answer: dict[str, Any]) -> dict[str, Any]:
+        told = choice(answer)
+        told["token_ids"][-1] = told["logprobs"]["content"][-1]["token_id"] = said
+        return answer
+
+    return change
+
+
+def logprob(said: Any) -> Change:
+    def change(answer: dict[str, Any]) -> Any:
+        choice(answer)["logprobs"]["content"][-1]["logprob"] = said
+        return Response(json.dumps(answer), media_type="application/json")
+
+    return change
+
+
+def times(count: int) -> Change:
+    """Everything that was drawn comes so many times."""
+
+    def change(answer: dict[str, Any]) -> dict[str, Any]:
+        told = choice(answer)
+        told["token_ids"] *= count
+        told["logprobs"]["content"] *= count
+        return answer
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
@@ -169,6 +205,25 @@ def renamed(version: str) -> Change:
         (lambda a: JSONResponse({}, 404), UserError, "--enable-scale-out"),
         (lambda a: Response(b" " * 17_000_000), RolloutError, "over 16 MB"),
         (renamed("2"), WorkupError, r"new weights \(2, before default\)"),
+        (renamed("2\n3"), WorkupError, r"new weights \(2 3, before default\)"),
+        (token(80), RolloutError, "returned 80 for a token id.* from 0 to 79"),
+        (token(-1), RolloutError, "returned -1 for a token id"),
+        (token(5.7), RolloutError, r"returned 5\.7 for a token id"),
+        (token(5.0), RolloutError, r"returned 5\.0 for a token id"),
+        (token(True), RolloutError, "returned True for a token id"),
+        (token("5"), RolloutError, "returned '5' for a token id"),
+        (token(None), RolloutError, "returned None for a token id"),
+        (token(10**400), RolloutError, r"returned 1000\d* for a token id"),
+        (logprob(3.0), RolloutError, "a log-probability of 3; none is above 0"),
+        (logprob(True), RolloutError, "not numbers"),
+        (logprob("-1"), RolloutError, "not numbers"),
+        (logprob(None), RolloutError, "not numbers"),
+        (logprob(float("-inf")), RolloutError, "not numbers"),
+        (logprob(float("nan")), RolloutError, "not numbers"),
+        (times(2), RolloutError, "more tokens than allowed"),
+        (times(0), RolloutError, "0 tokens with 0 log-prob"),
+        (lambda a: {"choices": 5}, RolloutError, "returned no token ids"),
+        (lambda a: [[]], RolloutError, "returned no token ids"),
     ],
 )
 def test_an_answer_that_is_off_is_one_line(
@@ -180,6 +235,106 @@ def test_an_answer_that_is_off_is_one_line(
         one(policy, (5, 6, 7), max_tokens=5)
     assert "\n" not in str(caught.value)
     policy.close()
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ({"data": 5}, "does not list its models"),
+        ({"data": [5]}, "does not list its models"),
+        ({"data": {"id": "x"}}, "does not list its models"),
+        ({"data": [{"root": "FOLDER"}]}, "does not list its models"),
+        ({"data": [{"id": 5, "root": "FOLDER"}]}, "does not list its models"),
+        ({}, "does not list its models"),
+        (5, "does not list its models as vLLM does: 5;"),
+        ({"data": []}, "serves no model"),
+        ({"data": [{"id": "two\nlines"}]}, "serves two lines, not"),
+        ({"data": [{"id": "FOLDER", "max_model_len": -5}]}, "is -5 tokens"),
+        ({"data": [{"id": "FOLDER", "max_model_len": 0}]}, "is 0 tokens"),
+        ({"data": [{"id": "FOLDER", "max_model_len": True}]}, "is True tokens"),
+        ({"data": [{"id": "FOLDER", "max_model_len": "64"}]}, "is 64 tokens"),
+    ],
+)
+def test_a_list_of_models_that_is_off_is_one_line(server: Tokens, listed: Any, said: str) -> None:
+    server.listed = json.loads(json.dumps(listed).replace("FOLDER", server.folder))
+    with pytest.raises(UserError, match=said) as caught:
+        opened(server)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_server_s_longest_transcript_counts(server: Tokens) -> None:
+    server.listed = {"data": [{"id": server.folder, "max_model_len": 64}]}
+    policy = opened(server)
+    assert policy.context == 64
+    policy.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (times(2), "more tokens than allowed"),
+        (times(0), "0 tokens"),
+        (token(80), "returned 80 for a token id"),
+        (logprob(3.0), "none is above 0"),
+    ],
+)
+def test_the_first_answers_are_checked_too(server: Tokens, change: Change, said: str) -> None:
+    server.change = change
+    with pytest.raises(RolloutError, match=said) as caught:
+        opened(server)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_never_ends_is_given_up(server: Tokens) -> None:
+    """Each byte comes in time; the whole does not."""
+
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.02)
+
+    policy = opened(server)
+    server.change = lambda _: StreamingResponse(drip(), media_type="application/json")
+    policy.patience = 0.2
+    with pytest.raises(RolloutError, match=r"gave no whole answer in 0\.2 s"):
+        one(policy, (5, 6, 7), max_tokens=5)
+    server.change, policy.patience = lambda answer: answer, HANG
+    assert one(policy, (5, 6, 7), max_tokens=5).tokens, "the connection was given up alone"
+    policy.close()
+
+
+class Said(RemotePolicy):
+    """Another process that answers what it is told to."""
+
+    drawn: tuple[Any, Any]
+
+    async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Any:
+        return self.drawn
+
+
+@pytest.mark.parametrize(
+    ("drawn", "said"),
+    [
+        (([5, 80], [-1.0, -1.0]), "returned 80 for a token id"),
+        (([5, -1], [-1.0, -1.0]), "returned -1 for a token id"),
+        (([5, True], [-1.0, -1.0]), "returned True for a token id"),
+        (([5], [0.1]), "log-probability of 0.1"),
+        (([5], [float("nan")]), "not numbers"),
+        (([5], []), "1 tokens with 0 log-prob"),
+        (([], []), "0 tokens"),
+        (([5] * 4, [-1.0] * 4), "more tokens than allowed"),
+    ],
+)
+def test_every_sampler_in_another_process_is_checked_alike(
+    folder: Path, drawn: Any, said: str
+) -> None:
+    policy = Said(Known.of(str(folder)), How())
+    policy.drawn = drawn
+    with pytest.raises(WorkupError, match=said) as caught:
+        one(policy, (5, 6), max_tokens=3)
+    assert str(caught.value).startswith("vLLM returned")
+    policy.drawn = [5, 79], [-1.0, 1e-6]  # a sum of roundings
+    assert one(policy, (5, 6), max_tokens=3).logprobs == (-1.0, 1e-6)
 
 
 def test_what_is_not_the_model_is_refused_at_the_start(server: Tokens, tmp_path: Path) -> None:

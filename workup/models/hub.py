@@ -4,6 +4,9 @@
 the same model in whatever folder it is resumed. A name that can only be a path never goes to the
 hub. Files in the hub's local cache are used as they are. For anything else the hub is asked once,
 with a short timeout, before a library that would try again many times may ask it.
+
+A model's folder or repository can bring Python code, or name a compiled attention. Neither is run:
+every call that loads one says `trust_remote_code=False`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -33,6 +37,8 @@ FORMS = "smollm2, a model folder, a hub id or endpoint:NAME"
 WEIGHTS = (".safetensors", ".bin")
 TEXTS = (".json", ".jinja", ".model", ".txt")
 BASE = "base.json"  # beside adapters: names the model they change (`workup.models.lora`)
+CODE = "trust_remote_code"  # what the libraries' refusals of a model's own code name
+ATTENTION = ("attn_implementation", "_attn_implementation")  # with a "/": a repository's program
 UNKNOWN = "unknown"  # the commit of what the hub's cache does not hold
 PATIENCE = 3.0  # seconds for the hub's one answer; HF_HUB_ETAG_TIMEOUT changes it
 
@@ -64,24 +70,52 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
 
     If the cache holds only a part of them, `make` is called again with the hub's help. Raises
     UserError as `weights` does, and in place of what `make` raises for files that are missing, of
-    another kind, or damaged.
+    another kind, or damaged, and for a model that would run code of its own.
     """
-    from safetensors import SafetensorError
-
     place = weights(name, forms=forms)
-    try:
+    with readable(name, forms):
         try:
+            _refuse_attention(place)
             return make(place)
         except OSError:
             if name == smollm2.NAME or place in (name, str(Path(name).expanduser())):
                 raise
             _ask(name)
             return make(name)
+
+
+@contextmanager
+def readable(name: str, forms: str = FORMS) -> Iterator[None]:
+    """A context that says in one line why a model, or what is made of its files, cannot be had."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except (OSError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
+        if isinstance(error, ValueError) and CODE in str(error):
+            raise _coded(name, "auto_map in its config.json, or a class of its modules") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"'{name}' holds no weights that can be loaded: {reason} ({forms})"
         ) from error
+
+
+def _refuse_attention(place: str) -> None:
+    """Raises UserError where a folder's config.json names a repository's compiled attention."""
+    file = Path(place).expanduser() / FILES[0]
+    if not file.is_file():
+        return
+    told = json.loads(file.read_text(encoding="utf-8"))
+    for key in ATTENTION if isinstance(told, dict) else ():
+        if "/" in str(told.get(key)):
+            raise _coded(place, f"{key}={str(told[key])[:80]} in its {file.name}")
+
+
+def _coded(name: str, where: str) -> UserError:
+    return UserError(
+        f"'{name}' asks for code of its own ({where}), and code that comes with a model is never "
+        "run here: take a model of a kind that the installed transformers knows"
+    )
 
 
 def identity(name: str) -> str:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from workup.episode import Completion
-from workup.errors import UserError, WorkupError
+from workup.errors import RolloutError, UserError, WorkupError
 from workup.models import hub, lora
 from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.samplers import How
 from workup.ports import Sampling
 from workup.rl.rollout import seed_key
 
+ROUNDED = 1e-3  # nats by which rounding may lift a log-probability above 0
 T = TypeVar("T")
 P = TypeVar("P", bound="RemotePolicy")
 Drawn = tuple[Sequence[int], Sequence[float]]  # ids, and the log-probability of each
@@ -54,8 +55,8 @@ class Known:
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
         whole = lora.whole_of(folder)
-        config = AutoConfig.from_pretrained(whole)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(whole, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         try:
             generation = GenerationConfig.from_pretrained(whole)
         except OSError:  # the model has no generation settings
@@ -90,12 +91,22 @@ class OwnLoop:
 
 
 class RemotePolicy(ChatTokens):
-    """A `Policy` that asks vLLM for each completion; `context` is its longest transcript."""
+    """A `Policy` that asks vLLM for each completion; `context` is its longest transcript.
+
+    What comes back is checked before anything is made of it: `who` says it, in errors, and `fault`
+    is the kind of error, RolloutError for a program that somebody else runs.
+    """
+
+    who = "vLLM"
+    fault: type[WorkupError] = WorkupError
 
     def __init__(self, known: Known, how: How) -> None:
         super().__init__(known.tokenizer, known.eos)
-        own = int(getattr(known.config.get_text_config(), "max_position_embeddings", 1 << 20))
+        text = known.config.get_text_config()
+        own = int(getattr(text, "max_position_embeddings", 1 << 20))
         self.context = min(own, how.context or own)
+        # An output layer may be wider than the vocabulary, never narrower.
+        self.ids = max(int(getattr(text, "vocab_size", 0)), len(known.tokenizer))
 
     @abstractmethod
     async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
@@ -109,16 +120,36 @@ class RemotePolicy(ChatTokens):
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         tokens, logprobs = await self.draw(prompt, self.parameters(prompt, sampling, room))
-        if not tokens or len(tokens) != len(logprobs):
-            raise WorkupError(
-                f"vLLM returned {len(tokens)} tokens with {len(logprobs)} log-probabilities"
-            )
-        if not all(map(math.isfinite, logprobs)):
-            raise WorkupError(
-                "vLLM returned log-probabilities that are not numbers: the weights are damaged, or "
-                "training has made them so (take a smaller lr)"
-            )
+        self.check(tokens, logprobs, room)
         return self.completion(tokens, logprobs, room, sampling.stop)
+
+    def check(self, tokens: Sequence[Any], logprobs: Sequence[Any], room: int) -> None:
+        """Raises `fault` for what no sampler draws, and RolloutError for more than `room` tokens.
+
+        Tokens are whole numbers from 0 below `ids`, at least one. Each has a log-probability, a
+        finite number of at most 0 nats.
+        """
+        if len(tokens) > room:
+            raise RolloutError(f"{self.who} returned more tokens than allowed")
+        if not tokens or len(tokens) != len(logprobs):
+            raise self.fault(
+                f"{self.who} returned {len(tokens)} tokens with {len(logprobs)} log-probabilities"
+            )
+        for token in tokens:
+            if type(token) is not int or not 0 <= token < self.ids:
+                raise self.fault(
+                    f"{self.who} returned {token!r:.40} for a token id, which is a whole number "
+                    f"from 0 to {self.ids - 1}"
+                )
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in logprobs):
+            raise self.fault(
+                f"{self.who} returned log-probabilities that are not numbers: the weights are "
+                "damaged, or training has made them so (take a smaller lr)"
+            )
+        if max(logprobs) > ROUNDED:
+            raise self.fault(
+                f"{self.who} returned a log-probability of {max(logprobs):.3g}; none is above 0"
+            )
 
     def parameters(self, prompt: Sequence[int], sampling: Sampling, room: int) -> dict[str, Any]:
         """The request, by the names of `vllm.SamplingParams`.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from workup.models.hub import readable
 from workup.models.remote import RemotePolicy
 from workup.models.samplers import How
 
@@ -29,8 +30,8 @@ class RemoteModel(Generic[P]):
         import torch
         from transformers import AutoModelForCausalLM
 
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(self.config)
+        with torch.device("meta"), readable(self.place):
+            model = AutoModelForCausalLM.from_config(self.config, trust_remote_code=False)
         return sum(tensor.numel() for tensor in model.parameters())
 
     def chat(self, name: str) -> Model | None:

@@ -75,7 +75,9 @@ def _write(source: Path, draft: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     place: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
-    model = AutoModelForCausalLM.from_pretrained(source.parent, dtype=torch.float32, **place)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.parent, dtype=torch.float32, trust_remote_code=False, **place
+    )
     # The weights are whole by now; transformers would refuse to save what is marked as quantised.
     del model.config.quantization_config
     model.hf_quantizer = None
@@ -83,7 +85,7 @@ def _write(source: Path, draft: Path) -> None:
         model.save_pretrained(draft)
     except SafetensorError as error:  # safetensors' error for what the disk refuses
         raise OSError(str(error)) from error
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, **place)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, trust_remote_code=False, **place)
     _split_digits(tokenizer)
     tokenizer.save_pretrained(draft)
 

@@ -30,11 +30,13 @@ def load(path: str | Path, *, dtype: str = "float32", device: str | None = None)
     def make(place: str) -> tuple[Any, Any]:
         lora.refuse_circle(place)
         base = lora.base_of(place)
-        tokenizer = AutoTokenizer.from_pretrained(place)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         if base is not None:
             whole, _ = load(lora.place_of(base, place), dtype=base.dtype or dtype, device=where)
             return _cast(lora.merged(whole, place), getattr(torch, dtype)).eval(), tokenizer
-        model = AutoModelForCausalLM.from_pretrained(place, dtype=getattr(torch, dtype))
+        model = AutoModelForCausalLM.from_pretrained(
+            place, dtype=getattr(torch, dtype), trust_remote_code=False
+        )
         return model.to(where).eval(), tokenizer
 
     return opened(str(path), make)

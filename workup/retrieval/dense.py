@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,8 @@ def loaded(kind: str, name: str) -> Any:
     full = (
         name if "/" in name or Path(name).expanduser().exists() else f"sentence-transformers/{name}"
     )
-    return opened(full, made, forms="a folder of an encoder or a hub id")
+    make = partial(made, trust_remote_code=False)
+    return opened(full, make, forms="a folder of an encoder or a hub id")
 
 
 def build(

@@ -89,6 +89,7 @@ def _unreadable(file: Path) -> str:
     """Why a file cannot be read; "" if it can be read, or if nothing reads it."""
     import torch
     from safetensors import SafetensorError, safe_open
+    from transformers.trainer_pt_utils import safe_globals
 
     try:
         if file.suffix == ".json":
@@ -97,9 +98,10 @@ def _unreadable(file: Path) -> str:
             with safe_open(file, framework="pt") as weights:
                 weights.keys()
         elif file.suffix in {".pt", ".pth"}:
-            # The run wrote these pickles itself. A random state holds numpy arrays, which the
-            # restricted reader refuses.
-            torch.load(file, map_location="cpu", weights_only=False)
+            # The folder may come from elsewhere: nothing but tensors and the numpy arrays of a
+            # random state is made of these pickles, as in the trainer that reads them next.
+            with safe_globals():
+                torch.load(file, map_location="cpu", weights_only=True)
     except (
         OSError,
         EOFError,

@@ -47,7 +47,8 @@ def _merged(plain: Path, lora: Mapping[str, Any]) -> Any:
         r=lora["r"], lora_alpha=lora["alpha"], target_modules=targets, task_type="CAUSAL_LM"
     )
     with torch.device("meta"):  # the weights are read, not drawn
-        base = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(plain))
+        shape = AutoConfig.from_pretrained(plain, trust_remote_code=False)
+        base = AutoModelForCausalLM.from_config(shape, trust_remote_code=False)
         model = get_peft_model(base, config)
     found: dict[str, torch.Tensor] = {}
     for path in sorted(plain.glob("*.safetensors")):

@@ -26,6 +26,8 @@ class VerlPolicy(RemotePolicy):
     server, which has its beginning in the prefix cache.
     """
 
+    who = "verl's server"
+
     def __init__(
         self,
         known: Known,
@@ -47,8 +49,7 @@ class VerlPolicy(RemotePolicy):
 
     async def draw(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Drawn:
         asked = {name: value for name, value in parameters.items() if name != EPISODE}
-        room = asked["max_tokens"]  # the server takes it out of what it is sent
-        return self._checked(await self._asked(parameters[EPISODE], prompt, asked), room)
+        return self._drawn(await self._asked(parameters[EPISODE], prompt, asked))
 
     async def known(self, before: Sequence[int], answer: Sequence[int]) -> list[float]:
         """log P of each token of `answer` after `before`, neither of which is empty, in nats.
@@ -59,7 +60,7 @@ class VerlPolicy(RemotePolicy):
         ids = [*before, *answer]
         asked = {"temperature": 1.0, "max_tokens": 1, "prompt_logprobs": 0, "logprobs": True}
         reply = await self._asked(f"{seed_key(*before):x}", ids, asked)
-        self._checked(reply, room=1)
+        self._drawn(reply)
         # verl gives for each place the token after it, and for the last place nothing.
         told = [row[0] for row in reply.extra_fields.get("prompt_ids", [])][:-1]
         if told != ids[1:]:
@@ -78,7 +79,7 @@ class VerlPolicy(RemotePolicy):
         except RayError as error:
             raise RolloutError(f"verl's server is gone: {_first(error)}") from error
 
-    def _checked(self, reply: Any, room: int) -> Drawn:
+    def _drawn(self, reply: Any) -> Drawn:
         if reply.stop_reason in {"aborted", "abort"}:
             raise RolloutError("verl's server broke the completion off")
         seen = {reply.extra_fields.get(f"{end}_global_steps") for end in ("min", "max")}
@@ -90,8 +91,6 @@ class VerlPolicy(RemotePolicy):
             )
         if reply.log_probs is None:
             raise WorkupError("verl's server returned no log-probabilities")
-        if len(reply.token_ids) > room:
-            raise RolloutError("verl's server returned more tokens than allowed")
         return list(reply.token_ids), list(reply.log_probs)
 
 

@@ -35,15 +35,19 @@ START = (
 class ServerPolicy(RemotePolicy):
     """A policy on the model that a server serves, checked at the start.
 
-    Raises UserError for a server that cannot be reached, serves another model, has no endpoint for
-    token ids, or returns log-probabilities from before the temperature.
+    An answer has `patience` seconds, from the request to its last byte. Raises UserError for a
+    server that cannot be reached, serves another model, has no endpoint for token ids, or returns
+    log-probabilities from before the temperature.
     """
+
+    fault = RolloutError
 
     def __init__(self, known: Known, how: How, address: str, names: Sequence[str]) -> None:
         super().__init__(known, how)
         self.address, self._loop = address, OwnLoop("server")
+        self.who, self.patience = f"the server at {address}", PATIENCE
         self.name, limits = "", Limits(max_connections=how.concurrency)
-        self._client = AsyncClient(timeout=Timeout(PATIENCE, connect=10.0), limits=limits)
+        self._client = AsyncClient(timeout=Timeout(None, connect=10.0), limits=limits)
         self.close = weakref.finalize(self, self._loop.close)
         try:
             self.version = self._loop.submit(self._meet(names)).result()
@@ -55,11 +59,7 @@ class ServerPolicy(RemotePolicy):
         asked = self._loop.submit(self._ask(prompt, parameters))
         tokens, logprobs, version = await asyncio.wrap_future(asked)
         if version != self.version:
-            raise WorkupError(
-                f"the server at {self.address} has new weights ({version}, before {self.version})"
-            )
-        if len(tokens) > parameters["max_tokens"]:
-            raise RolloutError(f"the server at {self.address} returned more tokens than allowed")
+            raise WorkupError(f"{self.who} has new weights ({version}, before {self.version})")
         return tokens, logprobs
 
     async def _meet(self, names: Sequence[str]) -> str:
@@ -68,18 +68,27 @@ class ServerPolicy(RemotePolicy):
             listed = await self._json("GET", "/v1/models", None)
         except RolloutError as error:
             raise UserError(f"{error}; start one there: {START}") from error
-        served = listed.get("data") if isinstance(listed, dict) else None
-        cards = [card for card in served or () if isinstance(card, dict)]
-        fits = [card for card in cards if {card.get("id"), card.get("root")} & set(names)]
-        if not fits:
-            found = ", ".join(str(card.get("id"))[:80] for card in cards) or "no model"
+        cards = _cards(listed)
+        if cards is None:
             raise UserError(
-                f"the server at {self.address} serves {found}, not {names[0]}; start it with "
+                f"{self.who} does not list its models as vLLM does: {_short(listed)}; start one "
+                f"there: {START}"
+            )
+        fits = [card for card in cards if card["id"] in names or card.get("root") in names]
+        if not fits:
+            found = ", ".join(_short(card["id"]) for card in cards) or "no model"
+            raise UserError(
+                f"{self.who} serves {found}, not {names[0]}; start it with "
                 f"--served-model-name {names[0]}, if that is what it is"
             )
-        longest = fits[0].get("max_model_len")
-        self.context = min(self.context, longest if isinstance(longest, int) else self.context)
-        self.name = str(fits[0]["id"])
+        self.name, longest = fits[0]["id"], fits[0].get("max_model_len")
+        if longest is not None:
+            if type(longest) is not int or longest < 1:
+                raise UserError(
+                    f"{self.who} says that its longest transcript is {_short(longest)} tokens "
+                    "(max_model_len), which is no length"
+                )
+            self.context = min(self.context, longest)
         return await self._honest()
 
     async def _honest(self) -> str:
@@ -93,64 +102,90 @@ class ServerPolicy(RemotePolicy):
         likely, cold = [
             await self._ask(prompt, {**how, "temperature": each}) for each in (0.0, COLDEST)
         ]
+        for tokens, logprobs, _ in (likely, cold):
+            self.check(tokens, logprobs, room=1)
         (before,), (after,) = likely[1], cold[1]
         if likely[0] == cold[0] and before < -CERTAIN and math.isclose(before, after, rel_tol=1e-3):
             raise UserError(
-                f"the server at {self.address} returns log-probabilities from before the "
-                "temperature; start it with --logprobs-mode processed_logprobs"
+                f"{self.who} returns log-probabilities from before the temperature; start it "
+                "with --logprobs-mode processed_logprobs"
             )
         return cold[2]
 
     async def _ask(
         self, prompt: Sequence[int], parameters: Mapping[str, Any]
-    ) -> tuple[list[int], list[float], str]:
-        """Ids, their log-probabilities, and the version of the weights. Raises RolloutError."""
+    ) -> tuple[list[Any], list[Any], str]:
+        """Ids, their log-probabilities, and the version of the weights, as the server says them.
+
+        Raises RolloutError where it says something else.
+        """
         body = {"model": self.name, "token_ids": list(prompt), "sampling_params": dict(parameters)}
         answer = await self._json("POST", "/inference/v1/generate", body)
         try:
             (choice,) = answer["choices"]
-            tokens = [int(token) for token in choice["token_ids"]]
+            tokens = list(choice["token_ids"])
             rows = choice["logprobs"]["content"]
-            logprobs = [float(row["logprob"]) for row in rows]
-            aligned = tokens == [int(row["token_id"]) for row in rows]
-            versions = {str(span["version"]) for span in choice["weight_versions"]}
-        except (TypeError, KeyError, ValueError, OverflowError) as error:
+            logprobs = [row["logprob"] for row in rows]
+            aligned = [str(token) for token in tokens] == [str(row["token_id"]) for row in rows]
+            versions = {_short(span["version"]) for span in choice["weight_versions"]}
+        except (TypeError, KeyError, ValueError) as error:
             raise RolloutError(
-                f"the server at {self.address} returned no token ids with log-probabilities and "
-                f"weight versions as vLLM 0.32 does ({type(error).__name__}: {error})"
+                f"{self.who} returned no token ids with log-probabilities and weight versions as "
+                f"vLLM 0.32 does ({type(error).__name__}: {_short(error)})"
             ) from error
-        if not aligned or not all(map(math.isfinite, logprobs)) or len(versions) != 1:
+        if not aligned or len(versions) != 1:
             raise RolloutError(
-                f"the server at {self.address} returned log-probabilities that do not fit its "
-                "tokens, or tokens by several versions of the weights"
+                f"{self.who} returned log-probabilities that do not fit its tokens, or tokens by "
+                "several versions of the weights"
             )
         return tokens, logprobs, versions.pop()
 
     async def _json(self, method: str, path: str, body: Any) -> Any:
-        """The JSON that the server answers. Raises RolloutError if none comes back."""
-        read = bytearray()
+        """The JSON that the server answers. Raises RolloutError if none comes back in time."""
         try:
-            async with self._client.stream(method, self.address + path, json=body) as answer:
-                async for piece in answer.aiter_bytes():
-                    read += piece
-                    if len(read) > LARGEST:
-                        raise RolloutError(f"the server at {self.address} sent over 16 MB")
+            async with asyncio.timeout(self.patience):
+                status, read = await self._read(method, path, body)
+        except TimeoutError as error:
+            raise RolloutError(f"{self.who} gave no whole answer in {self.patience:g} s") from error
         except ConnectError as error:
             raise RolloutError(f"no server can be reached at {self.address}: {error}") from error
         except HTTPError as error:
             why = str(error) or type(error).__name__
-            raise RolloutError(f"the server at {self.address} broke off: {why}") from error
-        if answer.status_code == 404 and body is not None:
-            raise UserError(
-                f"the server at {self.address} has no {path}: start it with --enable-scale-out"
-            )
-        if not answer.is_success:
+            raise RolloutError(f"{self.who} broke off: {why}") from error
+        if status == 404 and body is not None:
+            raise UserError(f"{self.who} has no {path}: start it with --enable-scale-out")
+        if not 200 <= status < 300:
             said = " ".join(read[:300].decode("utf-8", "replace").split())
-            raise RolloutError(f"the server at {self.address}: status {answer.status_code}: {said}")
+            raise RolloutError(f"{self.who}: status {status}: {said}")
         try:
             return json.loads(read)
         except (ValueError, RecursionError) as error:
-            raise RolloutError(f"the server at {self.address} sent no JSON: {error}") from error
+            raise RolloutError(f"{self.who} sent no JSON: {error}") from error
+
+    async def _read(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """The status of an answer and its bytes. Raises RolloutError for too many of them."""
+        read = bytearray()
+        async with self._client.stream(method, self.address + path, json=body) as answer:
+            async for piece in answer.aiter_bytes():
+                read += piece
+                if len(read) > LARGEST:
+                    raise RolloutError(f"{self.who} sent over 16 MB")
+        return answer.status_code, bytes(read)
+
+
+def _cards(listed: Any) -> list[dict[str, Any]] | None:
+    """The models of an answer of `/v1/models`, each with a name; None for any other answer."""
+    found = listed.get("data") if isinstance(listed, dict) else None
+    if not isinstance(found, list) or not all(
+        isinstance(card, dict) and isinstance(card.get("id"), str) for card in found
+    ):
+        return None
+    return found
+
+
+def _short(said: Any) -> str:
+    """What a server said, in part, on one line."""
+    return " ".join(str(said).split())[:80]
 
 
 def open(place: str, how: How) -> RemoteModel[ServerPolicy]:

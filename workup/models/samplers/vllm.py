@@ -148,6 +148,7 @@ class VllmPolicy(RemotePolicy):
             # Of the distribution that was drawn from; by default they are from before the
             # temperature.
             "logprobs_mode": "processed_logprobs",
+            "trust_remote_code": False,
             "generation_config": "vllm",  # no top-p of the model's own
             "enable_prefix_caching": True,
             "disable_log_stats": True,
