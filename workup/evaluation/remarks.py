@@ -1,4 +1,4 @@
-"""What the cases of a run lack for its encounter: counted before anything is played."""
+"""What the cases of a run lack for its encounter, counted before anything is played."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from workup.cases.files import evenly_spaced
 from workup.cases.publications import unpublished
 from workup.ports import Environment
 
-MOST = 1_000  # cases of each side that are looked at, evenly spaced
+MOST = 1_000  # cases of each kind that are looked at, evenly spaced
 
 
-def remarks(source: Source, environment: Environment, played: Sequence[Case]) -> list[str]:
-    """Lines for the reader of a run that plays `played` of `source` in `environment`.
+def remarks(
+    source: Source,
+    environment: Environment,
+    played: Sequence[Case],
+    trained_on: Sequence[Case] = (),
+) -> list[str]:
+    """Lines for the reader of a run in `environment`: on the cases that it plays or trains on.
 
     A source that knows the model of its cases made them for asking, and needs no look.
     """
@@ -22,7 +27,7 @@ def remarks(source: Source, environment: Environment, played: Sequence[Case]) ->
     looked = evenly_spaced(played, MOST)
     found = []
     if environment.asks:
-        found += _silent([*looked, *evenly_spaced(source.train, MOST)])
+        found += _silent([*looked, *evenly_spaced(trained_on, MOST)])
     ranks = environment.searches or environment.anchors(source, 0)
     if ranks and (count := unpublished(looked)):
         found.append(

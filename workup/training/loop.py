@@ -143,7 +143,8 @@ class Plan:
         own = policies.own_judges([self.settings.policy], self.settings)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
-        lacking = remarks(self.source, self.environment, self.examination.played)
+        source, played = self.source, self.examination.played
+        lacking = remarks(source, self.environment, played, source.train)
         told = (*own, *(unused if idle else ()), *self.environment.notes, *lacking)
         return (*(notes(self.options) if notes else ()), *told)
 

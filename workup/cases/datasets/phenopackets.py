@@ -27,8 +27,8 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
+    json_lines,
     line_at,
-    lines_of,
     parse_object,
     read_object,
     view_of,
@@ -271,7 +271,7 @@ class _Store:
         for number, file in enumerate(self.files):
             yield _Place(number, file)
         if not self.files:
-            for line in lines_of(self.path):
+            for line in json_lines(self.path):
                 if isinstance(line, Line):
                     yield _Place(line.offset, self.path, line.number, line.text)
                 else:
