@@ -94,6 +94,17 @@ def packet(id: str = "p1", **change: Any) -> dict[str, Any]:
     } | change
 
 
+def referring(*ids: str) -> list[dict[str, Any]]:
+    """Features, each with the reference of this id as its evidence."""
+    return [
+        {
+            "type": {"id": f"HP:{n}", "label": f"Sign {n}"},
+            "evidence": [{"evidenceCode": {"id": "ECO:0000033"}, "reference": {"id": id}}],
+        }
+        for n, id in enumerate(ids)
+    ]
+
+
 def stored(folder: Path, *packets: dict[str, Any]) -> str:
     for number, one in enumerate(packets):
         path = folder / f"G{number % 3}" / "phenopackets" / f"{one['id']}.json"

@@ -349,7 +349,14 @@ def test_export_validate_and_back(
     monkeypatch.setattr("workup.cases.clinic.patients.TEST", 500)  # of 100,000 test cases
     assert call("cases", "clinic:xs", "--export", "out.jsonl")[:2] == (0, "out.jsonl\n")
     assert call("cases", "jsonl:out.jsonl", "--validate")[0] == 0
-    assert call("cases", "out.jsonl", "--validate") == (0, "out.jsonl: valid\n", "")
+    status, out, err = call("cases", "out.jsonl", "--validate")
+    assert (status, err) == (0, "")
+    *remarks, last = out.splitlines()  # the smallest clinic draws some patients twice
+    assert last == f"out.jsonl: valid, {len(remarks)} remarks"
+    same = "the same patient stands in an earlier row, under another id."
+    assert any(remark.endswith(same) for remark in remarks)
+    (tmp_path / "one.jsonl").write_text((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert call("cases", "one.jsonl", "--validate") == (0, "one.jsonl: valid\n", "")
     status, _, err = call("cases", "jsonl:out.jsonl")
     assert status == 0, err
     lines = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)

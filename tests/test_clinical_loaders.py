@@ -31,12 +31,14 @@ from clinical_layouts import (
     iv,
     packet,
     picture,
+    referring,
     station,
     stored,
     table,
     value,
     written,
 )
+from hpo_world import patient, patients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -46,6 +48,7 @@ from workup.cases import open_source
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.look import show
+from workup.cases.publications import publications, unpublished
 from workup.cases.rows import RowErrors
 from workup.cases.tables import rows
 from workup.environments.consultation import Consultation
@@ -54,6 +57,7 @@ from workup.errors import CaseError, UserError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 STATIONS, PACKETS = DATA / "agentclinic_medqa.jsonl", DATA / "phenopackets_dev.jsonl"
+LIRICAL = DATA / "lirical" / "phenopackets"
 PLAIN = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=60)
 
 
@@ -475,6 +479,76 @@ def test_a_publication_is_on_one_side(tmp_path: Path) -> None:
     assert not train & test
     assert len(source.train) + len(source.test) == 150
     assert test
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({"metaData": {"externalReferences": [{"id": "PMID:7"}]}}, {"PMID:7"}),
+        ({"metaData": {"externalReferences": [{"id": "pmid: 7"}, {"id": "DOI:8"}]}}, {"PMID:7"}),
+        (
+            {
+                "metaData": {
+                    "externalReferences": [
+                        {"id": "x", "reference": "https://pubmed.ncbi.nlm.nih.gov/7/"}
+                    ]
+                }
+            },
+            {"PMID:7"},
+        ),
+        ({"id": "PMID:7-Smith-2018-GENE-proband"}, {"PMID:7"}),
+        ({"id": "PMID_0007_100"}, {"PMID:7"}),
+        ({"phenotypicFeatures": referring("PMID:7", "PMID:9", "PMID:7")}, {"PMID:7", "PMID:9"}),
+        (
+            {"id": "PMID:1-x", "phenotypicFeatures": referring("PMID:7", "PMID:7")},
+            {"PMID:1", "PMID:7"},
+        ),
+        ({"id": "case of PMID:7", "phenotypicFeatures": referring("OMIM:7", "")}, set()),
+        ({"id": "PMIDs"}, set()),
+    ],
+)
+def test_where_a_packet_names_its_publications(
+    tmp_path: Path, change: dict[str, Any], known: set[str]
+) -> None:
+    one = packet(**{"metaData": {}} | change)
+    spec = "phenopackets:" + written(tmp_path / "p.jsonl", one) + "#all"
+    source = open_source(spec)
+    assert publications(source.test[0]) == known
+    untold = any("1 of 1 patients name no publication" in note for note in source.notes)
+    assert untold == (not known)
+
+
+def test_a_short_form_names_its_publications_by_number_and_by_its_id(tmp_path: Path) -> None:
+    rows = [
+        patient("a", ("OMIM:1", "D"), "HP:1", "HP:2", pmid="27672653"),
+        patient("PMID_15266616_100", ("OMIM:1", "D"), "HP:1", "HP:2"),
+        patient("b", ("OMIM:1", "D"), "HP:1", "HP:2"),
+    ]
+    source = open_source(patients(tmp_path / "p.jsonl", *rows))
+    found = {case.id: publications(case) for case in source.test}
+    assert found == {"a": {"PMID:27672653"}, "PMID_15266616_100": {"PMID:15266616"}, "b": set()}
+    assert unpublished(source.test) == 1
+
+
+def test_patients_that_share_one_of_several_publications_are_on_one_side(tmp_path: Path) -> None:
+    rows = [
+        packet(f"p{n}", metaData={}, phenotypicFeatures=referring(f"PMID:{n}", f"PMID:{n + 1}"))
+        for n in range(60)
+    ]
+    source = open_source("phenopackets:" + written(tmp_path / "p.jsonl", *rows))
+    assert not source.train or not source.test
+
+
+@pytest.mark.skipif(not LIRICAL.is_dir(), reason="the published patients are not here")
+def test_published_packets_whose_publication_stands_in_the_id() -> None:
+    source = open_source(f"phenopackets:{LIRICAL}")
+    assert not unpublished([*source.train, *source.test])
+    train, test = (
+        {own for case in side for own in publications(case)} for side in (source.train, source.test)
+    )
+    assert train
+    assert test
+    assert not train & test
 
 
 def test_short_and_official_forms_agree(tmp_path: Path) -> None:

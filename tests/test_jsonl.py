@@ -6,6 +6,10 @@ The schema and the reader agree.
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +33,18 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 text = st.text(max_size=20)
 name = st.text(min_size=1, max_size=12).filter(str.strip)
-names = st.lists(text, max_size=3).map(tuple)
+term = name.map(str.strip)  # what is compared by its letters is read without blanks at its ends
+texts = st.lists(text, max_size=3).map(tuple)
+terms = st.lists(text.map(str.strip), max_size=3).map(tuple)
 kinds = st.sampled_from(list(Kind))
 facts = st.lists(
     st.builds(
-        Fact, id=name, item=text, text=name, kind=kinds, weight=st.none() | st.integers(0, 3)
+        Fact,
+        id=term,
+        item=text.map(str.strip),
+        text=name,
+        kind=kinds,
+        weight=st.none() | st.integers(0, 3),
     ),
     max_size=5,
     unique_by=lambda fact: fact.id,
@@ -49,19 +60,19 @@ values = st.recursive(
 )
 truths = st.builds(
     Truth,
-    diagnosis=name,
-    codes=names,
-    aliases=names,
-    differentials=names,
+    diagnosis=term,
+    codes=terms,
+    aliases=terms,
+    differentials=terms,
     facts=facts,
     record=text,
-    references=names,
+    references=texts,
     extra=values,
 )
 cases = st.builds(
-    Case, id=name, presentation=name, truth=truths, question=text, options=names, category=text
+    Case, id=term, presentation=name, truth=truths, question=text, options=terms, category=text
 )
-files = st.lists(cases, min_size=1, max_size=4, unique_by=lambda case: case.id.strip())
+files = st.lists(cases, min_size=1, max_size=4, unique_by=lambda case: case.id)
 relaxed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -344,3 +355,109 @@ def test_the_documented_example_is_a_case() -> None:
     example = page.split("```json\n")[1].split("```")[0]
     VALIDATOR.validate(json.loads(example))
     CaseLine.model_validate(json.loads(example))
+
+
+# what a file of one's own is told about -----------------------------------------------------------
+
+
+ROWS = [{**LINE, "id": f"{number}"} for number in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (json.dumps(ROWS), "this is a JSON array; `jq -c '.[^`]*' FILE > LINES.jsonl`"),
+        (json.dumps(ROWS, indent=1), "this is a JSON array"),
+        ("\n".join(json.dumps(row, indent=2) for row in ROWS), "spread over several lines"),
+        (json.dumps(LINE, indent=2), "`jq -c . FILE > LINES.jsonl`"),
+        ("id,presentation,diagnosis\n" + "1,A man coughs.,Flu\n" * 400, r"this is a table \(CSV\)"),
+        ("id;presentation\r\n" + "1;A man\r\n" * 3, r"this is a table \(CSV\)"),
+    ],
+)
+def test_a_file_of_another_layout_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    with pytest.raises(CaseError, match=told) as caught:
+        opened(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(CaseError, match=told):
+        problems(f"jsonl:{path}", lambda error: pytest.fail(f"{error}"))
+    if shutil.which("jq") and (command := re.search(r"`(jq .*) FILE", str(caught.value))):
+        lines = subprocess.run(
+            [*shlex.split(command[1]), str(path)], capture_output=True, text=True, check=True
+        )
+        path.write_text(lines.stdout, encoding="utf-8")
+        assert len(opened(f"{path}#all").test) in (1, 400)
+
+
+def test_lines_of_which_one_is_bad_are_still_read_one_by_one(tmp_path: Path) -> None:
+    path = file(tmp_path, '{"id": "0", "presen', "a, b, c", *ROWS[1:4])
+    assert [problem.line for problem in listed(path)] == [1, 2]
+    assert len(opened(f"{path}#all").test) == 3
+
+
+def test_names_lose_blanks_at_their_ends_and_texts_do_not(tmp_path: Path) -> None:
+    facts = [{"id": " f ", "item": "cough\t", "text": " I cough. "}]
+    truth = {"diagnosis": "Flu ", "aliases": [" Grippe"], "codes": ["J11 "], "facts": facts}
+    path = file(tmp_path, {**LINE, "id": "1 ", "presentation": " A man. ", "truth": truth})
+    items = [{"name": "cough ", "normal": "No. "}, {"name": "fever", "normal": "No."}]
+    (tmp_path / "c.source.json").write_text(json.dumps({"items": items, "diagnoses": ["Flu  "]}))
+    source = opened(f"{path}#all")
+    [case] = source.test
+    assert (case.id, case.truth.diagnosis) == ("1", "Flu") == ("1", *source.diagnoses)
+    assert (case.truth.aliases, case.truth.codes) == (("Grippe",), ("J11",))
+    assert case.truth.facts == (Fact("f", "cough", " I cough. "),)
+    assert [item.name for item in source.items] == ["cough", "fever"]
+    assert (case.presentation, source.items[0].normal) == (" A man. ", "No. ")
+
+
+@pytest.mark.parametrize(
+    ("line", "twice"),
+    [
+        (
+            '{"id": "1", "presentation": "a", "presentation": "b", "truth": {"diagnosis": "x"}}',
+            "presentation",
+        ),
+        (
+            '{"id": "1", "presentation": "a", "truth": {"diagnosis": "x", "diagnosis": "x"}}',
+            "diagnosis",
+        ),
+    ],
+)
+def test_a_key_that_stands_twice_is_told(tmp_path: Path, line: str, twice: str) -> None:
+    [problem] = listed(file(tmp_path, line, {**LINE, "id": "2"}))
+    assert (problem.line, problem.field) == (1, twice)
+    assert "stands twice" in problem.problem
+    (tmp_path / "c.source.json").write_text('{"items": [], "items": []}')
+    with pytest.raises(CaseError, match="field 'items': stands twice"):
+        opened(file(tmp_path, LINE))
+
+
+def test_what_is_odd_about_a_case_is_told_and_the_case_is_kept(tmp_path: Path) -> None:
+    hidden = [{"id": "f", "item": "cough", "text": "He coughs."}]
+    leak = [*hidden, {"id": "g", "item": "", "text": "Known grippe, it says."}]
+    flu = {"diagnosis": "Flu", "aliases": ["Grippe"]}
+    path = file(
+        tmp_path,
+        {**LINE, "id": "1", "truth": {**flu, "facts": hidden}},
+        {**LINE, "id": "2", "presentation": "Has the Flu.", "truth": {**flu, "facts": hidden}},
+        {**LINE, "id": "3", "truth": {**flu, "facts": leak}},
+        {**LINE, "id": "4", "truth": flu},
+        {**LINE, "id": "5", "truth": {**flu, "facts": hidden}},
+        {**LINE, "id": "6", "truth": {"diagnosis": "Fluid", "facts": hidden}},
+        {**LINE, "id": "7", "truth": flu, "question": "Which disease?"},
+    )
+    remarks: list[CaseError] = []
+    assert problems(f"jsonl:{path}", lambda error: pytest.fail(f"{error}"), remarks.append) == 0
+    assert [(remark.line, remark.field) for remark in remarks] == [
+        (2, "presentation"),
+        (3, "truth.facts.1"),
+        (4, "truth.facts"),
+        (5, None),
+    ]
+    source = opened(f"{path}#all")
+    assert len(source.test) == 7
+    told = [note for note in source.notes if "--validate" in note]
+    assert told[0].startswith("2 of 7 rows: it names the diagnosis.")
+    assert told[1].startswith("1 of 7 rows: the same patient stands in an earlier row")
+    assert len(told) == 2

@@ -38,6 +38,7 @@ from workup.studies.rare import (
     TESTED,
     UNKNOWN,
     UNNAMED,
+    UNTOLD,
     Rank,
     study,
 )
@@ -226,8 +227,33 @@ def test_figures_are_counts_of_ranks(tmp_path: Path, folder: Path) -> None:
     assert found.chance()["MRR"].mean == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
 
 
+def test_nothing_is_called_without_the_own_paper_where_none_is_known(
+    tmp_path: Path, folder: Path
+) -> None:
+    twin = ("OMIM:3", "Twin syndrome")
+    unknown = [patient(f"u{n}", twin, FIT, FOCAL) for n in range(3)]
+    known = [patient("k", ("OMIM:1", "Spotted fever 1"), RED, FOCAL, pmid="PMID:10")]
+    source = open_source(patients(tmp_path / "p.jsonl", *unknown, *known))
+    assert any(note.startswith("3 of 4 patients name no publication") for note in source.notes)
+    found = study(source, str(folder), 10, 0, lambda: None)
+    states = {each.case: {state for state, _ in each.ranks} for each in found.placed}
+    assert states == {"k": {*STATES}, **{f"u{n}": {UNTOLD} for n in range(3)}}
+    counts = {state: found.figures(state, RATIO)["top-1"].n for state in found.states}
+    assert counts == {ALL: 1, OWN: 1, TESTED: 1, UNTOLD: 3}
+    assert found.notes()[0].startswith("Of 3 patients no publication is known.")
+    assert found.as_json()["untold"] == 3
+    alone = study(
+        open_source(patients(tmp_path / "q.jsonl", *unknown)), str(folder), 10, 0, lambda: None
+    )
+    assert alone.states == [UNTOLD]
+    assert [sheet.title for section in alone.sections() for sheet in section.sheets] == [
+        "All annotations, patients without a known publication"
+    ]
+
+
 def test_ties_are_broken_at_random_by_the_case(tmp_path: Path, folder: Path) -> None:
-    rows = [patient(f"p{n}", ("OMIM:3", "Twin syndrome"), "HP:7", "HP:8") for n in range(40)]
+    twin = ("OMIM:3", "Twin syndrome")
+    rows = [patient(f"p{n}", twin, "HP:7", "HP:8", pmid="PMID:99") for n in range(40)]
     source = open_source(patients(tmp_path / "p.jsonl", *rows))
     found = study(source, str(folder), 40, 0, lambda: None)
     places = [each.ranks[ALL, RATIO].exact for each in found.placed]

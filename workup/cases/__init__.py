@@ -42,10 +42,16 @@ def open_source(spec: str, *, split: int = 0, strict: bool = False) -> Source:
     return _opened(spec, split, RowErrors(strict=strict))
 
 
-def problems(spec: str, each: Callable[[CaseError], None]) -> int:
+def problems(
+    spec: str,
+    each: Callable[[CaseError], None],
+    remarked: Callable[[CaseError], None] = lambda remark: None,
+) -> int:
     """Calls `each` with every problem of every row of a source, in order; returns their number.
 
-    Raises UserError and CaseError as `open_source` does, but accepts a source of bad rows alone.
+    `remarked` is called with what is odd about rows that are cases, such as a presentation that
+    names the diagnosis. Raises UserError and CaseError as `open_source` does, but accepts a source
+    of bad rows alone.
     """
     count = 0
 
@@ -55,7 +61,7 @@ def problems(spec: str, each: Callable[[CaseError], None]) -> int:
         each(error)
 
     try:
-        _opened(spec, 0, RowErrors(each=tell))
+        _opened(spec, 0, RowErrors(each=tell, remarked=remarked))
     except UserError:
         if not count:
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ _NO_TEXT = {
     b"\xff\xfe": "UTF-16; save it as UTF-8",
     b"\xfe\xff": "UTF-16; save it as UTF-8",
 }
+_ARRAY = re.compile(r"\[\s*\{")
+_DELIMITER = re.compile(r"[,;\t|]")
+_LOOKED_AT = 20  # lines after the first in which a table has no JSON
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HELD_OUT_IN = 5  # one group in five is held out
 
@@ -111,6 +115,37 @@ def lines_of(path: Path) -> Iterator[Line | CaseError]:
                 offset += len(raw)
                 raw = file.readline(LINE_LIMIT + 1)
             offset += len(raw)
+
+
+def json_lines(path: Path) -> Iterator[Line | CaseError]:
+    """As `lines_of`, for a file with one JSON object per line.
+
+    Raises CaseError for a file that as a whole is something else: a table (CSV), an array, objects
+    spread over several lines. Each of its lines would be an error of its own.
+    """
+    with reading(path) as file:
+        head = file.read(LINE_LIMIT).removeprefix(BOM).decode("utf-8", "replace").lstrip()
+    if kind := _other_layout(head):
+        raise CaseError(f"{kind} Here each line is one JSON object {{…}}.", file=path)
+    yield from lines_of(path)
+
+
+def _other_layout(head: str) -> str:
+    """What a file that begins with `head` is instead of JSON lines; "" where it may be these."""
+    first, _, rest = head.partition("\n")
+    if _ARRAY.match(head):
+        return "this is a JSON array; `jq -c '.[]' FILE > LINES.jsonl` makes lines of it."
+    if first.startswith("{"):
+        try:
+            _, end = json.JSONDecoder().raw_decode(head)
+        except (ValueError, RecursionError):
+            return ""
+        spread = "\n" in head[:end]
+        several = "a JSON object spread over several lines"
+        return f"this is {several}; `jq -c . FILE > LINES.jsonl` makes one of it." if spread else ""
+    lines = [first, *rest.split("\n", _LOOKED_AT)[:_LOOKED_AT]]
+    table = _DELIMITER.search(first) and not any(line.startswith(("{", "[")) for line in lines)
+    return "this is a table (CSV)." if table else ""
 
 
 def line_at(path: Path, offset: int) -> str:
@@ -177,14 +212,23 @@ def text_of(raw: bytes, path: Path, number: int | None) -> str:
         raise CaseError(problem, file=path, line=number) from error
 
 
-def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
+def parse_json(text: str, *, file: Path, line: int | None = None, unique: bool = False) -> Any:
     """The JSON value in `text`.
 
     Raises CaseError, also where it is nested too deeply for the parser, and where a text in it
-    holds a lone surrogate: half of a character, which no file and no tokenizer can take.
+    holds a lone surrogate: half of a character, which no file and no tokenizer can take. With
+    `unique` also for a key that stands twice in an object, where JSON's readers take the last.
     """
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            twice.extend(key for key, count in Counter(k for k, _ in pairs).items() if count > 1)
+        return made
+
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=once if unique else None)
         halved = _halved(value) if _SURROGATE.search(text) else None
     except json.JSONDecodeError as error:
         where = line if line is not None else error.lineno
@@ -194,6 +238,9 @@ def parse_json(text: str, *, file: Path, line: int | None = None) -> Any:
         raise CaseError(
             f"not JSON that can be read here: {error}.", file=file, line=line
         ) from error
+    if twice:
+        problem = "stands twice in one object; which of the two holds?"
+        raise CaseError(problem, file=file, line=line, field=twice[0])
     if halved is not None:
         problem = "holds half of a character (a lone surrogate, \\ud800 to \\udfff)."
         raise CaseError(problem, file=file, line=line, field=halved or None)
@@ -222,9 +269,11 @@ def _halved(value: object, field: str = "") -> str | None:
     return None
 
 
-def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
-    """The JSON object in one line. Raises CaseError for anything else."""
-    value = parse_json(text, file=file, line=line)
+def parse_object(
+    text: str, *, file: Path, line: int | None, unique: bool = False
+) -> dict[str, Any]:
+    """The JSON object in one line. Raises CaseError for anything else, and as `parse_json`."""
+    value = parse_json(text, file=file, line=line, unique=unique)
     if not isinstance(value, dict):
         raise CaseError(
             f"each line is one JSON object {{…}}, not a {_JSON[type(value)]}.", file=file, line=line
@@ -232,14 +281,14 @@ def parse_object(text: str, *, file: Path, line: int | None) -> dict[str, Any]:
     return value
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file that is read whole. Raises CaseError."""
+def read_object(path: Path, *, unique: bool = False) -> dict[str, Any]:
+    """The JSON object in a file that is read whole. Raises CaseError, and as `parse_json`."""
     with reading(path) as file:
         raw = file.read(DOCUMENT_LIMIT + 1)
     if len(raw) > DOCUMENT_LIMIT:
         raise CaseError(f"this file is larger than {DOCUMENT_LIMIT:,} bytes.", file=path)
     try:
-        value = parse_json(raw.decode("utf-8-sig"), file=path)
+        value = parse_json(raw.decode("utf-8-sig"), file=path, unique=unique)
     except UnicodeDecodeError as error:
         raise CaseError(f"byte {error.start + 1} is not UTF-8.", file=path) from error
     if not isinstance(value, dict):

@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -34,12 +37,14 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
+    json_lines,
     line_at,
     lines_of,
     parse_object,
     read_object,
     view_of,
 )
+from workup.cases.leaks import Mask
 from workup.cases.rows import Filled, RowErrors
 from workup.errors import CaseError, UserError
 
@@ -49,6 +54,9 @@ EXAMPLE = "jsonl:cases.jsonl"
 # error message would not be readable.
 _PATTERN: dict[str, JsonValue] = {"pattern": r"\S"}
 Name = Annotated[Filled, Field(min_length=1, json_schema_extra=_PATTERN)]
+# What is compared by its letters loses blanks at its ends: "Flu " would be another disease.
+Trimmed = Annotated[str, AfterValidator(str.strip)]
+Term = Annotated[Name, AfterValidator(str.strip)]
 MOST_STATEMENTS = 100
 """Statements of one reasoning process at most."""
 LONGEST_ENTITY = 200
@@ -64,9 +72,9 @@ class _Strict(BaseModel):
 class FactLine(_Strict):
     """One finding. An empty `item` is free text: nobody can ask for it by name."""
 
-    id: Name
+    id: Term
     text: Name
-    item: str = ""
+    item: Trimmed = ""
     kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
     weight: Annotated[int, Field(ge=0, le=3)] | None = None
 
@@ -83,10 +91,10 @@ class StatementLine(_Strict):
 class TruthLine(_Strict):
     """What the policy may not see. `graphs` are those of `references`, one for each, or none."""
 
-    diagnosis: Name
-    codes: list[str] = []
-    aliases: list[str] = []
-    differentials: list[str] = []
+    diagnosis: Term
+    codes: list[Trimmed] = []
+    aliases: list[Trimmed] = []
+    differentials: list[Trimmed] = []
     facts: list[FactLine] = []
     record: str = ""
     references: list[str] = []
@@ -128,11 +136,11 @@ class CaseLine(_Strict):
     `restricted` text may be sent to trusted endpoints only.
     """
 
-    id: Name
+    id: Term
     presentation: Name
     truth: TruthLine
     question: str = ""
-    options: list[str] = []
+    options: list[Trimmed] = []
     given: list[FactLine] = []
     category: str = ""
     provenance: list[ProvenanceLine] = []
@@ -149,17 +157,17 @@ class CaseLine(_Strict):
 class ItemLine(_Strict):
     """Something that can be asked; `question` is its name unless given."""
 
-    name: Name
+    name: Term
     normal: Name
     question: str = ""
     kind: Annotated[Kind, Field(strict=False)] = Kind.HISTORY
-    parent: str | None = None
+    parent: Trimmed | None = None
     cost: Annotated[float, Field(ge=0)] = 1.0
 
 
 class _Sidecar(_Strict):
     items: list[ItemLine]
-    diagnoses: list[Name] = []
+    diagnoses: list[Term] = []
 
 
 def schema() -> dict[str, Any]:
@@ -184,18 +192,37 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     seen = _Seen()
 
     def read(line: Line) -> CaseLine:
-        row = parse_object(line.text, file=path, line=line.number)
+        row = parse_object(line.text, file=path, line=line.number, unique=True)
         seen.restricted |= row.get("restricted") is True  # even where the line is no case
         case = checked(CaseLine, row, file=path, line=line.number)
         errors.once(case.id, file=path, line=line.number)
         return case
 
-    for line, case in errors.read(lines_of(path), read):
+    for line, case in errors.read(json_lines(path), read):
         sides[view == ALL or held_out(split, case.id)].append(line.offset)
         seen.add(case)
+        if not case.truth.facts and not case.question:
+            silent = "there is no hidden finding, so nothing to ask for."
+            field = "truth.facts"
+            errors.remark(silent, file=path, line=line.number, field=field, noted=False)
+        for field, problem in seen.odd(case):
+            errors.remark(problem, file=path, line=line.number, field=field)
     if not any(map(len, sides)):
         raise errors.nothing(CaseError("holds no case.", file=path))
     return _source(f"jsonl:{rest}", path, sides, seen)
+
+
+@lru_cache(maxsize=1 << 10)  # many cases have the same few diagnoses
+def _named(*names: str) -> Callable[[str], bool]:
+    """Whether a text has one of these names, as whole words."""
+    mask = Mask(names, family=False)
+
+    def found(text: str) -> bool:
+        before = mask.found
+        mask(text)
+        return mask.found > before
+
+    return found
 
 
 class _Seen:
@@ -205,6 +232,23 @@ class _Seen:
         self.items: dict[str, Kind] = {}
         self.texts: dict[str, None] = {}
         self.restricted = False
+        self._patients: set[bytes] = set()
+
+    def odd(self, case: CaseLine) -> Iterator[tuple[str, str]]:
+        """Field and remark, where a case tells its diagnosis or is an earlier one once more."""
+        truth = case.truth
+        named = _named(truth.diagnosis, *truth.aliases)
+        if named(case.presentation):
+            yield "presentation", "it names the diagnosis."
+        for field, facts in (("given", case.given), ("truth.facts", truth.facts)):
+            for place, fact in enumerate(facts):
+                if named(f"{fact.item}\n{fact.text}"):
+                    yield f"{field}.{place}", "it names the diagnosis."
+        patient = case.model_dump_json(exclude={"id", "provenance"})
+        digest = blake2b(patient.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        if digest in self._patients:
+            yield "", "the same patient stands in an earlier row, under another id."
+        self._patients.add(digest)
 
     def add(self, case: CaseLine) -> None:
         for fact in (*case.given, *case.truth.facts):
@@ -264,7 +308,7 @@ def _read_sidecar(path: Path) -> _Sidecar | None:
     beside = sidecar_of(path)
     if not beside.is_file():
         return None
-    sidecar = checked(_Sidecar, read_object(beside), file=beside)
+    sidecar = checked(_Sidecar, read_object(beside, unique=True), file=beside)
     names = {item.name for item in sidecar.items}
     if len(names) < len(sidecar.items):
         raise CaseError("two items have the same name.", file=beside, field="items")

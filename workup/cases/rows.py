@@ -32,14 +32,20 @@ class RowErrors:
     """Keeps account of one source's rows while it is opened.
 
     A row that is no case is left out and counted. With `strict` its error is raised instead.
-    `each` is called with every problem as it is found; a row may have several.
+    `each` is called with every problem as it is found; a row may have several. `remarked` is called
+    with what is odd about a row that is a case.
     """
 
     def __init__(
-        self, *, strict: bool = False, each: Callable[[CaseError], None] = lambda error: None
+        self,
+        *,
+        strict: bool = False,
+        each: Callable[[CaseError], None] = lambda error: None,
+        remarked: Callable[[CaseError], None] = lambda remark: None,
     ) -> None:
-        self.strict, self.each = strict, each
+        self.strict, self.each, self.remarked = strict, each, remarked
         self.rows = self.left_out = 0
+        self.odd: dict[str, set[int]] = {}  # remark → the lines that the notes count
         self.first: list[CaseError] = []  # an error of each of the first rows left out
         self._ids: set[int] = set()  # digests of 64 bits
 
@@ -66,6 +72,14 @@ class RowErrors:
         for problem in (error, *error.others):
             self.each(problem)
 
+    def remark(
+        self, problem: str, *, file: Path, line: int, field: str, noted: bool = True
+    ) -> None:
+        """Tells what is odd about a row that is a case; with `noted` the notes count it too."""
+        if noted:
+            self.odd.setdefault(problem, set()).add(line)
+        self.remarked(CaseError(problem, file=file, line=line, field=field or None))
+
     def once(self, id: str, *, file: Path, line: int | None = None) -> None:
         """Raises CaseError if `id` is blank or was seen before; blanks around it are ignored."""
         plain = id.strip()
@@ -91,13 +105,15 @@ class RowErrors:
         return CaseError(first.problem + count, file=first.file, line=first.line, field=first.field)
 
     def notes(self, spec: str, *, listed: bool = True) -> tuple[str, ...]:
-        """A note on the rows that were left out of the source `spec`; empty if none were.
+        """Notes on the source `spec`: a line for each remark, and one on the rows left out.
 
         It says how many there are, and why the first ones are left out. `listed` says that `workup
         cases` can list them all.
         """
+        see = f" See `workup cases {quote(printable(spec))} --validate`." if listed else ""
+        odd = [f"{len(lines):,} of {self.rows:,} rows: {p}{see}" for p, lines in self.odd.items()]
         if not self.left_out:
-            return ()
+            return (*odd,)
         places: dict[tuple[str, str, str], list[int]] = {}  # file, field and problem → lines
         for error in self.first:
             place = (error.file, error.field or "", error.problem.removesuffix("."))
@@ -105,8 +121,7 @@ class RowErrors:
         named = "; ".join(_described(*place, lines, spec) for place, lines in places.items())
         more = "; …" if self.left_out > len(self.first) else ""
         count = f"{self.left_out:,} of {self.rows:,} rows left out"
-        see = f" See `workup cases {quote(printable(spec))} --validate`." if listed else ""
-        return (f"{count}: {named}{more}.{see}",)
+        return (*odd, f"{count}: {named}{more}.{see}")
 
 
 def _described(file: str, field: str, problem: str, lines: Sequence[int], spec: str) -> str:

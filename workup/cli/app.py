@@ -347,7 +347,10 @@ def cases(
     seed: Annotated[int, typer.Option(min=0, help="which ones are shown or drawn")] = 0,
     split: Annotated[int, typer.Option(min=0, help="which fifth is held out")] = 0,
     validate: Annotated[
-        bool, typer.Option("--validate", help="list every row that is no case, and nothing else")
+        bool,
+        typer.Option(
+            "--validate", help="list every row that is no case or looks odd, and nothing else"
+        ),
     ] = False,
     strict: Strict = False,
     export: Annotated[
@@ -389,10 +392,14 @@ def _validate(source: str) -> None:
     from workup.cases import problems
 
     spec = f"jsonl:{source}" if ":" not in source or Path(source).is_file() else source
-    count = problems(spec, print)
+    remarks: list[str] = []
+    count = problems(spec, print, lambda remark: remarks.append(f"{remark}"))
+    for remark in remarks:
+        print(f"remark: {remark}")
     if count:
         raise UserError(f"{source}: {count:,} problem{'s' if count > 1 else ''}")
-    print(f"{source}: valid")
+    told = f", {len(remarks):,} remark{'s' if len(remarks) > 1 else ''}" if remarks else ""
+    print(f"{source}: valid{told}")
 
 
 @app.command()

@@ -28,6 +28,7 @@ from workup.evaluation.examination import (
     playing,
     searching,
 )
+from workup.evaluation.remarks import remarks
 from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
@@ -227,10 +228,15 @@ class Evaluation:
 
     @property
     def noted(self) -> Sequence[str]:
-        """What the run keeps of `notes`: policies that are their own judges, missing anchors."""
-        named = (self.settings.policy, self.settings.conclude)
+        """What the run keeps of `notes`.
+
+        They are on policies that are their own judges, on missing anchors, and on what the cases
+        lack.
+        """
+        named, environment = (self.settings.policy, self.settings.conclude), self.staff.environment
         own_judges = policies.own_judges([*filter(None, named)], self.settings)
-        return (*own_judges, *self.examination.environment.notes)
+        lacking = remarks(self.source, environment, self.examination.played)
+        return (*own_judges, *environment.notes, *lacking)
 
     def players(self) -> dict[str, Player]:
         """Everyone who plays, by label."""

@@ -21,8 +21,8 @@ from workup.cases.files import (
     Line,
     checked,
     existing,
+    json_lines,
     line_at,
-    lines_of,
     parse_object,
     reading,
 )
@@ -144,7 +144,7 @@ def _lines(name: str, path: Path, errors: RowErrors) -> Source:
         errors.once(row.id, file=path, line=line.number)
         return row
 
-    for line, _ in errors.read(lines_of(path), read):
+    for line, _ in errors.read(json_lines(path), read):
         offsets.append(line.offset)
     if not offsets:
         raise errors.nothing(UserError(f"{path} holds no report."))

@@ -44,6 +44,8 @@ from workup.text import normalise
 ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
 STATES = (ALL, OWN, TESTED)
 """What is known: everything; not what rests on this case's publications; not on any test case's."""
+UNTOLD = "all annotations, patients without a known publication"
+"""The one state of patients of whom no publication is known: nothing of theirs can be left out."""
 
 EXCLUDING = "likelihood ratio, excluded findings too"
 RANKERS = (SIMILAR, RATIO, EXCLUDING, WORDS)
@@ -72,7 +74,10 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One case: where each ranker has its disease, in each state of knowledge."""
+    """One case: where each ranker has its disease, in each state of knowledge.
+
+    They are STATES, or UNTOLD alone.
+    """
 
     case: str
     disease: str
@@ -101,7 +106,8 @@ class Rare(Study):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        cases = f"{len(self.placed):,} of {self.source}, {len(self._diseases)} diseases"
+        diseases = {each.disease for each in self.placed}
+        cases = f"{len(self.placed):,} of {self.source}, {len(diseases)} diseases"
         return {
             "Cases": cases,
             "Ranked": f"{self.diseases:,} diseases",
@@ -124,7 +130,7 @@ class Rare(Study):
     def by_disease(self, state: str, ranker: str, k: int) -> Estimate:
         """The mean over diseases of `top`, so that a disease with many patients counts once."""
         hits: dict[str, list[float]] = {}
-        for each in self.placed:
+        for each in self._in(state):
             rank = each.ranks[state, ranker].exact
             hits.setdefault(each.disease, []).append(float(0 < rank <= k))
         means = [fmean(values) for values in hits.values()]
@@ -132,16 +138,19 @@ class Rare(Study):
 
     def _share(self, state: str, ranker: str, of: Callable[[Rank], float]) -> Estimate:
         """A mean over cases; whole diseases are drawn for its interval."""
-        values = [of(each.ranks[state, ranker]) for each in self.placed]
-        return interval(values, self._of_cases, bounds=SHARE, seed=self.seed)
+        placed = self._in(state)
+        values = [of(each.ranks[state, ranker]) for each in placed]
+        diseases = [each.disease for each in placed]
+        return interval(values, diseases, bounds=SHARE, seed=self.seed)
 
     @property
-    def _of_cases(self) -> list[str]:
-        return [each.disease for each in self.placed]
+    def states(self) -> list[str]:
+        """The states in which some case is scored."""
+        return [state for state in (*STATES, UNTOLD) if self._in(state)]
 
-    @property
-    def _diseases(self) -> set[str]:
-        return {*self._of_cases}
+    def _in(self, state: str) -> list[Placed]:
+        """The cases that are scored in this state: the same ones in all of STATES."""
+        return [each for each in self.placed if (state, RATIO) in each.ranks]
 
     def figures(self, state: str, ranker: str) -> dict[str, Estimate]:
         """All measures of a ranker in a state, by name."""
@@ -163,7 +172,7 @@ class Rare(Study):
 
     def sections(self) -> Sequence[Section]:
         sheets = []
-        for state in STATES:
+        for state in self.states:
             found = {ranker: self.figures(state, ranker) for ranker in RANKERS}
             names = tuple(next(iter(found.values())))
             rows = [(who, *(plain(each[name], 3) for name in names)) for who, each in found.items()]
@@ -173,7 +182,14 @@ class Rare(Study):
         return [Section("Ranks of the truth", tuple(sheets))]
 
     def notes(self) -> Sequence[str]:
+        untold = len(self._in(UNTOLD))
+        unknown = (
+            f"Of {untold:,} patients no publication is known. Nothing of their own can be left "
+            f"out, so they stand in a table of their own; '{TESTED}' leaves out the known "
+            "publications alone."
+        )
         return [
+            *([unknown] if untold else []),
             *(f"{count:,} cases not scored: {why}" for why, count in self.left_out.items()),
             "Intervals draw whole diseases. Of a series are diseases whose names differ by the "
             "number of a subtype alone.",
@@ -193,8 +209,9 @@ class Rare(Study):
                     ranker: {n: e.as_json() for n, e in self.figures(state, ranker).items()}
                     for ranker in RANKERS
                 }
-                for state in STATES
+                for state in self.states
             },
+            "untold": len(self._in(UNTOLD)),
             "ranks": [
                 {
                     "case": each.case,
@@ -212,7 +229,8 @@ class Rare(Study):
 def study(source: Source, place: str, n: int, seed: int, tick: Callable[[], None]) -> Rare:
     """Ranks for `n` test cases, evenly spaced, by the release of the HPO at `place`.
 
-    Raises UserError for a release that cannot be read, and where no case can be scored.
+    A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
+    UserError for a release that cannot be read, and where no case can be scored.
     """
     release = Release.open(place)
     tested = frozenset().union(*map(publications, source.test))
@@ -260,17 +278,19 @@ class Ranking:
             return UNNAMED
         if not self._whole.annotated(disease):
             return UNKNOWN
+        if not own:
+            return ""
         if not self._whole.annotated(disease, own):
             return NOTHING[OWN]
         return "" if self._rest.annotated(disease) else NOTHING[TESTED]
 
     def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], Rank]:
-        """Where each ranker has the disease in each state."""
+        """Where each ranker has the disease in each state, or in UNTOLD alone."""
         facts = (*case.given, *case.truth.facts)
         present = tuple(fact.id for fact in facts)
         found: dict[tuple[str, str], Rank] = {}
         passages = by_words(self._index, (fact.item for fact in facts))
-        for state in STATES:
+        for state in STATES if publications(case) else (UNTOLD,):
             own = publications(case) if state == OWN else NOBODYS
             ratio, similar = self._exact[TESTED if state == TESTED else ALL]
             told = Findings(present, own=own)

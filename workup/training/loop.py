@@ -32,6 +32,7 @@ from workup.engines import Job
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.errors import UserError
 from workup.evaluation.examination import Examination, Player, examine, playing
+from workup.evaluation.remarks import remarks
 from workup.methods import load
 from workup.models import samplers
 from workup.models.endpoint import ENDPOINT
@@ -136,13 +137,15 @@ class Plan:
         """The method's notes on its settings, and warnings.
 
         The warnings are of a policy that is its own judge, of settings for a warm start that does
-        not take place, and of anchors that are missing.
+        not take place, of anchors that are missing, and of what the cases lack.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
-        told = (*own, *(unused if idle else ()), *self.environment.notes)
+        source, played = self.source, self.examination.played
+        lacking = remarks(source, self.environment, played, source.train)
+        told = (*own, *(unused if idle else ()), *self.environment.notes, *lacking)
         return (*(notes(self.options) if notes else ()), *told)
 
     @property

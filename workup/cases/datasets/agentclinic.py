@@ -25,8 +25,8 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
+    json_lines,
     line_at,
-    lines_of,
     parse_object,
     view_of,
 )
@@ -136,7 +136,7 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
             parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number
         )
 
-    for line, found in errors.read(lines_of(path), read):
+    for line, found in errors.read(json_lines(path), read):
         if found.case.truth.facts:
             sides[view == ALL or held_out(split, found.case.id)].append(
                 (line.offset, errors.rows - 1)

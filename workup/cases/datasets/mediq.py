@@ -20,8 +20,8 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
+    json_lines,
     line_at,
-    lines_of,
     parse_object,
     view_of,
 )
@@ -80,7 +80,7 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
         errors.once(row.name, file=path, line=line.number)
         return row
 
-    for line, row in errors.read(lines_of(path), read):
+    for line, row in errors.read(json_lines(path), read):
         if row is None:
             skipped += 1
         else:

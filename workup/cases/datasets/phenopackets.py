@@ -27,15 +27,15 @@ from workup.cases.files import (
     checked,
     existing,
     held_out,
+    json_lines,
     line_at,
-    lines_of,
     parse_object,
     read_object,
     view_of,
 )
 from workup.cases.findings import kind_of
 from workup.cases.leaks import WITHHELD, Mask, other_names
-from workup.cases.publications import Groups, published
+from workup.cases.publications import Groups, publication, published
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.errors import CaseError, UserError
 
@@ -76,10 +76,20 @@ class _Subject(_Packet):
     age: _Age | str | None = None  # version 1
 
 
+class _Reference(_Packet):
+    id: str = ""
+    reference: str = ""  # its address
+
+
+class _Evidence(_Packet):
+    reference: _Reference = _Reference()
+
+
 class _Feature(_Packet):
     type: _Term
     excluded: bool = False
     negated: bool = False  # the name of the same in early packets
+    evidence: list[_Evidence] = []
 
 
 class _Disease(_Packet):
@@ -93,10 +103,6 @@ class _Diagnosis(_Packet):
 
 class _Interpretation(_Packet):
     diagnosis: _Diagnosis | None = None
-
-
-class _Reference(_Packet):
-    id: str = ""
 
 
 class _MetaData(_Packet):
@@ -137,7 +143,7 @@ class _Patient(BaseModel):
 
     @property
     def family(self) -> str:
-        """The publication, which keeps relatives on one side of a split."""
+        """A publication, which keeps relatives on one side of a split; without one, its id."""
         return min(self.publications, default=self.id)
 
 
@@ -166,9 +172,10 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
         if _usable(patient):
             positions.append(found.position)
             belongs.append(patient.family)
-            if view == DISEASES and patient.disease is not None:
-                groups.join((patient.family, *patient.publications, patient.disease[0]))
+            disease = [patient.disease[0]] if view == DISEASES and patient.disease else []
+            groups.join((patient.family, *patient.publications, *disease))
             counts.update(cases=1, leaking=bool(withheld), absent=len(patient.absent))
+            counts.update(unpublished=not patient.publications)
         elif patient.disease is not None:
             counts.update(sparse=1)
     if not counts["cases"]:
@@ -205,6 +212,14 @@ def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
             f"findings: '{WITHHELD}' stands there."
         ),
         "Patients of one publication are on one side of the split: they are often relatives.",
+        *(
+            [
+                f"{counts['unpublished']:,} of {counts['cases']:,} patients name no publication: "
+                "each is divided by itself, and what their own paper says cannot be left out."
+            ]
+            if counts["unpublished"]
+            else []
+        ),
         *(
             ["So are those of one disease, and of publications that share a disease."]
             if view == DISEASES
@@ -256,7 +271,7 @@ class _Store:
         for number, file in enumerate(self.files):
             yield _Place(number, file)
         if not self.files:
-            for line in lines_of(self.path):
+            for line in json_lines(self.path):
                 if isinstance(line, Line):
                     yield _Place(line.offset, self.path, line.number, line.text)
                 else:
@@ -309,13 +324,14 @@ def _from_short(row: _Short) -> _Patient:
         present=dict(row.present),
         absent=dict(row.absent),
         disease=row.diagnosis,
-        publications=row.pmid,
+        publications=_known(row.id, *(f"PMID:{n}" if n.strip().isdigit() else n for n in row.pmid)),
     )
 
 
 def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
     terms = [(f.type.id, f.type.label, f.excluded or f.negated) for f in packet.phenotypic_features]
-    publications = [r.id for r in packet.meta_data.external_references if r.id.startswith("PMID:")]
+    evidence = [e.reference for f in packet.phenotypic_features for e in f.evidence]
+    references = [*packet.meta_data.external_references, *evidence]
     id = name or packet.id
     return _Patient(
         id=id,
@@ -324,8 +340,17 @@ def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
         present={term: label for term, label, excluded in terms if not excluded},
         absent={term: label for term, label, excluded in terms if excluded},
         disease=_disease(packet),
-        publications=publications,
+        publications=_known(
+            Path(id).name,
+            packet.id,
+            *(text for each in references for text in (each.id, each.reference)),
+        ),
     )
+
+
+def _known(*texts: str) -> list[str]:
+    """The publications that ids and references begin with, each once."""
+    return [*dict.fromkeys(filter(None, map(publication, texts)))]
 
 
 def _disease(packet: _Phenopacket) -> tuple[str, str] | None:
