@@ -15,8 +15,11 @@ from workup.engines.trl.engine import TrlEngine
 from workup.episode import Sample
 from workup.ports import Demonstration
 
+Trained = tuple[dict[str, torch.Tensor], list[dict[str, float]]]
 
-def train(folder: Path) -> dict[str, torch.Tensor]:
+
+def train(folder: Path) -> Trained:
+    """The weights in the end, and what was logged after each reinforcement step."""
     torch.set_num_threads(1)
     policy = world.Toy(world.model())
     settings = EngineSettings(
@@ -39,11 +42,14 @@ def train(folder: Path) -> dict[str, torch.Tensor]:
     async def collect(_: Any, step: int) -> list[Sample]:
         return world.episodes(policy.model, [2, step], 7)[share]
 
+    logged: list[dict[str, float]] = []
     engine.sft(map(demonstrations, range(3)), 3)
+    engine.on_step = lambda _, metrics: logged.append(dict(metrics))
     engine.grpo(collect, 3)
     if engine.world == 2:
         assert list(engine.all_gather([float(engine.rank)] * (1 + engine.rank))) == [0.0, 1.0, 1.0]
-    return {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
+    weights = {name: value.detach().clone() for name, value in policy.model.state_dict().items()}
+    return weights, logged
 
 
 def run(rank: int, port: int, folder: Path) -> None:
@@ -53,5 +59,5 @@ def run(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "true"}
     trained = train(folder)
     if torch.distributed.get_rank() == 0:
-        torch.save(trained, folder / "weights.pt")
+        torch.save(trained, folder / "trained.pt")
     torch.distributed.destroy_process_group()

@@ -139,6 +139,27 @@ def test_the_same_step_is_the_same_again_and_another_is_not() -> None:
     assert first != collect(3, seed=6)[0]
 
 
+def test_what_a_reward_draws_follows_from_seed_and_step() -> None:
+    """Of a step played again, as after an interruption, it is the same, in every process."""
+    keys: list[int] = []
+
+    async def drawing(batch: Batch, instruments: Instruments) -> Scores:
+        keys.append(instruments.key)
+        return await STAGE.reward(batch, instruments)
+
+    stage = replace(STAGE, reward=drawing)
+    for step, more in (
+        *((step, {"seed": seed}) for seed in (5, 6) for step in range(3)),
+        (2, {"seed": 6}),
+        (2, {"seed": 6, "share": Share(1, 2)}),
+    ):
+        collect(step, stage=stage, **more)
+    assert len(set(keys)) == 6
+    assert keys[5] == keys[6] == keys[7]
+    collect(2, stage=replace(stage, name="another"), seed=6)
+    assert keys[8] not in keys[:8]
+
+
 def test_samples_carry_the_models_own_log_probabilities() -> None:
     samples, step = collect()
     assert len(samples) == 12

@@ -34,6 +34,7 @@ from workup.case import Case, Truth
 from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSettings
 from workup.engines.trl import gap
 from workup.engines.trl.engine import TrlEngine
+from workup.engines.trl.policy import TOKEN_MEANS
 from workup.engines.trl.scoring import Wanted, _score, scoring
 from workup.engines.trl.trainer import checkpoints, updates
 from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
@@ -173,6 +174,51 @@ def test_loss_and_gradient_are_the_equation(
         assert metrics[2]["loss"] == pytest.approx(seen["loss"].item(), abs=1e-5)
         assert 0 < metrics[2]["clip_ratio"] < 1
         assert metrics[2]["kl"] > 0
+
+
+def means(model: Any, reference: Any, samples: Sequence[Sample]) -> dict[str, float]:
+    """Entropy, kl and clip_ratio of a batch: means over its policy tokens, one after the other."""
+    entropies, kls, clipped = [], [], []
+    for x in samples:
+        with torch.no_grad():
+            logp = model(input_ids=torch.tensor([x.tokens])).logits[0, :-1].log_softmax(-1)
+            gaps = (logprobs(reference, x.tokens) - logprobs(model, x.tokens)).tolist()
+            now = logprobs(model, x.tokens).tolist()
+        for t in (t for t, own in enumerate(x.mask[1:]) if own):
+            ratio, a = math.exp(now[t] - x.logprobs[t + 1]), x.advantages[t + 1]
+            entropies.append(-sum(math.exp(lp) * lp for lp in logp[t].tolist()))
+            kls.append(math.exp(gaps[t]) - gaps[t] - 1)
+            clipped.append((a > 0 and ratio > 1.2) or (a < 0 and ratio < 0.8))
+    every = {"entropy": entropies, "kl": kls, "clip_ratio": clipped}
+    return {name: sum(values) / len(values) for name, values in every.items()}
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("micro_batch", [1, 4, 64])
+def test_what_is_logged_does_not_depend_on_how_a_batch_is_cut(
+    tmp_path: Path, loss_type: str, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of 4 to 60 tokens, cut by length: a mean over micro-batches would be another."""
+    monkeypatch.setattr(gap, "EXACT", 0.5)
+    policy, reference = Toy(world.model()), world.model()
+    settings = EngineSettings.model_validate(
+        {"loss_type": loss_type, "micro_batch": micro_batch, "beta": 0.3, "entropy": 0.1}
+        | {"lr": 0.05, "max_grad_norm": 0, "max_completion_length": 9}
+    )
+    expected: dict[int, dict[str, float]] = {}
+
+    async def collect(_: Policy, step: int) -> list[Sample]:
+        drift = 0.5 if step else 0.0
+        samples = episodes(policy.model, [8, step], 9, longest=60, drift=drift)
+        expected[step + 1] = means(policy.model, reference, samples)
+        expected[step + 1]["loss"] = clipped(policy.model, reference, samples, settings).item()
+        return samples
+
+    metrics: dict[int, dict[str, float]] = {}
+    TrlEngine(policy, settings, tmp_path, on_step=metrics.__setitem__).grpo(collect, 2)
+    for step, values in expected.items():
+        assert {name: metrics[step][name] for name in values} == pytest.approx(values, abs=1e-5)
+    assert metrics[2]["clip_ratio"] > 0 < metrics[2]["kl"]
 
 
 @pytest.mark.parametrize("loss_type", ["cispo", "sapo"])
@@ -683,18 +729,21 @@ def test_settings_refuse_what_they_do_not_know() -> None:
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    told = (free_port(), tmp_path / "two")
-    two = [warm().Process(target=engine_processes.run, args=(rank, *told)) for rank in range(2)]
+    place = (free_port(), tmp_path / "two")
+    two = [warm().Process(target=engine_processes.run, args=(rank, *place)) for rank in range(2)]
     for process in two:
         process.start()
     until(lambda: all(p.exitcode == 0 for p in two) or any(p.exitcode for p in two))
     for process in two:
         process.kill()  # where the other one has failed
     assert [process.exitcode for process in two] == [0, 0]
-    found = torch.load(tmp_path / "two" / "weights.pt")
-    alone = engine_processes.train(tmp_path / "one")
+    found, told = torch.load(tmp_path / "two" / "trained.pt")
+    alone, logged = engine_processes.train(tmp_path / "one")
     for name, value in alone.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)
+    assert len(told) == len(logged) == 3
+    for theirs, ours in zip(told, logged, strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-4)
 
 
 def test_gather_of_one_process(tmp_path: Path) -> None:
@@ -757,5 +806,7 @@ def test_the_libraries_are_as_this_engine_knows_them() -> None:
         "num_items_in_batch",
         "self.entropy_coef",
         "_entropy_bonus_enabled",
+        # Told as a mean over the tokens of all processes' micro-batches.
+        *(f'["{name}"].append(global_masked_mean(' for name in TOKEN_MEANS),
     ):
         assert used in loss

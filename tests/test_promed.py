@@ -47,7 +47,19 @@ from workup.methods.promed import (
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import DOCTOR, LIVE, REFERENCE, Act, Instruments, Sampling, Teaching, alone
+from workup.ports import (
+    DOCTOR,
+    LIVE,
+    REFERENCE,
+    Act,
+    Context,
+    Instruments,
+    Logprobs,
+    Sampling,
+    ScoreRequest,
+    Teaching,
+    alone,
+)
 from workup.rewards.question_gains import Weighing, question_gains
 from workup.rewards.shapley import ShapleySettings, answer_game, exact, pieces, softmax
 from workup.rewards.understanding import identified
@@ -525,6 +537,34 @@ def test_facts_are_weighed_once_per_case_and_a_frozen_scorer_is_asked_once_and_f
     own.refresh()
     assert run(episodes[:1])[0] == pytest.approx(found[0])
     assert own.work.scored == 2 * scored
+
+
+def test_the_orders_of_facts_follow_from_the_key_and_the_case() -> None:
+    """Everything is drawn by seed and step, so the estimate errs differently in each step."""
+    chosen = PLAIN.model_copy(update={"permutations": 2, "antithetic": False})
+    reward, group = promed_reward(chosen, WORLD), (said("question: crackles", ANSWER),)
+
+    def asked(key: int) -> tuple[Score, list[tuple[Context, ...]]]:
+        noting = Noting()
+        own = Instruments(JUDGE, scorers={LIVE: noting}, key=key)
+        ((found,),) = asyncio.run(reward((group,), own))
+        return found, noting.contexts
+
+    (found, first), (again, second) = asked(3), asked(3)
+    assert (found, first) == (again, second)
+    assert len({str(asked(key)[1]) for key in range(20)}) > 5
+
+
+class Noting(LocalScorer):
+    """A scorer that notes the contexts it is asked about."""
+
+    def __init__(self) -> None:
+        super().__init__(scorer().policy)
+        self.contexts: list[tuple[Context, ...]] = []
+
+    async def score(self, request: ScoreRequest) -> Logprobs:
+        self.contexts.append(request.contexts)
+        return await super().score(request)
 
 
 # --- the warm start ---

@@ -404,13 +404,15 @@ class Instruments:
     """What a reward or an environment may use.
 
     `all_gather` concatenates a list of numbers over all processes, in rank order.
-    Statistics over the batch must use it.
+    Statistics over the batch must use it. `key` seeds what a reward draws. In reinforcement it is
+    another one in each step, the same in all processes.
     """
 
     judge: Judge
     all_gather: AllGather = alone
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)
+    key: int = 0
 
     def scorer(self, name: str) -> Scorer:
         """The scorer REFERENCE or LIVE. Raises WorkupError when the stage did not ask for it."""

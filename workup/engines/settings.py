@@ -171,7 +171,8 @@ class EngineSettings(_Settings):
     micro_batch: Positive = Field(
         default=32,
         description=(
-            "sequences per forward pass and process; changes memory and speed, never the gradient"
+            "sequences per forward pass and process; changes memory and speed, never the gradient "
+            "or what is logged"
         ),
     )
     lora: LoraSettings | None = Field(

@@ -232,7 +232,12 @@ async def scored(
     good = tuple(record.episode for record in records if record.correct is not None)
     if examination.reward is None or not good:
         return list(records)
-    instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
+    instruments = Instruments(
+        verdicts,
+        scorers=examination.scorers,
+        models=examination.models,
+        key=seed_key("evaluate", examination.seed),
+    )
     scores = iter((await examination.reward((good,), instruments))[0])
     return [
         record if record.correct is None else replace(record, score=next(scores))

@@ -42,15 +42,13 @@ class Weighing:
 
     With `facts` "hidden", F are the facts that the presentation does not state, and the
     presentation stands before them: v(S) = log P(A* | Q_p, S). With "all", F is the paper's: all
-    facts, after the bare question, v(S) = log P(A* | Q, S). Orders are drawn by `seed` and the
-    case's id, so that a frozen scorer gets the same requests again.
+    facts, after the bare question, v(S) = log P(A* | Q, S).
     """
 
     environment: Environment
     plan: ShapleySettings = field(default_factory=ShapleySettings)
     order: FactOrder = "permutation"
     facts: Facts = "hidden"
-    seed: int = 0
 
     def known(self, case: Case) -> Case:
         """The case with the presentation that stands before S, and with F as its hidden facts."""
@@ -69,17 +67,15 @@ class Weighing:
         lead, answer = self.environment.conclusion(case)
         return ScoreRequest(case.id, answer, self.environment.open(self.known(case)), lead=lead)
 
-    async def shapley(self, case: Case, scorer: Scorer) -> dict[str, float]:
-        """φ~ by id; the weights sum to 1.
+    async def shapley(self, case: Case, scorer: Scorer, key: int = 0) -> dict[str, float]:
+        """φ~ by id; the weights sum to 1. Orders are drawn by `key` and the case's id.
 
         Raises UserError for a case that does not fit the scorer's context.
         """
         facts = self.of(case)
         game = answer_game(scorer, self.request(case), pieces(facts), self.order)
         try:
-            φ = await estimate(
-                game, len(facts), self.plan, [seed_key("shapley", self.seed, case.id)]
-            )
+            φ = await estimate(game, len(facts), self.plan, [seed_key("shapley", key, case.id)])
         except RolloutError as error:
             raise UserError(
                 f"Shapley values: {error}; leave the case out, or weigh all facts alike "
@@ -105,17 +101,20 @@ async def question_gains(
     weighing: Weighing,
     understanding: Understanding,
     scorer: Scorer | None,
+    key: int = 0,
 ) -> list[tuple[float, ...]]:
     """SIG(q_t) of every turn of every episode, 0 for turns that are not questions.
 
     Without a scorer it is the plain gain IG. Facts are weighed once per case, whatever the number
-    of its episodes.
+    of its episodes; `key` seeds the orders that are drawn for that.
     """
     cases = {episode.case.id: episode.case for episode in episodes}
     if scorer is None:
         weights = {id: weighing.alike(case) for id, case in cases.items()}
     else:
-        found = await asyncio.gather(*(weighing.shapley(case, scorer) for case in cases.values()))
+        found = await asyncio.gather(
+            *(weighing.shapley(case, scorer, key) for case in cases.values())
+        )
         weights = dict(zip(cases, found, strict=True))
     facts = {id: weighing.of(case) for id, case in cases.items()}
     understood = await asyncio.gather(

@@ -382,7 +382,7 @@ async def study(
             gain = (
                 None
                 if reading.scorer is None
-                else await _gained(record.episode, reading.scorer[1], reasons)
+                else await _gained(record.episode, reading.scorer[1], reading.seed, reasons)
             )
         tick()
         return place, Rated(run, record.episode.case.id, marks, gain)
@@ -414,14 +414,16 @@ async def _rate(
     return tuple(getattr(found, scale) for scale in SCALES)
 
 
-async def _gained(episode: Episode, scorer: Scorer, reasons: Counter[str]) -> float | None:
-    """Σ_t SIG(q_t), by identity of what was told.
+async def _gained(
+    episode: Episode, scorer: Scorer, seed: int, reasons: Counter[str]
+) -> float | None:
+    """Σ_t SIG(q_t), by identity of what was told; the orders of facts are drawn by `seed`.
 
     None if a case does not fit the scorer's context.
     """
     try:
         world = Questioning(Consultation(()), max_turns=max(1, len(episode.turns)))
-        (gains,) = await question_gains([episode], Weighing(world), identified, scorer)
+        (gains,) = await question_gains([episode], Weighing(world), identified, scorer, seed)
     except UserError:
         reasons["no SIG, the case does not fit the scorer"] += 1
         return None

@@ -100,7 +100,8 @@ class Collection:
         )
         good = self._good(settled)
         batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
-        scores = await self.stage.reward(batch, replace(own, judge=verdicts))
+        key = seed_key(self.stage.name, self.settings.seed, step)
+        scores = await self.stage.reward(batch, replace(own, judge=verdicts, key=key))
         advantages = self.stage.credit(batch, scores, own.all_gather)
         samples: list[Sample] = []
         records = [

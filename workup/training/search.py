@@ -75,8 +75,14 @@ class Exploration:
         verdicts, doctor = Verdicts(self.instruments.judge), TokenDoctor(policy)
         if LIVE in self.instruments.scorers:
             self.instruments.scorers[LIVE].refresh()
-        # Each process searches its own cases, one at a time, so there is no all-gather.
-        instruments = replace(self.instruments, judge=verdicts, all_gather=alone)
+        # Each process searches its own cases, one at a time, so there is no all-gather. What is
+        # drawn for a case does not depend on the step that it is searched in.
+        instruments = replace(
+            self.instruments,
+            judge=verdicts,
+            all_gather=alone,
+            key=seed_key(self.stage.name, self.settings.seed),
+        )
 
         async def value(episode: Episode) -> Score:
             settled, correct = await verdicts.settle(episode)

@@ -22,8 +22,9 @@ Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 # A sequence without labelled tokens. It keeps the processes' micro-batches equal in number and size
-# when some have fewer episodes.
-BLANK = Sample((0, 0), (False, False), (0.0, 0.0), (0.0, 0.0), (0, 0))
+# when some have fewer episodes. It has three tokens, because TRL takes a single column of values
+# behind the first token for one value per sequence, and would count it.
+BLANK = Sample((0,) * 3, (False,) * 3, (0.0,) * 3, (0.0,) * 3, (0,) * 3)
 
 
 @dataclass(frozen=True)

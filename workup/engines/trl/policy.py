@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,13 @@ from workup.errors import WorkupError
 # The share of the batch by which a micro-batch's loss counts, for losses that TRL averages within
 # the micro-batch. The other losses divide by the whole batch's tokens themselves.
 SHARE = {"grpo": "sequences", "sapo": "sequences", "dr_grpo": "sequences", "bnpo": "tokens"}
+# What TRL tells of a micro-batch as a mean over its policy tokens, those of all processes together.
+TOKEN_MEANS = (
+    "entropy",
+    "kl",
+    *(f"clip_ratio/{side}_mean" for side in ("low", "high", "region")),
+    "cispo_clip_ratio",
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         )
         self._parts: list[Part] = []
         self._totals = {"sequences": 1, "tokens": 1}
+        self._shares: Iterator[float] = iter(())  # of the update's tokens, by micro-batch
+        self._means: Counter[str] = Counter()  # over the tokens, summed over the step's updates
         self.correction = correction
         exact = self.model.dtype == torch.float32 and not self.args.bf16
         self.tolerance = Tolerance(exact, correction.own)
@@ -86,6 +96,8 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
             if self.beta:
                 for part in self._parts:
                     part.inputs["ref_per_token_logps"] = self._reference(part)
+        tokens = np.sum(self.totals([part.tokens for part in self._parts]), axis=0)
+        self._shares = iter((tokens / tokens.sum()).tolist())
         return self._parts
 
     def _cut(self, samples: list[Sample], step: int) -> list[Part]:
@@ -119,8 +131,20 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         if self.correction.cap is None and self.state.global_step % self.hooks.period == 0:
             assert self._computed is not None
             self._compare(part, self._computed)  # the weights are still the sampler's
-        self._metrics["train"].pop("entropy_coef", None)
+        self._note(next(self._shares))
         return loss
+
+    def _note(self, share: float) -> None:
+        """Takes over TRL's figures of a micro-batch that has this share of the update's tokens.
+
+        TRL would log their plain mean over the micro-batches, which depends on how the batch is
+        cut. Of its other figures (its least and greatest clip ratio, its own policy loss) that
+        holds too, so that they are not told.
+        """
+        for name, values in self._metrics["train"].items():
+            if name in TOKEN_MEANS:
+                self._means[name] += share * values[-1]
+        self._metrics["train"].clear()
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -187,10 +211,15 @@ class PolicyTrainer(StageTrainer, GRPOTrainer):  # type: ignore[misc]
         x["old_per_token_logps"] = logprobs
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the differences between sampler and trainer before the step's first update."""
+        """Adds the means over the step's tokens and updates, as `entropy`.
+
+        The differences between sampler and trainer are those before the step's first update.
+        """
         if "loss" in logs:
+            logs |= {name: total / self.hooks.period for name, total in self._means.items()}
             logs |= summary(gather_object(self._gaps))
             self._gaps = []
+            self._means.clear()
         super().log(logs, start_time)
 
 

@@ -207,7 +207,8 @@ async def gains(
     if settings.process == "none":
         return [(0.0,) * len(episode.turns) for episode in episodes]
     scorer = instruments.scorer(settings.scorers[0]) if settings.scorers else None
-    return await question_gains(episodes, weighing, understanding(settings, instruments), scorer)
+    reads = understanding(settings, instruments)
+    return await question_gains(episodes, weighing, reads, scorer, instruments.key)
 
 
 def understanding(settings: Settings, instruments: Instruments) -> Understanding:
