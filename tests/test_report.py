@@ -25,12 +25,14 @@ from rich.console import Console
 from workup.case import Case, Fact, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import UserError
+from workup.metrics.measures import measure
 from workup.report import build, compare
 from workup.report.curves import Curve, apart
+from workup.report.live import PlainLive
 from workup.report.plotting import smooth, thin
 from workup.report.tables import Ends, signed
 from workup.report.transcripts import groups, side
-from workup.runs import Outcome, Record, Run
+from workup.runs import Outcome, Record, Run, warnings
 from workup.runs.summary import summarise
 
 
@@ -438,6 +440,53 @@ def test_the_page_shows_a_dozen_cases_with_both_doctors(page: Page) -> None:
     assert body.count('class="side"') == 24
     assert body.count('class="presentation"') == 12
     assert "missed:" in body
+
+
+# ---- warnings beside the accuracy
+
+
+def unreadable(path: Path, turns: int, readable: int) -> Run:
+    """Twelve episodes of `turns` turns, of which the last `readable` name a disease."""
+    run = empty(path, policy="mumbler")
+    for index in range(12):
+        patient = example_run.case(index)
+        spoken = [("malformed", ())] * (turns - readable) + [("diagnose", ("gout",))] * readable
+        episode = Episode(
+            patient,
+            (Message("user", patient.presentation),),
+            tuple(Turn((1,), Completion("?"), Action(*each), Observation()) for each in spoken),
+            Ending.DIAGNOSED if readable else Ending.OUT_OF_TURNS,
+        )
+        measured = measure(episode, False, example_run.WORLD)
+        run.write([Record("mumbler", episode, correct=False, measures=measured)])
+    return run
+
+
+@pytest.mark.parametrize(("readable", "told"), [(0, "100 %"), (1, "75 %"), (2, "")])
+def test_turns_that_could_not_be_read_are_told_beside_the_accuracy(
+    tmp_path: Path, readable: int, told: str
+) -> None:
+    run = unreadable(tmp_path / "run", 4, readable)
+    shutil.copytree(run.path, tmp_path / "again")
+    stream = StringIO()
+    with PlainLive(stream) as live:
+        live.table(summarise(run, steps=0, seconds=1.0))
+    build(run)
+    page = Page(run.report).text
+    both = StringIO()
+    compare([run, Run.open(tmp_path / "again")], tmp_path / "c.html", Console(file=both, width=200))
+    line = f"mumbler: {told} of its turns could not be read"
+    shown = [" ".join(each.getvalue().split()) for each in (stream, both)]
+    for text in (*shown, page, Page(tmp_path / "c.html").text):
+        assert (line in text) == bool(told), text
+        assert ("could not be read" in text) == bool(told)
+
+
+def test_what_was_not_measured_warns_of_nothing() -> None:
+    undefined = {"mean": None, "low": None, "high": None, "n": 0, "missing": 4}
+    entries = {"a": {}, "b": {"malformed": undefined}, "c": {"malformed": {"mean": 0.5}}}
+    assert warnings.lines(entries) == []
+    assert len(warnings.lines({**entries, "d": {"malformed": {"mean": 0.51}}})) == 1
 
 
 # ---- comparing runs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from command_line import Call
 from question_layouts import lines, medmcqa, medqa, medxpertqa, mmlu, nejmqa, rarearena, table
+from rich.console import Console
 from serving import serving
 
 from workup import api
@@ -20,8 +22,8 @@ from workup.evaluation import suites
 from workup.evaluation.suites import Suite
 from workup.evaluation.suites.play import Asked, _arms, start
 from workup.report import build, compare, suite
-from workup.report.live import show
-from workup.runs import Run
+from workup.report.live import print_result, show
+from workup.runs import Run, warnings
 from workup.statistics import Estimate
 
 TWO = """
@@ -302,6 +304,17 @@ def test_the_page_links_to_reports_and_holds_no_case(folder: Path) -> None:
     record = next(iter(Run.open(folder / "both/runs/small/naive--one").episodes()))
     assert record.episode.case.presentation not in text
     assert "average, out-of-domain" in text
+
+
+def test_warnings_name_the_benchmark(folder: Path) -> None:
+    summary = Run.open(folder / "single").summary
+    ((label, entry),) = [each for each in summary["doctors"].items() if "one" in each[0]]
+    entry["benchmarks"]["larger"]["malformed"]["mean"] = 0.9
+    stream = StringIO()
+    print_result(summary, Console(file=stream, width=200))
+    assert [line for line in stream.getvalue().splitlines() if "could not be read" in line] == [
+        f"{label} on larger: {warnings.CHECKS[0].text.format(share='90 %')}"
+    ]
 
 
 def test_two_suites_are_compared_benchmark_by_benchmark(

@@ -79,8 +79,7 @@ def figures(runs: Sequence[Run], *, apart: bool = False) -> dict[str, Any]:
     """What `compare` writes to `json`, as JSON values. Raises UserError as `compare`."""
     _refuse_twice(runs)
     if any(map(suite.is_suite, runs)):
-        table, notes = _beside(runs)
-        return {**suite.figures(table), "notes": notes}
+        return _of_suites(*_beside(runs))
     return as_json(*compared(runs, apart=apart))
 
 
@@ -98,15 +97,20 @@ def _show(
 
 def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
     table, notes = _beside(runs)
-    found = suite.figures(table)
+    found = _of_suites(table, notes)
     for sheet in suite.sheets(found):
         sheet.show(console)
-    for note in notes:
+    for note in found["notes"]:
         console.print(note, markup=False)
     if html is not None:
         suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
     if json is not None:
-        write_json(json, {**found, "notes": notes}, private=any(run.restricted for run in runs))
+        write_json(json, found, private=any(run.restricted for run in runs))
+
+
+def _of_suites(table: suite.Table, notes: Sequence[str]) -> dict[str, Any]:
+    found = suite.figures(table)
+    return {**found, "notes": [*notes, *suite.warned(found)]}
 
 
 def _beside(runs: Sequence[Run]) -> tuple[suite.Table, list[str]]:

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from workup.runs import warnings
 from workup.runs.files import finite
 from workup.runs.words import (
     COLUMNS,
@@ -200,6 +201,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
     if summary.get("kind") == suite.KIND:
         for sheet in suite.sheets(summary):
             sheet.show(console)
+        _warn(suite.warned(summary), console)
         return
     doctors, anchors = summary["doctors"], summary["anchors"]
     ranked = in_order(doctors, anchors)
@@ -222,6 +224,14 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         f"{size}± half of the 95 % interval by case, [ ] its ends",
         styles={place: bold.get(name, "") for place, name in enumerate(ranked)},
     ).show(console)
+    _warn(warnings.lines({name: doctors[name] for name in ranked}), console)
+
+
+def _warn(lines: Sequence[str], console: Console) -> None:
+    for line in lines:
+        console.print(Text(line, style="yellow"))
+    if lines:
+        console.print()
 
 
 class Face:

@@ -15,7 +15,7 @@ from workup.report.curves import Curve
 from workup.report.rendering import render
 from workup.report.tables import Ends, Entries
 from workup.report.transcripts import Player
-from workup.runs import Run
+from workup.runs import Run, warnings
 from workup.runs.files import write_whole
 from workup.runs.words import adds_up, duration, in_order
 from workup.statistics import RESAMPLES
@@ -59,6 +59,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "evaluation": run.config.get("kind") == "evaluation",
         "ends": ends,
         "rows": rows,
+        "warnings": warnings.lines(entries),
         "shown": [tables.heading(metric) for metric in shown],
         "headings": tables.HEADINGS,
         "changes": changes,

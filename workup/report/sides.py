@@ -12,7 +12,7 @@ from workup.policies.unseen import alike, played_cases
 from workup.report import seeds, tables
 from workup.report.seeds import Group
 from workup.report.tables import CHANGED, ON_REQUEST, Change, Ends
-from workup.runs import Outcome, Run
+from workup.runs import Outcome, Run, warnings
 from workup.runs.estimates import Seeds, value
 from workup.runs.summary import describe_seeds, lead
 from workup.runs.words import STAGES
@@ -105,7 +105,8 @@ def compared(
     if measure is not None and all(tables.level(side.entry, measure) is None for side in made):
         known = {name for side in made for name in side.entry if tables.level(side.entry, name)}
         raise unknown("measure", measure, known)
-    return made, [*notes, *(note for side in made for note in _lacking(side))]
+    lacking = [note for side in made for note in _lacking(side)]
+    return made, [*notes, *lacking, *warnings.lines({side.row: side.entry for side in made})]
 
 
 def doctor_of(run: Run) -> str:

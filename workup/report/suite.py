@@ -18,7 +18,7 @@ from workup.errors import UserError
 from workup.report import outcomes, tables
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
-from workup.runs import Outcome, Run
+from workup.runs import Outcome, Run, warnings
 from workup.runs.estimates import difference, estimate, value
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
@@ -270,6 +270,17 @@ def sheets(found: Mapping[str, Any]) -> list[Sheet]:
     return made
 
 
+def warned(found: Mapping[str, Any]) -> list[str]:
+    """The warnings (`runs.warnings`) about everyone on each benchmark, from `figures`."""
+    return warnings.lines(
+        {
+            f"{label} on {benchmark}": own
+            for label, entry in found["doctors"].items()
+            for benchmark, own in entry["benchmarks"].items()
+        }
+    )
+
+
 def lead_text(found: Estimate | None) -> str:
     """ "+.07 [−.02, +.15]", starred where the interval leaves out 0."""
     if found is None:
@@ -339,6 +350,7 @@ def _content(table: Table, base: Path) -> dict[str, Any]:
     found = figures(table)
     heads, differences = leads(found)
     return {
+        "warnings": warned(found),
         "heads": list(found["doctors"]),
         "accuracy": _rows(found, "accuracy"),
         "searches": _rows(found, "searches"),

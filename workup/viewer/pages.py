@@ -11,7 +11,7 @@ from workup.episode import DIAGNOSE, Turn
 from workup.report.page import flat, title
 from workup.report.tables import Ends, calls, heading, headline
 from workup.report.transcripts import VERDICTS, Meeting, legend, side
-from workup.runs import Record, Run
+from workup.runs import Record, Run, warnings
 from workup.runs.store import KEY
 from workup.runs.transcript import facts_by_id
 from workup.runs.words import DASH, adds_up, duration, in_order, number
@@ -88,6 +88,7 @@ def overview(shown: Shown) -> Content:
         "playing": [] if finished else progress.evaluations(run, _evaluated(shown)),
         "shown": [heading(metric) for metric in metrics],
         "rows": rows,
+        "warnings": warnings.lines(entries),
         "figures": drawing.figures(lines, entries, run.anchors),
         "episodes": _rows(shown, [place.id for place in last.places], Asked()),
         "total": columns.count(),
