@@ -290,6 +290,26 @@ def test_headings_and_figures_are_whole_at_any_width(
     assert all(printed[cell] == 1 for row in figures for cell in row), "once each, in one piece"
 
 
+def test_columns_that_belong_together_stay_together() -> None:
+    """A verdict stands beside its interval; only where not even that fits are they parted."""
+    heads = ["", "figure", "its interval", "verdict", "other", "other interval", "its verdict"]
+    cells = ["row", "0.5", "0.4 to 0.6", "clear", "0.75", "0.7 to 0.8", "unclear"]
+    sheet = Sheet(heads, [cells], joined=frozenset({2, 3, 5, 6}))
+
+    def tables(width: int) -> list[list[str]]:
+        console = Console(file=StringIO(), width=width)
+        sheet.show(console)
+        assert isinstance(console.file, StringIO)
+        lines = console.file.getvalue().splitlines()
+        rows = [re.split(r"\s{2,}", line.strip()) for line in lines if line.startswith("  row")]
+        return [row[1:] for row in rows]
+
+    assert tables(100) == [cells[1:]]
+    for width in range(42, 60):
+        assert tables(width) == [cells[1:4], cells[4:]], width
+    assert [cell for row in tables(20) for cell in row] == cells[1:]
+
+
 def test_compare_fits_eighty_columns(tmp_path: Path) -> None:
     names = ("craft-on-clinic-s-with-a-long-name", "outcome-on-clinic-s-with-another")
     runs = [

@@ -156,7 +156,30 @@ def test_a_model_that_is_always_right_changes_nothing_and_is_told() -> None:
     found = regress(outcomes([*whole, *sure]))
     assert figures(found.effects) == pytest.approx(figures(fit(whole)))
     assert found.models == 3
-    assert found.notes == ("sure is always right: left out",)
+    assert found.notes == ("sure is left out: its 40 episodes are all right",)
+
+
+@pytest.mark.parametrize(("right", "verdict"), [(True, "all right"), (False, "all wrong")])
+def test_a_model_with_few_complete_episodes_is_not_called_always_right(
+    right: bool, verdict: str
+) -> None:
+    """Six of its thirty episodes found something, and these went alike; 24 found nothing."""
+    played = outcomes(drawn(70, 0))
+    shares = dict.fromkeys(TRUTH, 0.5)
+    blind = {"critical": None, "noise": None, "coverage": 0.0}
+    one = played["a"][0]
+    played["odd"] = [
+        *(one._replace(case_id=f"p{k}", correct=right, measures=shares) for k in range(6)),
+        *(one._replace(case_id=f"q{k}", correct=not right, measures=blind) for k in range(24)),
+    ]
+    played["lost"] = [one._replace(measures=blind)] * 2
+    notes = regress(played).notes
+    assert (
+        f"odd is left out: of its 30 episodes 6 have all three shares, and these are {verdict}"
+        in notes
+    )
+    assert "lost is left out: none of its 2 episodes has all three shares" in notes
+    assert "always" not in str(notes)
 
 
 def test_few_cases_are_told() -> None:
@@ -184,7 +207,7 @@ WHOLE = drawn(60, 0)
         ([], "no episode has all three shares"),
         (
             [each for each in WHOLE if each.right],
-            "every model is right in all of its episodes or in none",
+            "every model is right in all of its episodes that have all three shares, or in none",
         ),
         (drawn(6, 1), r"\d cases are too few for 6 coefficients with errors clustered by case"),
         (

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import example_run
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +28,10 @@ from workup.episode import Ending
 from workup.errors import UserError
 from workup.report import compare
 from workup.report.seeds import grouped
+from workup.report.sides import compared
 from workup.runs import Outcome, Run
 from workup.runs.estimates import difference, estimate, pooled, pooled_difference
+from workup.runs.summary import describe_seeds, lead
 
 Played = dict[str, list[Outcome]]
 VERDICTS = st.sampled_from([True, False, None])  # None: the episode failed
@@ -68,42 +73,105 @@ def same(found: float, expected: Sequence[float]) -> bool:
     return found == pytest.approx(fmean(expected)) if expected else math.isnan(found)
 
 
+def own_figures(seeds: Played) -> list[float]:
+    """Of each seed that has one: the share of its judged episodes that are right."""
+    judged = [[o.correct for o in each if o.correct is not None] for each in seeds.values()]
+    return [fmean(each) for each in judged if each]
+
+
+def own_macros(seeds: Played) -> list[float]:
+    found = []
+    for outcomes in seeds.values():
+        verdicts = defaultdict(list)
+        for each in outcomes:
+            if each.correct is not None:
+                verdicts[each.diagnosis].append(each.correct)
+        found += [fmean(map(fmean, verdicts.values()))] if verdicts else []
+    return found
+
+
 @given(played("012"))
 @settings(deadline=None, max_examples=50)
-def test_a_patient_counts_by_the_mean_over_the_seeds(seeds: Played) -> None:
-    found, hand = pooled(seeds, "accuracy"), by_hand(seeds)
-    means = {case: fmean(own.values()) for case, own in hand.items()}
-    assert same(found.mean, list(means.values()))
-    assert (found.n, found.missing) == (len(means), 4 - len(means))
-    classes = [
-        fmean(own)
-        for kind in (0, 1)
-        if (own := [m for case, m in means.items() if int(case[1:]) % 2 == kind])
+def test_a_figure_is_the_mean_of_the_seeds_figures(seeds: Played) -> None:
+    found = pooled(seeds, "accuracy")
+    assert same(found.mean, own_figures(seeds))
+    assert (found.n, found.missing) == (len(by_hand(seeds)), 4 - len(by_hand(seeds)))
+    assert same(pooled(seeds, "macro_accuracy").mean, own_macros(seeds))
+
+
+def own_gaps(ours: Played, theirs: Played) -> list[float]:
+    """Of each common seed: the mean difference over the patients that both have a verdict of."""
+    mine, other = by_hand(ours), by_hand(theirs)
+    gaps = [
+        [
+            mine[case][seed] - other[case][seed]
+            for case in mine
+            if seed in mine[case] and seed in other.get(case, {})
+        ]
+        for seed in ours
+        if seed in theirs
     ]
-    assert same(pooled(seeds, "macro_accuracy").mean, classes)
+    return [fmean(each) for each in gaps if each]
 
 
 @given(played("012"), played("124"))
 @settings(deadline=None, max_examples=50)
 def test_differences_are_paired_by_patient_and_seed(ours: Played, theirs: Played) -> None:
-    mine, other = by_hand(ours), by_hand(theirs)
-    gaps = [
-        fmean(both)
-        for case in mine
-        if (
-            both := [
-                mine[case][seed] - other[case][seed]
-                for seed in "12"
-                if seed in mine[case] and seed in other.get(case, {})
-            ]
-        )
-    ]
     found = pooled_difference(ours, theirs, "accuracy")
-    assert same(found.mean, gaps)
-    assert found.n == len(gaps)
+    assert same(found.mean, own_gaps(ours, theirs))
     back = pooled_difference(theirs, ours, "accuracy")
     assert back.mean == pytest.approx(-found.mean, nan_ok=True)
-    assert back.missing == found.missing
+    assert (back.n, back.missing) == (found.n, found.missing)
+
+
+@given(played("012"), played("012"), st.sampled_from(["accuracy", "macro_accuracy", "questions"]))
+@settings(deadline=None, max_examples=20)
+def test_by_patient_and_by_seed_tell_of_one_figure(
+    ours: Played, theirs: Played, metric: str
+) -> None:
+    """However many values are undefined, a figure or difference is the mean of the seeds' own."""
+    entry, gap = describe_seeds(ours, 0), lead(ours, theirs, metric, 0)
+    for told in (entry[metric], gap):
+        seeds = [each for each in told["by_seed"].values() if each is not None]
+        assert same(math.nan if told["mean"] is None else told["mean"], seeds)
+        assert told["mean"] == pytest.approx(told["over_seeds"]["mean"])
+
+
+def test_a_seed_that_found_little_weighs_as_much() -> None:
+    """Ten patients have a value in seed 0, and one of the others has one in seed 1."""
+
+    def noise(case: int, share: float | None) -> Outcome:
+        return outcome(case, True)._replace(measures={"noise": share})
+
+    seeds = {
+        "0": [noise(case, 0.1 if case < 10 else None) for case in range(20)],
+        "1": [noise(case, 1.0 if case == 10 else None) for case in range(20)],
+    }
+    found = pooled(seeds, "noise")
+    assert found.mean == pytest.approx((0.1 + 1.0) / 2)
+    assert (found.n, found.missing) == (11, 9)
+    assert found.low <= found.mean <= found.high
+
+
+def test_draws_take_a_patient_with_all_its_seeds() -> None:
+    """Three patients, of whom one has no value in one seed: the quantiles of all 27 draws."""
+    values = {"0": [3.0, 5.0, None], "1": [1.0, 9.0, 4.0]}
+    seeds = {
+        seed: [
+            outcome(case, True)._replace(measures={"ddx": each}) for case, each in enumerate(own)
+        ]
+        for seed, own in values.items()
+    }
+
+    def mean(draw: Sequence[int]) -> float:
+        drawn = [[own[k] for k in draw if own[k] is not None] for own in values.values()]
+        return fmean(fmean(each) for each in drawn if each)
+
+    draws = [mean(draw) for draw in product(range(3), repeat=3)]
+    found = pooled(seeds, "ddx")
+    assert found.mean == mean(range(3))
+    low, high = np.quantile(draws, [0.025, 0.975], method="inverted_cdf")
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
 
 
 @given(played("01"), played("23"))
@@ -279,12 +347,10 @@ def test_the_figures_are_those_of_the_episodes(folder: Path) -> None:
     found = workup.compare(sorted(folder.iterdir()))
     assert (found["first"], list(found["groups"])) == ("a", ["a", "b"])
     hands = {method: by_hand(verdicts(folder, method)) for method in "ab"}
-    for method, hand in hands.items():
+    for method in hands:
         told, seeds = found["groups"][method], verdicts(folder, method)
         own = {s: fmean(bool(o.correct) for o in seeds[s] if o.ending != "failed") for s in seeds}
-        assert told["accuracy"]["mean"] == pytest.approx(
-            fmean(map(fmean, map(dict.values, hand.values())))
-        )
+        assert told["accuracy"]["mean"] == pytest.approx(fmean(own.values()))
         assert told["accuracy"]["by_seed"] == pytest.approx(own)
         low, high = students(list(own.values()))
         assert told["accuracy"]["over_seeds"]["low"] == pytest.approx(low)
@@ -301,6 +367,7 @@ def test_the_figures_are_those_of_the_episodes(folder: Path) -> None:
     assert lead["by_seed"] == pytest.approx(gaps)
     assert lead["over_seeds"]["low"] == pytest.approx(students(list(gaps.values()))[0])
     assert lead["n"] == 24
+    assert lead["mean"] == pytest.approx(fmean(gaps.values()))
     assert "lead" not in found["groups"]["a"]
 
 
@@ -367,8 +434,108 @@ def test_learning_curves_are_means_over_the_seeds(folder: Path) -> None:
     assert averaged("a", runs[:1]).lines == runs[0]
 
 
-def test_it_fits_eighty_columns(folder: Path) -> None:
+def eighty(runs: Sequence[Run], **how: Any) -> list[str]:
     stream = StringIO()
-    compare(opened(folder), None, Console(file=stream, width=80))
-    lines = [line for line in stream.getvalue().splitlines() if "no verdict" not in line]
+    compare(runs, None, Console(file=stream, width=80), **how)
+    return stream.getvalue().splitlines()
+
+
+def test_it_fits_eighty_columns(folder: Path) -> None:
+    """Every verdict stands under its heading, beside the interval that it is of."""
+    lines = eighty(opened(folder))
     assert max(map(cell_len, lines)) <= 80
+    found = [k for k, line in enumerate(lines) if re.search(r" (un)?clear *$", line)]
+    heads = {max(j for j in range(k) if "──" in lines[j]) for k in found}
+    assert len(heads) == 2, "by patient and by seed"
+    for head in heads:
+        assert "verdict" in lines[head - 1]
+    for k in found:
+        assert re.search(r" to [+−]\S+ +(un)?clear *$", lines[k]), lines[k]
+
+
+# ---- how sure one may be
+
+
+def skilled(path: Path, right: Sequence[bool], questions: int = 3, **config: Any) -> Run:
+    """A run, a training by default, that is right for these patients after so many questions."""
+    settings = {"method": "craft", "cases": "clinic:s", "split": 0, "policy": "tiny", "seed": 0}
+    known = {key: each for key, each in {**settings, **config}.items() if each is not None}
+    run = Run.create(path, known, {})
+    records = [example_run.record(k, "trained", 0, 0) for k in range(len(right))]
+    measures = {"questions": float(questions)}
+    run.write(
+        replace(each, correct=verdict, measures=measures)
+        for each, verdict in zip(records, right, strict=True)
+    )
+    return run
+
+
+def test_the_same_difference_in_every_seed_is_no_unclear_one(tmp_path: Path) -> None:
+    """Always wrong against always right, and two questions more for every patient."""
+    runs = [
+        skilled(tmp_path / f"{method}-{seed}", [right] * 12, asked, method=method, seed=seed)
+        for method, right, asked in (("a", True, 3), ("b", False, 5))
+        for seed in (0, 1, 2)
+    ]
+    (side,) = compared(runs)[0][1:]
+    told = {each.metric: each for each in side.changes}
+    accuracy, questions = told["accuracy"], told["questions"]
+    assert (accuracy.by, accuracy.seeds) == ("−1.00", "−1.00 −1.00 −1.00")
+    assert (accuracy.verdict, accuracy.verdict_over_seeds) == ("clear", "constant")
+    assert (questions.by, questions.verdict, questions.verdict_over_seeds) == (
+        "+2.0",
+        "constant",
+        "constant",
+    )
+    text = shown(runs, tmp_path / "c.html")
+    sense = "constant: all have the same difference, so that there is no interval"
+    assert "unclear" not in text
+    assert sense in text
+    assert sense in (tmp_path / "c.html").read_text()
+    alone = compared([runs[0], *runs[3:]])[0][1].changes[0]
+    assert (alone.verdict, alone.verdict_over_seeds) == ("clear", "–"), "one seed has no verdict"
+
+
+def notes(runs: Sequence[Run], **how: Any) -> list[str]:
+    return compared(runs, **how)[1]
+
+
+def test_single_seeds_are_told(tmp_path: Path) -> None:
+    verdicts = [k % 3 > 0 for k in range(12)]
+
+    def run(name: str, **config: Any) -> Run:
+        return skilled(tmp_path / name, verdicts, **config)
+
+    a0, a1, a2 = (run(f"a{seed}", seed=seed) for seed in (0, 1, 2))
+    b0, b1, b2 = (run(f"b{seed}", seed=seed, method="outcome") for seed in (0, 1, 2))
+    (apart,) = notes([a0, b1])
+    assert "with one seed each, and not with the same: a0 (seed 0), b1 (seed 1)" in apart
+    assert "cannot be told apart" in apart
+    assert apart in " ".join(shown([a0, b1]).split())
+    (same,) = notes([a0, b0])
+    assert same.startswith("trained with one seed: a0 (seed 0), b0 (seed 0). The intervals are")
+    (alone,) = notes([a0, a1, b0])
+    assert alone.startswith("trained with one seed: b0 (seed 0)")
+    assert notes([a0, a1, a2, b0, b1, b2]) == []
+    (own,) = notes([a0, a1], apart=True)
+    assert own == (
+        "a0 (seed 0), a1 (seed 1): they differ by their seed alone, so their differences are the "
+        "seeds'"
+    )
+    looks = [
+        skilled(
+            tmp_path / f"look-{name}",
+            verdicts,
+            method=None,
+            policy=str(tmp_path / name),
+            seed=7,
+        )
+        for name in ("a0", "b1")
+    ]
+    (evaluated,) = notes(looks)
+    assert "not with the same: look-a0 (seed 0), look-b1 (seed 1)" in evaluated
+    plain = [
+        skilled(tmp_path / f"hub-{k}", verdicts, method=None, policy=f"hub/{k}", seed=k)
+        for k in (0, 1)
+    ]
+    assert notes(plain) == [], "no seed stands behind what these can do"

@@ -259,6 +259,50 @@ def test_equal_values_without_bounds_tell_no_interval() -> None:
     assert interval([9.0, 9.0, 8.0], range(3)).low < 9  # these tell one
 
 
+def test_classes_of_one_case_are_no_certainty() -> None:
+    """Thirty diagnoses, each of one patient, ten of them right: as for thirty verdicts."""
+    verdicts = [1.0] * 10 + [0.0] * 20
+    found = macro(verdicts, range(30), range(30), bounds=SHARE)
+    assert (found.low, found.high) == pytest.approx(wilson(1 / 3, 30))
+    assert math.isnan(found.sd), "no draw differs from another"
+    gap = paired(
+        (verdicts, range(30)),
+        ([0.0] * 30, range(30)),
+        classes={case: case for case in range(30)},
+        bounds=SHARE,
+    )
+    few = paired((verdicts, range(30)), ([0.0] * 30, range(30)), bounds=SHARE)
+    assert (gap.low, gap.high) == pytest.approx((few.low, few.high), abs=0.06)
+    assert math.isnan(macro([1.0, 2.0, 3.0], range(3), range(3)).low), "nothing bounds these"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least"),
+    [([1] * 30, 0.93), ([2] * 15, 0.93), ([1] * 10 + [8] * 10, 0.93), ([5] * 12, 0.9)],
+)
+@pytest.mark.parametrize("spread", [0.0, 0.35])
+def test_intervals_of_macro_means_cover_the_truth_where_classes_are_small(
+    sizes: list[int], least: float, spread: float
+) -> None:
+    """Of 300 samples with a share of .6 right, which differs by class by up to `spread`."""
+    chance = 0.6 + spread * np.linspace(-1, 1, len(sizes))
+    labels, rng, hits = np.repeat(np.arange(len(sizes)), sizes), np.random.default_rng(5), 0
+    for _ in range(300):
+        right = (rng.random(len(labels)) < chance[labels]).astype(float).tolist()
+        found = macro(right, range(len(right)), labels.tolist(), bounds=SHARE, resamples=50)
+        hits += found.low <= chance.mean() + 1e-12 and chance.mean() - 1e-12 <= found.high
+    assert hits / 300 >= least
+
+
+def test_where_classes_have_ten_cases_draws_within_them_stay() -> None:
+    rng = np.random.default_rng(0)
+    for size, stays in ((10, True), (9, False)):
+        labels = np.repeat(np.arange(6), size).tolist()
+        right = rng.integers(0, 2, len(labels)).astype(float).tolist()
+        plain = macro(right, range(len(right)), labels, seed=3)
+        assert (macro(right, range(len(right)), labels, bounds=SHARE, seed=3) == plain) is stays
+
+
 def covered(low: np.ndarray, high: np.ndarray, truth: float, chances: np.ndarray) -> float:
     return float(chances[(low <= truth + 1e-12) & (truth - 1e-12 <= high)].sum())
 

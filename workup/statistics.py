@@ -9,10 +9,12 @@ every draw, and its interval has no width. Where fewer than ten cases differ fro
 which share one extreme value, a score interval takes its place: Wilson's (1927) for a share, and
 for a difference of two shares those of its positive and its negative part, combined by the
 square-and-add method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many
-episodes it has. Everything is deterministic by `seed`.
+episodes it has. The same holds for a mean over classes that are small: draws within a class of n
+cases miss 1/n of its variance, and those of single cases have no width at all. Everything is
+deterministic by `seed`.
 
 An interval by case says nothing about another training seed. `over_seeds` does: Student's t over
-one figure of each seed.
+one figure of each seed. Both speak of the same figure, the mean over the seeds (`averaged`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Clustered = tuple[Sequence[float | None], Sequence[Hashable]]  # values, and the
 RESAMPLES = 2_000
 LEVEL = 0.95
 SHARE: Bounds = (0.0, 1.0)
-FEW = 10  # cases that differ from all the others, below which the bootstrap is not relied on
+# Cases that differ from all the others, or that a class has: below, no bootstrap is relied on.
+FEW = 10
 _CHUNK = 2**14  # draws held in memory at a time
 _ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of rounded equal figures
 
@@ -98,15 +101,7 @@ def interval(
     between by its nature: SHARE for a share or a verdict. A mean of 0 of 10 verdicts then has the
     interval from 0 to 0.28.
     """
-    kept, ids = _keep(values, clusters)
-    sums, counts = _totals(kept, ids)
-    draws = (
-        sums[index].sum(1) / counts[index].sum(1) for index in _draws(len(sums), seed, resamples)
-    )
-    found = _estimate(
-        _ratio(sums.sum(), counts.sum()), draws, len(kept), len(values) - len(kept), len(sums)
-    )
-    return _told(found, _Cases(sums / counts, counts / counts.sum()), bounds)
+    return averaged([(values, clusters)], bounds=bounds, seed=seed, resamples=resamples)
 
 
 def macro(
@@ -123,33 +118,45 @@ def macro(
     It is macro-accuracy if values are verdicts and classes are diagnoses. Cases are drawn within
     their class, so that every draw has all classes. If they were drawn from all cases alike, a
     class of one case would be missing from a third of the draws, and the interval could lie beside
-    the mean. A class of a single case does not widen the interval: read it as "given these cases of
-    the rare classes". Raises WorkupError when a case belongs to two classes.
+    the mean. Raises WorkupError when a case belongs to two classes.
     """
-    found, cases = _macro(values, clusters, classes, seed, resamples)
-    return _told(found, cases, bounds)
+    of: dict[Hashable, Hashable] = {}
+    for cluster, label in zip(clusters, classes, strict=True):
+        if of.setdefault(cluster, label) != label:
+            raise WorkupError(f"one case belongs to two classes: {of[cluster]!r} and {label!r}")
+    part = (values, clusters)
+    return averaged([part], classes=of, bounds=bounds, seed=seed, resamples=resamples)
 
 
-def _macro(
-    values: Sequence[float | None],
-    clusters: Sequence[Hashable],
-    classes: Sequence[Hashable],
-    seed: int,
-    resamples: int,
-) -> tuple[Estimate, _Cases]:
-    """`macro` as the bootstrap has it, and its cases."""
-    kept, ids = _keep(values, clusters)
-    sums, counts = _totals(kept, ids)
-    groups = _classes(values, ids, classes)
-    everyone = np.arange(len(sums))[None, :]
-    mean = float(_class_means(sums, counts, groups, everyone)[0]) if len(sums) else math.nan
-    draws = (
-        _class_means(sums, counts, groups, index)
-        for index in _draws_within(groups, seed, resamples)
+def averaged(
+    parts: Sequence[Clustered],
+    *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
+    difference: bool = False,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean over `parts` of each part's mean value, with its interval by case.
+
+    Parts are the runs of several seeds, which met the same cases: a case is drawn with its values
+    in all of them. Every part weighs the same, however many of its values are defined. One without
+    any, in the data or in a draw, is left out there. With `classes`, the class of every case, a
+    part's mean is that over classes of each class's mean. With `difference` the values are
+    differences of values that lie within `bounds`. `n` and `missing` count values.
+    """
+    table = _Table.of(parts, classes)
+    cases, seen = table.cases(), table.sums.shape[1]
+    missing = sum(value is None for values, _ in parts for value in values)
+    n = sum(len(values) for values, _ in parts) - missing
+    mean = float(table.means(np.arange(seen)[None, :])[0]) if seen else math.nan
+    within = (
+        _draws(seen, seed, resamples)
+        if classes is None
+        else _draws_within(table.groups, seed, resamples)
     )
-    found = _estimate(mean, draws, len(kept), len(values) - len(kept), len(sums))
-    sizes = np.bincount(groups, weights=counts) if len(sums) else counts
-    return found, _Cases(sums / counts, counts / (sizes[groups] * max(1, len(sizes))))
+    found = _estimate(mean, map(table.means, within), n, missing, seen)
+    return _told(found, cases, bounds, difference=difference)
 
 
 def paired(
@@ -167,13 +174,40 @@ def paired(
     `classes`, the class of every case, it is the mean over classes of each class's mean difference.
     `bounds` are those of the values, not of their differences.
     """
-    first, second = case_means(*ours), case_means(*theirs)
-    gaps = {case: first[case] - second[case] for case in first if case in second}
-    missing = len(first.keys() ^ second.keys())
-    of = classes or dict.fromkeys(gaps)
-    labels = [of[case] for case in gaps]
-    found, cases = _macro(list(gaps.values()), list(gaps), labels, seed, resamples)
-    return _told(replace(found, missing=missing), cases, bounds, difference=True)
+    pair = (ours, theirs)
+    return paired_over([pair], classes=classes, bounds=bounds, seed=seed, resamples=resamples)
+
+
+def paired_over(
+    pairs: Sequence[tuple[Clustered, Clustered]],
+    *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean over `pairs` (ours, theirs) of each pair's mean difference as `paired` has it.
+
+    Pairs are the seeds that both sides have. `n` counts the cases with a difference in any pair,
+    `missing` the others that have a value.
+    """
+    parts: list[Clustered] = []
+    known: set[Hashable] = set()
+    for ours, theirs in pairs:
+        first, second = case_means(*ours), case_means(*theirs)
+        gaps = {case: first[case] - second[case] for case in first if case in second}
+        parts.append((list(gaps.values()), list(gaps)))
+        known |= first.keys() | second.keys()
+    cases = {case for _, clusters in parts for case in clusters}
+    found = averaged(
+        parts,
+        classes=classes or dict.fromkeys(cases),
+        bounds=bounds,
+        difference=True,
+        seed=seed,
+        resamples=resamples,
+    )
+    return replace(found, n=len(cases), missing=len(known) - len(cases))
 
 
 def over_seeds(figures: Sequence[float | None]) -> Estimate:
@@ -195,11 +229,66 @@ def over_seeds(figures: Sequence[float | None]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n, missing)
 
 
-def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple[Floats, Ints]:
-    """The defined values, and for each the number of its cluster in order of first appearance."""
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Each part's defined values by case: their sums and their numbers, (parts, cases).
+
+    A case has a value in one part at least. `groups` (cases) are the numbers of their classes, in
+    order of first appearance; all 0 without classes.
+    """
+
+    sums: Floats
+    counts: Floats
+    groups: Ints
+
+    @classmethod
+    def of(cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None) -> _Table:
+        numbers: dict[Hashable, int] = {}
+        kept = [_keep(*part, numbers) for part in parts]
+        totals = [_totals(values, ids, len(numbers)) for values, ids in kept]
+        shape = (len(parts), len(numbers))
+        sums, counts = (np.array([pair[k] for pair in totals]).reshape(shape) for k in (0, 1))
+        labels = [None if classes is None else classes[case] for case in numbers]
+        order = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        return cls(sums, counts, np.array([order[label] for label in labels], dtype=np.int64))
+
+    def means(self, index: Ints) -> Floats:
+        """For every row of `index` (draws, cases): the mean over the parts that have a value."""
+        mean = _class_means if self.groups.any() else _plain_means
+        parts = [
+            mean(sums, counts, self.groups, index)
+            for sums, counts in zip(self.sums, self.counts, strict=True)
+        ]
+        return _mean_of_known(np.array(parts), axis=0)
+
+    def cases(self) -> _Cases:
+        """What every case adds to the mean: a mean value, and a weight."""
+        per_class = np.bincount(self.groups)
+        sizes = np.array([np.bincount(self.groups, own) for own in self.counts])
+        # Every part weighs the same, in it every class that it has, in that every value.
+        equals = (sizes > 0).sum(1, keepdims=True) * max(1, int((sizes > 0).any(1).sum()))
+        shares = self.counts / np.maximum(sizes[:, self.groups] * equals, 1)
+        weights = shares.sum(0)
+        own = np.divide(
+            self.sums, self.counts, out=np.full(self.sums.shape, np.nan), where=self.counts > 0
+        )
+        means = np.nansum(own * shares, 0) / weights
+        # Rounding must not push a mean past the values it is of.
+        means = np.clip(means, np.fmin.reduce(own, 0), np.fmax.reduce(own, 0))
+        several = len(per_class) > 1
+        unseen = float((1 / per_class**2).sum() / (1 / per_class).sum()) if several else 0.0
+        return _Cases(means, weights, unseen)
+
+
+def _keep(
+    values: Sequence[float | None], clusters: Sequence[Hashable], numbers: dict[Hashable, int]
+) -> tuple[Floats, Ints]:
+    """The defined values, and for each the number of its cluster.
+
+    `numbers` are those of clusters seen before; new ones are added in order of first appearance.
+    """
     if len(values) != len(clusters):
         raise WorkupError(f"{len(values)} values in {len(clusters)} clusters")
-    numbers: dict[Hashable, int] = {}
     pairs = [
         (value, cluster)
         for value, cluster in zip(values, clusters, strict=True)
@@ -209,35 +298,40 @@ def _keep(values: Sequence[float | None], clusters: Sequence[Hashable]) -> tuple
     return np.array([value for value, _ in pairs], dtype=float), np.array(ids, dtype=np.int64)
 
 
-def _totals(values: Floats, ids: Ints) -> tuple[Floats, Floats]:
-    """Per cluster: the sum of its values and their number."""
-    return np.bincount(ids, weights=values).astype(np.float64), np.bincount(ids).astype(np.float64)
+def _totals(values: Floats, ids: Ints, count: int) -> tuple[Floats, Floats]:
+    """For each of `count` clusters: the sum of its values and their number."""
+    sums = np.bincount(ids, weights=values, minlength=count).astype(np.float64)
+    return sums, np.bincount(ids, minlength=count).astype(np.float64)
 
 
-def _classes(values: Sequence[float | None], ids: Ints, classes: Sequence[Hashable]) -> Ints:
-    """The class of every cluster, numbered in order of first appearance."""
-    kept = [label for value, label in zip(values, classes, strict=True) if value is not None]
-    found: dict[int, Hashable] = {}
-    for cluster, label in zip(ids.tolist(), kept, strict=True):
-        if found.setdefault(cluster, label) != label:
-            raise WorkupError(f"one case belongs to two classes: {found[cluster]!r} and {label!r}")
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(found.values()))}
-    return np.array([numbers[label] for label in found.values()], dtype=np.int64)
+def _plain_means(sums: Floats, counts: Floats, _: Ints, index: Ints) -> Floats:
+    """For every row of `index` (draws, clusters): the mean value; NaN where there is none."""
+    total, count = sums[index].sum(1), counts[index].sum(1)
+    means: Floats = np.divide(total, count, out=np.full(len(index), np.nan), where=count > 0)
+    return means
 
 
 def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Floats:
-    """For every row of `index` (draws × clusters): the mean over classes of the class's mean."""
+    """For every row of `index` (draws × clusters): the mean over classes of the class's mean.
+
+    A class without a value in a row is left out there; a row without any is NaN.
+    """
     width = int(groups.max()) + 1
     cells = (groups[index] + width * np.arange(len(index))[:, None]).ravel()
     shape = (len(index), width)
-    total = np.bincount(cells, weights=sums[index].ravel(), minlength=len(index) * width).reshape(
-        shape
+    total, count = (
+        np.bincount(cells, weights=each[index].ravel(), minlength=len(index) * width).reshape(shape)
+        for each in (sums, counts)
     )
-    count = np.bincount(cells, weights=counts[index].ravel(), minlength=len(index) * width).reshape(
-        shape
-    )
-    means: Floats = np.nanmean(
-        np.divide(total, count, out=np.full(shape, np.nan), where=count > 0), axis=1
+    means = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+    return _mean_of_known(means, axis=1)
+
+
+def _mean_of_known(values: Floats, axis: int) -> Floats:
+    """The mean along `axis` without NaN; NaN where nothing else is."""
+    count = (~np.isnan(values)).sum(axis)
+    means: Floats = np.divide(
+        np.nansum(values, axis), count, out=np.full(count.shape, np.nan), where=count > 0
     )
     return means
 
@@ -246,10 +340,9 @@ def case_means(
     values: Sequence[float | None], clusters: Sequence[Hashable]
 ) -> dict[Hashable, float]:
     """The mean of every case's defined values; a case that has none is left out."""
-    sums, counts = _totals(*_keep(values, clusters))
-    names = dict.fromkeys(
-        cluster for value, cluster in zip(values, clusters, strict=True) if value is not None
-    )
+    names: dict[Hashable, int] = {}
+    kept, ids = _keep(values, clusters, names)
+    sums, counts = _totals(kept, ids, len(names))
     return dict(zip(names, (sums / counts).tolist(), strict=True))
 
 
@@ -276,10 +369,6 @@ def _draws_within(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
         yield order[starts[groups] + (shares * sizes[groups]).astype(np.int64)]
 
 
-def _ratio(total: float, count: float) -> float:
-    return float(total / count) if count else math.nan
-
-
 def _estimate(
     mean: float, draws: Iterator[Floats], n: int, missing: int, clusters: int
 ) -> Estimate:
@@ -295,10 +384,16 @@ def _estimate(
 
 @dataclass(frozen=True, slots=True)
 class _Cases:
-    """The mean value of every case, and its weight in the mean over cases; the weights sum to 1."""
+    """The mean value of every case, and its weight in the mean over cases; the weights sum to 1.
+
+    `unseen` is the share of the mean's variance that draws within classes miss: 1/n of that of a
+    class of n cases, which is all of it for a single case. Values are taken to vary alike in all
+    classes, so that a class's variance is in proportion to 1/n. It is 0 without classes.
+    """
 
     means: Floats
     weights: Floats
+    unseen: float
 
     @property
     def number(self) -> float:
@@ -322,18 +417,20 @@ def _told(
     if not len(cases.means):
         return found
     equal = bool((cases.means == cases.means[0]).all())
+    untold = equal or cases.unseen == 1
     if bounds is None or not _within(cases.means, bounds, difference):
-        return replace(found, low=math.nan, high=math.nan, sd=math.nan) if equal else found
+        return replace(found, low=math.nan, high=math.nan, sd=math.nan) if untold else found
     width = bounds[1] - bounds[0]
     extremes = (-width, 0.0, width) if difference else bounds
-    if not equal and min(map(cases.unlike, extremes)) >= FEW:
+    small = cases.unseen > 1 / FEW
+    if not (equal or small) and min(map(cases.unlike, extremes)) >= FEW:
         return found
     scaled = replace(
         cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width
     )
     low, high = (_score_of_gap if difference else _score)(scaled)
     first = 0.0 if difference else bounds[0]
-    sd = math.nan if equal else found.sd
+    sd = math.nan if untold else found.sd
     return replace(found, low=first + width * low, high=first + width * high, sd=sd)
 
 

@@ -6,6 +6,7 @@ A table, paired differences, a regression, curves, transcripts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def compare(
         _suites(runs, console, html, json)
     else:
         sides, notes = compared(runs, apart=apart, measure=measure)
-        found = regression.regress({side.row: side.outcomes() for side in sides})
+        found = regression.regress(
+            {side.row: list(chain.from_iterable(side.outcomes.values())) for side in sides}
+        )
         _show(console, sides, notes, measure)
         _show_regression(console, found)
         if trained := _dynamics_of(sides):
@@ -88,7 +91,7 @@ def _show(
 ) -> None:
     _results(sides).show(console)
     for note in notes:
-        console.print(f"{note}\n", markup=False, soft_wrap=True)
+        console.print(f"{note}\n", markup=False)
     if measure is not None or any(side.pooled for side in sides):
         _by_seed(sides, measure or "accuracy").show(console)
     for side in sides[1:]:
@@ -207,7 +210,8 @@ def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
         [head[k] for k in kept],
         [[row[k] for k in kept] for row in rows],
         title if gaps else tables.heading(measure),
-        "95 % intervals: by patient, of each patient's mean over the seeds; by seed, Student's t"
+        "95 % intervals: by patient, of draws of patients, each with all its seeds; by seed, "
+        "Student's t over the seeds' figures"
         if any(side.pooled for side in sides)
         else "",
     )
@@ -232,18 +236,21 @@ def _show_differences(console: Console, side: Side, first: Side) -> None:
         return
     rows = [
         (
-            *(tables.heading(each.metric), each.by, each.interval, _clear(each.sure)),
-            *(each.seeds, each.over_seeds, _clear(each.sure_over_seeds)),
+            *(tables.heading(each.metric), each.by, each.interval, each.verdict),
+            *(each.seeds, each.over_seeds, each.verdict_over_seeds),
         )
         for each in side.changes
     ]
-    head = ["", "difference", "95 % interval", "", "each seed", "95 % by seed", ""]
-    width = len(head) if any(each.seeds for each in side.changes) else 4
-    Sheet(head[:width], [row[:width] for row in rows], _paired(side, first)).show(console)
-
-
-def _clear(sure: bool) -> str:
-    return "clear" if sure else "unclear"
+    seeded = any(each.seeds for each in side.changes)
+    by_patient = ["", "difference", "95 % by patient" if seeded else "95 % interval", "verdict"]
+    head = [*by_patient, *(["each seed", "95 % by seed", "verdict"] if seeded else [])]
+    Sheet(
+        head,
+        [row[: len(head)] for row in rows],
+        _paired(side, first),
+        tables.explained(side.changes),
+        joined=frozenset({2, 3, 5, 6}),
+    ).show(console)
 
 
 def _paired(side: Side, first: Side) -> str:
@@ -350,7 +357,7 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
     The first run's anchors, and its policy before training, are drawn for reference.
     """
     first, rows = sides[0], {side.row: side.entry for side in sides}
-    found = tables.by_category({side.row: side.outcomes() for side in sides}, first.run.seed)
+    found = tables.by_category({side.row: side.outcomes for side in sides}, first.run.seed)
     doctors, anchors = first.run.doctors(), first.run.anchors
     start = Ends.of(doctors, anchors).before
     entry = first.of(start) if start else None
@@ -382,6 +389,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "seed_rows": _seed_rows(sides, metrics),
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
         "heading": tables.heading,
+        "verdicts": tables.explained([change for side in sides for change in side.changes]),
         "anchored": any(row.role == "anchor" for row in rows),
         "dynamics": _dynamics_of(sides),
         "dynamic_headings": dynamics.COMPARED,

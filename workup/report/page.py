@@ -63,6 +63,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "shown": [tables.heading(metric) for metric in shown],
         "headings": tables.HEADINGS,
         "changes": changes,
+        "verdicts": tables.explained(changes),
         "uncompared": [
             tables.HEADINGS[name]
             for name in compared
@@ -183,7 +184,8 @@ def _parts_caption(curve: Curve, additive: bool) -> str:
 def _evaluations(
     run: Run, entries: Entries, ends: Ends, lines: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    found = tables.by_category({name: run.outcomes(name) for name in ends.names}, run.seed)
+    played = {name: {"": run.outcomes(name)} for name in ends.names}
+    found = tables.by_category(played, run.seed)
     rows, curve = tables.endings(entries), Curve("policy", curves.reinforced(lines))
     looks = outcomes.looks(list(entries), ends)
     return {

@@ -86,8 +86,10 @@ class _Unfit(Exception):
 def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     """The regression over all judged episodes of `played` in which every share is defined.
 
-    `played` is model → its outcomes. A model that is right in every episode, or in none, has no
-    finite indicator. It is left out, and a note says so; the shares' coefficients do not change.
+    `played` is model → its outcomes. A model that is right in every one of these episodes, or in
+    none, has no finite indicator. It is left out, and a note says so; the shares' coefficients do
+    not change. An episode that found nothing lacks a share, so such a model may well be wrong in
+    most of what it played.
     """
     everything = [
         _observation(model, each) for model, outcomes in played.items() for each in outcomes
@@ -97,12 +99,9 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
         _left_out(reason, everything.count(reason))
         for reason in sorted({e for e in everything if isinstance(e, str)})
     ]
-    verdicts = {model: {each.right for each in complete if each.model == model} for model in played}
-    constant = [model for model, found in verdicts.items() if len(found) == 1]
-    notes += [
-        f"{model} is {'always' if True in verdicts[model] else 'never'} right: left out"
-        for model in constant
-    ]
+    verdicts = {model: [each.right for each in complete if each.model == model] for model in played}
+    constant = [model for model, found in verdicts.items() if len(set(found)) < 2]
+    notes += [_constant(model, verdicts[model], len(played[model])) for model in constant]
     used = [each for each in complete if each.model not in constant]
     cases, models = {each.case for each in used}, {each.model for each in used}
     size = (len(used), len(cases), len(models))
@@ -110,7 +109,9 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
         if not complete:
             raise _Unfit("no episode has all three shares")
         if not used:
-            raise _Unfit("every model is right in all of its episodes or in none")
+            raise _Unfit(
+                "every model is right in all of its episodes that have all three shares, or in none"
+            )
         effects = fit(used)
     except _Unfit as problem:
         return Regression((), *size, problem=str(problem), notes=tuple(notes))
@@ -193,6 +194,19 @@ def _observation(model: str, outcome: Outcome) -> Observation | str:
 
 def _left_out(reason: str, count: int) -> str:
     return f"{count:,} episode{'' if count == 1 else 's'} {reason} left out"
+
+
+def _constant(model: str, right: Sequence[bool], played: int) -> str:
+    """Why a model is left out that is always right, or never, where its episodes are complete."""
+    if not right:
+        return f"{model} is left out: none of its {played:,} episodes has all three shares"
+    verdict = f"all {'right' if right[0] else 'wrong'}"
+    if len(right) == played:
+        return f"{model} is left out: its {played:,} episodes are {verdict}"
+    return (
+        f"{model} is left out: of its {played:,} episodes {len(right):,} have all three shares, "
+        f"and these are {verdict}"
+    )
 
 
 def _design(observations: Sequence[Observation]) -> tuple[list[str], Floats]:

@@ -26,10 +26,14 @@ TRAINED = (".", "policy")  # where in a run folder its trained policy lies
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ by their seed alone, by seed; a run that stands by itself is one, too."""
+    """Runs that differ by their seed alone, by seed; a run that stands by itself is one, too.
+
+    `traits` are those of one of them.
+    """
 
     label: str
     runs: Mapping[str, Run]
+    traits: Traits
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,12 @@ class Traits:
         """Equal for runs that differ by their seed alone."""
         inner = self.start.key if self.start else None
         return json.dumps([self.settings, inner], sort_keys=True, default=str)
+
+    @property
+    def training_seeds(self) -> tuple[int, ...]:
+        """The seeds that its policy was trained with, the newest first; () of one that was not."""
+        before = self.start.training_seeds if self.start else ()
+        return (self.seeds[0], *before) if "method" in self.settings else before
 
     @property
     def head(self) -> str:
@@ -109,13 +119,13 @@ def grouped(runs: Sequence[Run], *, apart: bool = False) -> tuple[list[Group], l
     names = _seeds([[traits[place].seeds for place in places] for places in found])
     labels = _labels(runs, traits, found)
     groups = [
-        _group(label, [runs[place] for place in places], seeds)
+        _group(label, [runs[place] for place in places], seeds, traits[places[0]])
         for label, places, seeds in zip(labels, found, names, strict=True)
     ]
     return groups, [] if apart else list(_other_patients(runs, traits, found))
 
 
-def _group(label: str, runs: Sequence[Run], seeds: Sequence[str]) -> Group:
+def _group(label: str, runs: Sequence[Run], seeds: Sequence[str], traits: Traits) -> Group:
     for seed, count in Counter(seeds).items():
         if count > 1:
             twice = [run.path for run, own in zip(runs, seeds, strict=True) if own == seed]
@@ -124,7 +134,7 @@ def _group(label: str, runs: Sequence[Run], seeds: Sequence[str]) -> Group:
                 "one of them, or put every run by itself with --apart"
             )
     order = sorted(range(len(runs)), key=lambda k: [int(part) for part in seeds[k].split("/")])
-    return Group(label, {seeds[k]: runs[k] for k in order})
+    return Group(label, {seeds[k]: runs[k] for k in order}, traits)
 
 
 def _seeds(groups: Sequence[Sequence[tuple[int, ...]]]) -> list[list[str]]:

@@ -21,7 +21,8 @@ class Sheet:
     """Rows of text under `headings`.
 
     The first `words` columns (at least one) name the row, the others are figures. `styles` gives
-    the rich style of a row by its number.
+    the rich style of a row by its number. A column in `joined` stands beside the one before it, if
+    a table holds both.
     """
 
     headings: Sequence[str]
@@ -30,6 +31,7 @@ class Sheet:
     caption: str = ""
     words: int = 1
     styles: Mapping[int, str] = field(default_factory=dict)
+    joined: frozenset[int] = frozenset()
 
     def show(self, console: Console) -> None:
         """Prints the first of three layouts that fits the console.
@@ -37,10 +39,14 @@ class Sheet:
         One table with headings in one line; with headings over several lines; several tables below
         each other.
         """
+        # Around the tables and not in them: so they are as wide as the console, however narrow
+        # the tables are.
+        if self.title:
+            console.print(Text(self.title, style="bold"))
         for table in self._fitting(console):
             console.print(table)
         if self.caption:
-            console.print()
+            console.print(Text(self.caption, style="dim italic"), end="\n\n")
 
     def _fitting(self, console: Console) -> Iterator[Table]:
         everything = range(self.words, len(self.headings))
@@ -55,7 +61,8 @@ class Sheet:
                 for stop in everything
                 if stop > start and self._fits(console, range(start, stop + 1))
             ]
-            stop = max(ends, default=start)
+            whole_groups = [stop for stop in ends if stop + 1 not in self.joined]
+            stop = max(whole_groups or ends, default=start)
             yield self._table(range(start, stop + 1), wrapped=True)
             start = stop + 1
 
@@ -63,14 +70,7 @@ class Sheet:
         return _width(console, self._table(columns, wrapped=True)) <= console.width
 
     def _table(self, columns: range, *, wrapped: bool) -> Table:
-        first, last = columns.start == self.words, columns.stop == len(self.headings)
-        table = Table(
-            title=Text(self.title, style="bold") if self.title and first else None,
-            title_justify="left",
-            caption=Text(self.caption) if self.caption and last else None,
-            caption_justify="left",
-            box=SIMPLE_HEAD,
-        )
+        table = Table(box=SIMPLE_HEAD)
         for heading, width in zip(self.headings, self._names(wrapped=wrapped), strict=False):
             table.add_column(Text(heading), overflow="fold", width=width)
         for column in columns:

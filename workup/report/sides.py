@@ -10,9 +10,9 @@ from workup.episode import Ending
 from workup.errors import UserError, unknown
 from workup.policies.unseen import alike, played_cases
 from workup.report import seeds, tables
-from workup.report.seeds import Group
+from workup.report.seeds import Group, Traits
 from workup.report.tables import CHANGED, ON_REQUEST, Change, Ends
-from workup.runs import Outcome, Run, warnings
+from workup.runs import Run, warnings
 from workup.runs.estimates import Seeds, value
 from workup.runs.summary import describe_seeds, lead
 from workup.runs.words import STAGES
@@ -29,6 +29,7 @@ class Side:
 
     label: str
     runs: Mapping[str, Run]
+    traits: Traits
     doctors: Mapping[str, str]
     played: Seeds
     entry: Mapping[str, Any]
@@ -55,14 +56,14 @@ class Side:
         split = self.run.settings["split"]
         return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
 
-    def outcomes(self) -> list[Outcome]:
+    @property
+    def outcomes(self) -> Seeds:
         """How its episodes went; other cases than the first side's have ids of their own."""
         source = "" if self.alike else f"{played_cases(self.run)}: "
-        return [
-            each._replace(case_id=source + each.case_id)
-            for outcomes in self.played.values()
-            for each in outcomes
-        ]
+        return {
+            seed: [each._replace(case_id=source + each.case_id) for each in outcomes]
+            for seed, outcomes in self.played.items()
+        }
 
     @property
     def row(self) -> str:
@@ -105,8 +106,8 @@ def compared(
     if measure is not None and all(tables.level(side.entry, measure) is None for side in made):
         known = {name for side in made for name in side.entry if tables.level(side.entry, name)}
         raise unknown("measure", measure, known)
-    lacking = [note for side in made for note in _lacking(side)]
-    return made, [*notes, *lacking, *warnings.lines({side.row: side.entry for side in made})]
+    told = [*_single_seeds(made), *(note for side in made for note in _lacking(side))]
+    return made, [*notes, *told, *warnings.lines({side.row: side.entry for side in made})]
 
 
 def doctor_of(run: Run) -> str:
@@ -128,7 +129,8 @@ def _side(
     run = next(iter(group.runs.values()))
     same = first is None or alike(run, first.run)
     gaps = tables.gaps(played, first.played, metrics, run.seed) if first and same else []
-    return Side(group.label, group.runs, who, played, describe_seeds(played, run.seed), gaps, same)
+    entry = describe_seeds(played, run.seed)
+    return Side(group.label, group.runs, group.traits, who, played, entry, gaps, same)
 
 
 def _refuse_unequal(group: Group, doctors: Mapping[str, str]) -> None:
@@ -141,6 +143,34 @@ def _refuse_unequal(group: Group, doctors: Mapping[str, str]) -> None:
             f"{behind} got as far as '{doctors[least]}', and {ahead}, of another seed, as far as "
             f"'{doctors[most]}': go on with `workup resume {behind}`, leave it out, or put every "
             "run by itself with --apart"
+        )
+
+
+def _single_seeds(sides: Sequence[Side]) -> Iterator[str]:
+    """A line where differences rest on policies that were trained with a single seed.
+
+    The intervals by patient say nothing of that seed, however narrow they are.
+    """
+    paired = [side for side in sides if side.alike]
+    single = [side for side in paired if not side.pooled and side.traits.training_seeds]
+    if len(paired) < 2 or not single:
+        return
+    seeds = {side.row: "/".join(map(str, side.traits.training_seeds)) for side in single}
+    named = ", ".join(f"{row} (seed {seed})" for row, seed in seeds.items())
+    same = len(set(seeds.values())) == 1
+    if len({side.traits.key for side in paired}) == 1:
+        if not same:
+            yield f"{named}: they differ by their seed alone, so their differences are the seeds'"
+    elif not same:
+        yield (
+            f"trained with one seed each, and not with the same: {named}. What the seeds do and "
+            "what the methods do cannot be told apart: train each with the same seeds, several "
+            "of them"
+        )
+    else:
+        yield (
+            f"trained with one seed: {named}. The intervals are about other patients; how far "
+            "another seed would lead cannot be told: train with several"
         )
 
 
@@ -158,7 +188,7 @@ def _lacking(side: Side) -> Iterator[str]:
         why = f" ({failed:,} {'episode' if failed == 1 else 'episodes'} failed)" if failed else ""
         yield (
             f"{side.row}: {lacking:,} of {side.entry['cases']:,} patients have no verdict in some "
-            f"of the seeds{why}; they count by their other seeds"
+            f"of the seeds{why}; they count in the other seeds alone"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +67,11 @@ HEADINGS = {
     "action_ambiguous": "right to ask back",
     "action_non_ambiguous": "right to answer",
     "macro_action": "both, macro",
+}
+VERDICTS = {
+    "clear": "the interval leaves out 0",
+    "unclear": "it holds 0",
+    "constant": "all have the same difference, so that there is no interval",
 }
 CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
 # Measured only on request, or where documents can be searched.
@@ -238,8 +243,9 @@ def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None
 class Change:
     """How a metric moved from before to after, paired over the cases that both saw.
 
-    `lead` is the figure itself (`summary.lead`), `seeds` the difference of each seed, and
-    `over_seeds` the interval of these; empty and a dash where one run stands on each side.
+    `verdict` is as `verdict` gives it. `lead` is the figure itself (`summary.lead`), `seeds` the
+    difference of each seed, `over_seeds` the interval of these and `verdict_over_seeds` what it
+    says; empty and dashes where one run stands on each side.
     """
 
     metric: str
@@ -248,11 +254,11 @@ class Change:
     by: str
     interval: str
     cases: int
-    sure: bool  # whether the interval leaves out 0
+    verdict: str
     lead: Mapping[str, Any]
     seeds: str = ""
     over_seeds: str = DASH
-    sure_over_seeds: bool = False
+    verdict_over_seeds: str = DASH
 
 
 def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
@@ -291,11 +297,11 @@ def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, see
         signed(metric, cases.mean),
         _span(metric, cases),
         cases.n,
-        _sure(cases),
+        verdict(cases),
         gap,
         each,
         _span(metric, seeds),
-        _sure(seeds),
+        verdict(seeds),
     )
 
 
@@ -305,8 +311,19 @@ def _span(metric: str, found: Estimate) -> str:
     return f"{signed(metric, found.low)} to {signed(metric, found.high)}"
 
 
-def _sure(found: Estimate) -> bool:
-    return found.low > 0 or found.high < 0
+def verdict(found: Estimate) -> str:
+    """What an interval says of a difference, as in `VERDICTS`; a dash where one value has none."""
+    if found.n < 2:
+        return DASH
+    if math.isnan(found.low):
+        return "constant"
+    return "clear" if found.low > 0 or found.high < 0 else "unclear"
+
+
+def explained(changes: Sequence[Change]) -> str:
+    """What the verdicts on these differences mean: those that are among them."""
+    used = {word for each in changes for word in (each.verdict, each.verdict_over_seeds)}
+    return "; ".join(f"{word}: {sense}" for word, sense in VERDICTS.items() if word in used)
 
 
 def gap_text(metric: str, gap: Mapping[str, Any] | None) -> str:
@@ -440,9 +457,9 @@ class Categories:
     accuracies: Mapping[str, list[Estimate]]
 
 
-def by_category(sides: Mapping[str, Sequence[Outcome]], seed: int) -> Categories:
-    """Accuracy by group of cases, from the outcomes of each label."""
-    everyone = [outcome for side in sides.values() for outcome in side]
+def by_category(sides: Mapping[str, Seeds], seed: int) -> Categories:
+    """Accuracy by group of cases, from the outcomes of each label, by seed."""
+    everyone = [each for side in sides.values() for outcomes in side.values() for each in outcomes]
     kind = "category" if any(outcome.category for outcome in everyone) else "diagnosis"
     cases = {(getattr(outcome, kind), outcome.case_id) for outcome in everyone}
     counts = Counter(group for group, _ in sorted(cases))
@@ -454,10 +471,11 @@ def by_category(sides: Mapping[str, Sequence[Outcome]], seed: int) -> Categories
     )
 
 
-def _accuracies(
-    side: Sequence[Outcome], kind: str, groups: Sequence[str], seed: int
-) -> list[Estimate]:
-    split: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in side:
-        split[getattr(outcome, kind)].append(outcome)
-    return [estimate(split[group], "accuracy", seed) for group in groups]
+def _accuracies(side: Seeds, kind: str, groups: Sequence[str], seed: int) -> list[Estimate]:
+    split: dict[str, dict[str, list[Outcome]]] = {
+        group: {key: [] for key in side} for group in groups
+    }
+    for key, outcomes in side.items():
+        for outcome in outcomes:
+            split[getattr(outcome, kind)][key].append(outcome)
+    return [pooled(split[group], "accuracy", seed) for group in groups]

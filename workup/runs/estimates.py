@@ -1,6 +1,8 @@
 """Metrics over episodes: the mean, with its 95 % interval by case.
 
-Of several runs that differ by their seed alone, each case counts once: by its mean over the seeds.
+Of several runs that differ by their seed alone, a figure is the mean of the seeds' own figures,
+each over the episodes of its run in which the metric is defined. So it lies between them, and its
+interval by case and the one by seed (`statistics.over_seeds`) are about the same figure.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from rich.text import Text
 from workup.episode import Ending
 from workup.runs.record import Outcome
 from workup.runs.words import is_share, plus_minus
-from workup.statistics import SHARE, Bounds, Estimate, case_means, interval, macro, paired
+from workup.statistics import (
+    SHARE,
+    Bounds,
+    Clustered,
+    Estimate,
+    averaged,
+    case_means,
+    interval,
+    macro,
+    paired_over,
+)
 
 Seeds = Mapping[str, Sequence[Outcome]]  # seed → the outcomes of its run
 HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
@@ -49,23 +61,21 @@ def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimat
 
 
 def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
-    """A metric over the cases of several seeds, with its interval by case.
+    """The mean of the seeds' figures, with its interval by case.
 
-    A case's value is its mean over the seeds in which it has one, and a seed's value the mean over
-    its episodes of the case. `n` counts cases, `missing` those without a value in any seed. One
-    seed alone has `estimate`, over its episodes.
+    Each is the figure of `estimate`. Every seed weighs the same; one without a defined value is
+    left out. `n` counts cases, `missing` those without a value in any seed. One seed alone has
+    `estimate`, over its episodes.
     """
     if len(seeds) == 1:
         return estimate(next(iter(seeds.values())), metric, seed)
     everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
-    found = _by_case(seeds, metric)
-    means = case_means(list(found.values()), [case for case, _ in found])
-    cases = list(dict.fromkeys(outcome.case_id for outcome in everyone))
-    values = [means.get(case) for case in cases]
-    if metric in MACROS:
-        of = _class_of(everyone, metric)
-        return macro(values, cases, [of[case] for case in cases], bounds=SHARE, seed=seed)
-    return interval(values, cases, bounds=_bounds(metric), seed=seed)
+    parts = [_columns(outcomes, metric) for outcomes in seeds.values()]
+    classes = _class_of(everyone, metric) if metric in MACROS else None
+    found = averaged(parts, classes=classes, bounds=_bounds(metric), seed=seed)
+    cases = {each.case_id for each in everyone}
+    known = {each.case_id for each in everyone if value(each, metric) is not None}
+    return replace(found, n=len(known), missing=len(cases) - len(known))
 
 
 def difference(
@@ -78,26 +88,20 @@ def difference(
 def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) -> Estimate:
     """Ours − theirs over the cases that both saw, with its interval by case.
 
-    Paired by case and seed: a case's difference is that of its two means over the seeds in which
-    both sides have a value. Sides that have no seed in common are paired by case alone, with each
-    side's mean over all of its seeds. `n` counts cases; `missing` those with a value that has no
+    It is the mean of the differences of the seeds that both have, each of them paired by case as
+    `difference` is. Sides that have no seed in common are paired by case alone, with each side's
+    mean over all of its seeds. `n` counts cases; `missing` those with a value that has no
     counterpart in any seed.
     """
     shared = common(ours, theirs)
-    sides = [
-        _by_case({key: seeds[key] for key in shared or seeds}, metric) for seeds in (ours, theirs)
+    pairs: list[tuple[Clustered, Clustered]] = [
+        (_columns(ours[key], metric), _columns(theirs[key], metric)) for key in shared
     ]
-    cases = {case for side in sides for case, _ in side}
-    if shared:
-        sides = [
-            {key: value for key, value in side.items() if key in other}
-            for side, other in zip(sides, reversed(sides), strict=True)
-        ]
-    first, second = ((list(side.values()), [case for case, _ in side]) for side in sides)
+    if not shared:
+        pairs = [(_over_all(ours, metric), _over_all(theirs, metric))]
     everyone = [outcome for outcomes in ours.values() for outcome in outcomes]
     classes = _class_of(everyone, metric) if metric in MACROS else None
-    found = paired(first, second, classes=classes, bounds=_bounds(metric), seed=seed)
-    return replace(found, missing=len(cases) - found.n)
+    return paired_over(pairs, classes=classes, bounds=_bounds(metric), seed=seed)
 
 
 def common(ours: Seeds, theirs: Seeds) -> list[str]:
@@ -105,13 +109,14 @@ def common(ours: Seeds, theirs: Seeds) -> list[str]:
     return [seed for seed in ours if seed in theirs]
 
 
-def _by_case(seeds: Seeds, metric: str) -> dict[tuple[Hashable, str], float]:
-    """(case, seed) → the mean over the episodes that have a value."""
-    return {
-        (case, seed): mean
-        for seed, outcomes in seeds.items()
+def _over_all(seeds: Seeds, metric: str) -> Clustered:
+    """(values, cases): in every seed each case's mean over the episodes that have a value."""
+    pairs = [
+        (mean, case)
+        for outcomes in seeds.values()
         for case, mean in case_means(*_columns(outcomes, metric)).items()
-    }
+    ]
+    return [mean for mean, _ in pairs], [case for _, case in pairs]
 
 
 def _class_of(outcomes: Sequence[Outcome], metric: str) -> dict[Hashable, Hashable]:
