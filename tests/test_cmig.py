@@ -10,9 +10,10 @@ import math
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise, permutations
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
 from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, alone
 from workup.retrieval.corpus import Document
+from workup.rewards.information_gain import logit_p
 from workup.rewards.searching import (
     PUBMEDBERT,
     Gains,
@@ -341,37 +343,53 @@ def test_a_right_episode_counts_in_the_median_but_is_not_paid() -> None:
 # --- a real scorer ---
 
 
-def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
-    """CM-4 to CM-6 by hand, one prompt at a time.
-
-    Each goes through the chat template and a plain forward pass.
-    """
+def by_hand(episode: Episode, shown: str) -> float:
+    """LogitP of the truth behind the opening and `shown`: the chat template, a forward pass."""
     import torch
 
-    episode = searching("dry cough", "crackles")
     model, tokenizer = scorer().model, scorer().policy.tokenizer
-
-    def logit_p(shown: str) -> float:
-        *before, patient = ({"role": m.role, "content": m.content} for m in episode.opening)
-        chat = [*before, {"role": "user", "content": patient["content"] + shown}]
-        prompt = (
-            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            + "<diagnosis>"
-        )
-        ids, answer = (tokenizer.encode(text, add_special_tokens=False) for text in (prompt, "Flu"))
-        with torch.no_grad():
-            logp = model(torch.tensor([[*ids, *answer]])).logits[0].log_softmax(-1)
-        return mean(float(logp[len(ids) - 1 + place, token]) for place, token in enumerate(answer))
-
-    rounds = [logit_p(""), *(logit_p("\n" + evidence(turn)) for turn in episode.turns[:2])]
-    Δ = [after - before for before, after in pairwise(rounds)]
-    expected = max(math.tanh(50 * (Δ[1] - Δ[0])), 0) / 2 if Δ[0] > 0 else 0.0
-    (paid,) = asyncio.run(
-        multi_view(SHAPE, Gains(alpha_d=50), REFERENCE)(
-            [episode], Instruments(ExactJudge(), scorers=BOTH)
-        )
+    *before, patient = ({"role": m.role, "content": m.content} for m in episode.opening)
+    chat = [*before, {"role": "user", "content": patient["content"] + shown}]
+    prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    ids, answer = (
+        tokenizer.encode(text, add_special_tokens=False) for text in (f"{prompt}<diagnosis>", "Flu")
     )
-    assert sum(paid.turns) == pytest.approx(expected, abs=1e-3)
+    with torch.no_grad():
+        logp = model(torch.tensor([[*ids, *answer]])).logits[0].log_softmax(-1)
+    assert len(answer) > 1, "a mean over one token would not tell a mean from a sum"
+    return mean(float(logp[len(ids) - 1 + place, token]) for place, token in enumerate(answer))
+
+
+def test_gains_of_a_real_model_are_those_of_the_definition() -> None:
+    """CM-4 by hand: each value of LogitP behind the question, the documents and the refinement."""
+    episode = searching("dry cough", "crackles", refinement="fever fits")
+    documents = ["\n" + evidence(turn) for turn in episode.turns[:2]]
+    refined = "\n<refine>fever fits fever fits</refine>"
+    request = ScoreRequest(FLU.id, "Flu", episode.opening, ((),), lead="<diagnosis>")
+    found = asyncio.run(logit_p(BOTH[REFERENCE], request, documents, refined))
+    expected = [by_hand(episode, shown) for shown in ("", *documents, refined)]
+    assert min(abs(a - b) for a, b in combinations(expected, 2)) > 1e-4, "they have to differ"
+    values = [found.question, *found.documents, found.refinement]
+    assert values == pytest.approx(expected, abs=2e-5)
+    assert found.refined == pytest.approx(expected[-1] - expected[0], abs=4e-5)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_pay_by_a_real_model_is_that_of_the_definition(order: Literal[1, 2]) -> None:
+    """CM-6 by hand over all orders of three searches; some pay and some pay nothing."""
+    worth = []
+    for queries in permutations(QUERIES):
+        episode = searching(*queries)
+        shown = ["", *("\n" + evidence(turn) for turn in episode.turns[:3])]
+        Δ = [after - before for before, after in pairwise(by_hand(episode, each) for each in shown)]
+        δ = [now - (before if order == 2 else 0) for before, now in pairwise(Δ)]
+        terms = [max(math.tanh(50 * change), 0) / 3 if Δ[0] > 0 else 0 for change in δ]
+        way = multi_view(SHAPE, Gains(alpha_d=50, order=order, w_r=0), REFERENCE)
+        (paid,) = asyncio.run(way([episode], Instruments(ExactJudge(), scorers=BOTH)))
+        assert paid.turns == pytest.approx((0, *terms, 0), abs=2e-3)
+        worth.append(sum(terms))
+    assert max(worth) > 0.1
+    assert min(worth) == 0
 
 
 def test_a_method_asks_for_the_scorer_it_names() -> None:

@@ -129,6 +129,27 @@ def test_what_is_said(text: str, action: Action, ranked: tuple[str, ...]) -> Non
     assert found.examinations == (action.content if action.kind == "order" else ())
 
 
+@pytest.mark.parametrize(
+    ("text", "n_f"),
+    [
+        (written(BOTH), 0),
+        (written(r"\DiffList{a}\ExamList{}"), 0),  # nothing need be ordered
+        (written(r"\DiffList{None, a}\ExamList{b}"), 0),
+        (written(r"\boxed{a}"), 0),
+        (written(r"\DiffList{}\ExamList{b}"), 1),
+        (written(r"\DiffList{None}\ExamList{b}"), 1),
+        (written(r"\DiffList{}"), 1),
+        (written(r"\ExamList{b}"), 1),
+        (r"\DiffList{}\ExamList{b}", 2),
+        (r"\ExamList{b}", 2),
+        (rf"<think></think>{BOTH}", 1),
+        ("", 2),
+    ],
+)
+def test_a_list_without_a_candidate_is_one_error_of_format(text: str, n_f: int) -> None:
+    assert take_apart(text).n_f == n_f
+
+
 def test_a_list_alone_ends_the_encounter_where_it_ends_with_one() -> None:
     alone = written(r"\DiffList{a, b}")
     assert take_apart(alone, ranked=True).action == Action("diagnose", ("a", "b"))
@@ -154,6 +175,7 @@ many = st.lists(names, max_size=5)
 def test_what_is_written_is_read_back(ranked: list[str], ordered: list[str]) -> None:
     found = take_apart(written(lists(ranked, ordered)))
     assert found == Said(Action("order", tuple(ordered)), tuple(ranked), tuple(ordered))
+    assert found.n_f == (not ranked)
 
 
 @given(names)
@@ -199,7 +221,8 @@ PIECES = st.sampled_from(
 def test_reading_never_fails(text: str, ranked: bool) -> None:
     found = take_apart(text, ranked)
     assert found.action.kind in ("order", "diagnose", "malformed")
-    assert 0 <= found.action.errors <= 2
+    assert 0 <= found.action.errors <= found.n_f <= 2
+    assert found.n_f > 0 or found.candidates
     assert found.action.errors > 0 or found.action.kind != "malformed"
     assert (found.action.kind == "diagnose") <= bool(found.action.content)
     assert all(name.strip() for name in (*found.candidates, *found.examinations))

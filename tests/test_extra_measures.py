@@ -164,6 +164,41 @@ def test_doc_hit_is_per_document_in_whole_words_over_all_turns() -> None:
     assert not contains(["anything"], case(""))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "held"),
+    [
+        # beside markup, as it stands in a library and as a transcript shows it
+        ("flu", "<b>flu</b>", True),
+        ("flu", "‹b>Flu‹/b> is common", True),
+        ("flu", '<a href="x">flu</a>', True),
+        ("kidney stone", "A kidney <i>stone</i> hurts", True),
+        ("Kawasaki disease", "‹i>Kawasaki‹/i> disease", True),
+        ("flu", "see <flu>", True),
+        # beside any other sign
+        ("flu", "fever>flu>rest", True),
+        ("flu", "flu->rest", True),
+        ("flu", "flu/cold", True),
+        ("flu", "cold/flu%", True),
+        ("flu", "(flu)+rest", True),
+        # Chinese puts nothing between words
+        ("流感", "患者患有流感。", True),
+        ("肺炎", "支原体肺炎CT", True),
+        # whole words and whole numbers all the same
+        ("flu", "<b>influx</b>", False),
+        ("flu", "fluid<", False),
+        ("flu", "‹b>flu‹/b>id", True),
+        ("diabetes type 1", "diabetes type 1.5", False),
+        ("stage 1", "stage 10>", False),
+        ("Rh-", "Rh+ blood", False),
+        ("hepatitis A", "hepatitis and", False),
+        ("क", "कि", False),
+    ],
+)
+def test_whole_words_have_any_sign_beside_them(name: str, text: str, held: bool) -> None:
+    assert contains([text], case(name)) is held
+    assert contains([f"{text}.", "another"], case("other", aliases=(name,))) is held
+
+
 def test_action_level_accuracy() -> None:
     environment = world({"name": "questioning", "max_turns": 4}, {}).open(handmade.SOURCE)
     clear, unclear = (

@@ -26,7 +26,7 @@ from workup.judges.questions import Grade, Graded, Named
 from workup.judges.verdicts import Verdicts
 from workup.methods.medr3 import Settings as MedR3Settings
 from workup.ports import Instruments
-from workup.rewards.outcome import accuracy
+from workup.rewards.outcome import Partly, accuracy, graded
 from workup.rewards.progressive import Reads, progressive
 from workup.rewards.searching import trigrams
 from workup.stages import GrpoStage
@@ -105,9 +105,9 @@ def test_options_that_overlap_the_right_ones_are_partly_right() -> None:
     assert run(judge.grade("Tea", QUIZ)) == 0
 
 
-@pytest.mark.parametrize("partly", [0.5, 0.0, 1.0, 0.25])
+@pytest.mark.parametrize("partly", [0.5, 0.0, 0.25])
 def test_a_partly_right_answer_is_paid_as_set(partly: float) -> None:
-    reward, _ = progressive(WORLD, ("answer",), Reads(trigrams, partly=partly))
+    reward, _ = progressive(WORLD, ("answer",), Reads(trigrams, partly=Partly(partly)))
     answers = (NAME, f"{OTHER} or {NAME}", OTHER)
     batch = (tuple(map(answered, answers)),)
     (scores,) = run(reward(batch, Instruments(ExactJudge())))
@@ -158,3 +158,132 @@ def test_a_judge_that_gives_up_has_no_grade() -> None:
     reward, _ = progressive(WORLD, ("answer",), Reads(trigrams))
     with pytest.raises(RolloutError, match="no verdict"):
         run(reward(((answered(NAME),),), Instruments(Silent(Grade.SAME))))
+
+
+# --- what a policy can write to be paid without knowing ---
+
+
+def paid(answer: str, case: Case = CASE, partly: Partly | None = None) -> float:
+    """The pay for an answer by the exact judges."""
+    rule = partly or Partly(diagnoses=tuple(CLINIC.diagnoses))
+    return run(graded(replace(answered(answer), case=case), OptionJudge(ExactJudge()), rule))
+
+
+ALL = CLINIC.diagnoses
+NOT_PAID = [
+    # all names, in whatever is put between them
+    *(sign.join(ALL) for sign in (", ", "; ", " or ", " and ", "/", "\n", " | ", ". ", " + ", " ")),
+    *(sign.join((NAME, *ALL)) for sign in (", ", " or ")),
+    f"{NAME}, {' and '.join(ALL)}",
+    f"{NAME}, {' '.join(ALL)}",
+    f"{NAME} or {' + '.join(ALL)}",
+    f"{NAME}, {'. '.join(ALL)}",
+    # three of them
+    f"{NAME}, {', '.join(name for name in ALL if name != NAME)[:2]}, {OTHER}",
+    f"{OTHER}, {NAME}, {next(name for name in ALL if name not in (NAME, OTHER))}",
+    # denials, before and behind
+    *(f"{no}, {NAME}" for no in ("no", "not", "never", "none", "No", "wrong", "false", "不是")),
+    *(f"{no} {OTHER}, {NAME}" for no in ("not", "neither", "ruled out:", "I exclude")),
+    *(f"{no} {OTHER}, {NAME}" for no in ("anything but", "without", "rather than", "no")),
+    *(f"{NAME}, {no}" for no in ("no", "not", "which was ruled out", "ruled out", "excluded")),
+    *(f"{NAME}, {no}" for no in ("unlikely", "which it is not", "definitely not it", "but not it")),
+    *(f"{NAME}; {no}" for no in ("no", "it was excluded", "rejected", "已排除")),
+    f"{NAME} or not",
+    f"{NAME} or nothing",
+    f"!{OTHER}, {NAME}",
+    f"{OTHER}, {NAME}, both ruled out",
+    f"no: {OTHER} / {NAME}",
+    # doubts and questions, the question that was asked among them
+    f"possibly {OTHER}, {NAME}",
+    f"{OTHER}, {NAME}, perhaps",
+    f"{OTHER}, {NAME}?",
+    f"{NAME}, {OTHER}?",
+    f"Is it {OTHER}, {NAME}",
+    f"Which is it, {NAME}",
+    f"The question is, {NAME}",
+    f"whether {OTHER}, {NAME}",
+    f"r/o {OTHER}, {NAME}",
+]
+
+
+@pytest.mark.parametrize("answer", NOT_PAID)
+def test_who_names_many_denies_doubts_or_asks_is_not_paid(answer: str) -> None:
+    assert paid(answer) == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [f"{OTHER}, {NAME}", f"{NAME} or {OTHER}", f"either {OTHER} or {NAME}"],
+)
+def test_two_names_that_are_meant_pay_half(answer: str) -> None:
+    assert paid(answer) == 0.5
+    assert paid(answer, partly=Partly(0.25)) == 0.25
+    assert paid(answer, partly=Partly(0.6)) == 0, "two names would pay more than one"
+
+
+def test_names_that_hold_and_are_one_name() -> None:
+    """A comma tells them apart; what cuts at "and" as well would count four."""
+    case = replace(CASE, truth=Truth("Aortic aneurysm and dissection"))
+    assert paid(f"Aortic aneurysm and dissection, {OTHER}", case) == 0.5
+    assert paid("Gout, Head and neck cancer", replace(CASE, truth=Truth("Gout"))) == 0.5
+
+
+def test_a_denied_answer_is_wrong_to_the_exact_judge_itself() -> None:
+    for answer in (f"no, {NAME}", f"{NAME}, which was ruled out", f"Is it {OTHER}, {NAME}?"):
+        assert run(ExactJudge().grade(answer, CASE)) == 0
+    for answer in (f"{OTHER}, {NAME}", ", ".join(ALL)):
+        assert run(ExactJudge().grade(answer, CASE)) == 0.5
+
+
+def test_printed_pays_whatever_the_judge_calls_partly_right() -> None:
+    printed, strict = Partly(marking="printed"), Partly()
+    for answer in (", ".join(ALL), f"possibly {OTHER}, {NAME}", f"no, {NAME}"):
+        for rule, expected in ((printed, 0.5), (strict, 0)):
+            judge = Saying(Grade.PARTLY)
+            assert run(graded(answered(answer), judge, rule)) == expected
+    method = methods.load("medr3")
+    for marking, expected in (("printed", 0.5), ("strict", 0.0)):
+        stage = method.stages(MedR3Settings(recipe="3", marking=marking), WORLD)[-1]
+        assert isinstance(stage, GrpoStage)
+        batch = ((answered(", ".join(ALL)),),)
+        score = run(stage.reward(batch, Instruments(ExactJudge())))[0][0]
+        assert score.parts["answer"] == expected
+
+
+def test_listed_names_are_counted_whatever_stands_between_them() -> None:
+    """A model may call a row of names without any separator partly right."""
+    judge, row = Saying(Grade.PARTLY), " ".join(ALL[:4])
+    assert run(graded(answered(row), judge, Partly(diagnoses=tuple(ALL)))) == 0
+    assert run(graded(answered(f"{ALL[0]} {ALL[1]}"), judge, Partly(diagnoses=tuple(ALL)))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"), [("AB", 0.5), ("B", 0.5), ("ABC", 0), ("ABCD", 0)]
+)
+def test_all_options_are_no_answer(letters: str, expected: float) -> None:
+    case = replace(QUIZ, presentation=CASE.presentation)
+    assert paid(letters, case) == expected
+    three = replace(case, truth=Truth("x", extra={"right": ["Flu", "Gout", "Lyme"]}))
+    assert paid("ABD", three) == 0.5, "as many as are right together"
+
+
+weights = st.lists(st.floats(0.01, 1), min_size=len(ALL), max_size=len(ALL))
+
+
+@given(
+    weights,
+    st.lists(st.sampled_from(ALL), min_size=1, max_size=len(ALL)),
+    st.lists(st.sampled_from([", ", " or ", "; ", " and ", ". ", " + ", " "]), min_size=24),
+    st.sampled_from([0.5, 0.34, 0.25, 1.0]),
+)
+def test_no_answer_is_paid_more_in_the_mean_than_the_likeliest_name(
+    weights: list[float], names: list[str], signs: list[str], pay: float
+) -> None:
+    """Any text of names, over any posterior; truth by truth, by the exact judge."""
+    text = "".join(f"{name}{sign}" for name, sign in zip(names, signs, strict=False)).strip(" ,;.+")
+    rule = Partly(pay, diagnoses=tuple(ALL))
+    expected = sum(
+        weight * paid(text, replace(CASE, truth=Truth(truth)), rule)
+        for truth, weight in zip(ALL, weights, strict=True)
+    )
+    assert expected <= max(weights) * (1 + 1e-9)

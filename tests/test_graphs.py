@@ -172,6 +172,38 @@ def test_synonyms_merge_and_retrieval_wins() -> None:
     assert Graph.of([Statement("Gout", "r", "x")]).entities == {"gout", "x"}
 
 
+SAID = st.lists(
+    st.builds(
+        Statement,
+        st.sampled_from(["flu", "Flu"]),
+        st.sampled_from(["causes", "Causes"]),
+        st.sampled_from(["fever", "rash"]),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(SAID)
+def test_one_retrieved_statement_makes_the_triple_retrieved_wherever_it_stands(
+    statements: list[Statement],
+) -> None:
+    """A later s = 0 does not take back an earlier s = 1: every order gives the same graph."""
+    tails = {each.tail for each in statements}
+    from_search = {each.tail for each in statements if each.retrieved}
+    for ordered in itertools.islice(itertools.permutations(statements), 24):
+        graph = Graph.of(ordered)
+        assert graph.triples == {("flu", "causes", tail) for tail in tails}
+        assert graph.retrieved == {("flu", "causes", tail) for tail in from_search}
+        assert breadth(graph) == (len(from_search) / len(tails) if tails else 0)
+
+
+def test_retrieval_first_and_last_is_retrieval() -> None:
+    known, found = Statement("flu", "causes", "fever"), Statement("flu", "causes", "fever", True)
+    for ordered in itertools.permutations([known, known, found]):
+        assert breadth(Graph.of(ordered)) == 1
+
+
 def test_the_clinic_gives_its_own_synonyms() -> None:
     said = "Lobar pneumonia often presents with fever. It is late."
     (found,) = clinic_graph.read_triples(said)

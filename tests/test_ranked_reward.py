@@ -251,6 +251,16 @@ def test_a_hack_has_no_R_d_and_costs_P_h_but_the_bonus_stays(hack: str) -> None:
     assert scored(order(TRUTH), written(boxed(name))).turns[1] == pytest.approx(-0.3)
 
 
+def test_several_hacks_cost_P_h_once() -> None:
+    """Eq. 1 has P_h·1[hack]: an indicator, and no count."""
+    hacks = (impossible(CASE), "Aba Aba lymphoma", "Torvane disease", "neoplasm")
+    for count in range(1, len(hacks) + 1):
+        score = scored(order(TRUTH, *hacks[:count], exams="None"), RIGHT)
+        assert score.parts == pytest.approx({"R_d": 1, "R_e": 0, "hack": -0.3, "format": 0})
+    twice = scored(order(*hacks, exams="None"), written(boxed(hacks[0])))
+    assert twice.turns == pytest.approx((-0.3, -0.3)), "once in each turn"
+
+
 @pytest.mark.parametrize(
     ("text", "n_f"),
     [
@@ -301,8 +311,29 @@ def test_the_truth_within_a_vague_entry_is_no_hit() -> None:
         assert all(turn <= 0 for turn in score.turns)
 
 
-def test_an_empty_list_earns_nothing() -> None:
-    assert scored(written(lists((), ())), RIGHT).turns == pytest.approx((0.0, 1.0))
+EMPTY = ("", " , … ,", "None", "无", "n/a, none", r"\text{}", "-", "1, 2")
+
+
+@pytest.mark.parametrize("content", EMPTY)
+def test_an_empty_list_is_an_error_of_format(content: str) -> None:
+    """It cannot be read, so that it costs what a missing list costs, and no judge is asked."""
+    ordered = rf"\DiffList{{{content}}}\ExamList{{{TELLING}}}"
+    silent = EvidenceSeeking(WING, Settings(max_turns=2), ranking=Silent())
+    assert scored(written(ordered), world=silent).turns[0] == pytest.approx(-0.5)
+    assert scored(ordered, world=silent).turns[0] == pytest.approx(-1.0)  # no pair either
+    emptied = rf"\DiffList{{{TRUTH}}}{ordered}"  # of two lists the last counts
+    assert scored(written(emptied), world=silent).turns[0] == pytest.approx(-0.5)
+    alone = rf"\DiffList{{{content}}}"  # one error, however much of the lists is missing
+    assert scored(written(alone), world=silent).turns[0] == pytest.approx(-0.5)
+    ranked = EvidenceSeeking(WING, Settings(max_turns=1, final="list"), ranking=Silent())
+    assert scored(written(alone), world=ranked).turns[0] == pytest.approx(-1.0)  # no end either
+
+
+def test_who_lists_nothing_is_paid_less_than_who_is_wrong() -> None:
+    """With a group of both, the advantage of an empty list is below that of a wrong one."""
+    texts = (lists((), TELLING.split(", ")), lists(OTHERS[:2], TELLING.split(", ")))
+    empty, wrong = (scored(written(text), WRONG).turns[0] for text in texts)
+    assert empty < 0 <= wrong
 
 
 # --- a judge that looks for no hacks ---
@@ -359,6 +390,13 @@ def test_two_judges_of_lists_are_refused() -> None:
 
 
 # --- judges that cannot be used ---
+
+
+class Silent:
+    """A judge of lists that nobody may ask."""
+
+    async def judge(self, question: Ranked) -> Placed:
+        raise AssertionError(question)
 
 
 class Sworn:

@@ -223,6 +223,38 @@ def test_a_stages_reward_is_the_sum_of_its_parts() -> None:
         assert score.parts["format"] == score.parts["answer"] == 1
 
 
+PRINTED = {
+    "stage 1": {"format", "answer", "semantic", "statistic", "logical", "searches"},  # MR-3 to MR-5
+    "stage 2": {"format", "answer", "quality", "breadth"},  # MR-6
+    "stage 3": {"format", "answer"},  # MR-7
+}
+
+
+def paid(recipe: str, **settings: Any) -> dict[str, set[str]]:
+    """Stage → the parts of a score that the method's own stage gives."""
+    method = methods.load("medr3")
+    episode, found = played(*GOOD), {}
+    for stage in method.stages(MedR3Settings(recipe=recipe, **settings), WORLD):
+        if isinstance(stage, GrpoStage):
+            ((score,),) = asyncio.run(stage.reward(((episode,),), Instruments(ExactJudge())))
+            assert score.total == pytest.approx(sum(score.parts.values()))
+            found[stage.name] = set(score.parts)
+    return found
+
+
+def test_each_stage_pays_the_papers_components_and_no_other() -> None:
+    """The compositions are written out here: a changed one must fail, whatever `STAGES` says."""
+    assert paid("1>2>3") == PRINTED
+    assert list(paid("2>1>3")) == ["stage 2", "stage 1", "stage 3"]
+    assert paid("2>1>3") == PRINTED
+    together = set().union(*PRINTED.values())
+    assert paid("1&2&3") == {"stage 1&2&3": together}
+    assert paid("1&3>2") == {"stage 1&3": PRINTED["stage 1"], "stage 2": PRINTED["stage 2"]}
+    for left_out in sorted(together):
+        kept = {name: parts - {left_out} for name, parts in PRINTED.items()}
+        assert paid("1>2>3", without=(left_out,)) == kept
+
+
 def test_reasoning_is_compared_with_the_reference_by_the_mathematics() -> None:
     """The reference itself, some of it, and nothing of it."""
     (told,) = WORLD.references(CASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.text import asserts, blocks, neutralise, normalise, same_name, tagged
+from workup.text import asserts, blocks, neutralise, normalise, places, same_name, tagged
 
 TAGS = ("ask", "test", "diagnose")
 plain = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), max_size=20)
@@ -332,6 +333,18 @@ def test_what_is_denied_doubted_or_one_of_several_is_not_asserted(answer: str) -
 def test_names_of_diseases_are_asserted(answer: str) -> None:
     assert asserts(answer)
     assert same_name(answer, answer)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ab", ".", "1", " ", "<", "流", "+"]), max_size=12))
+def test_places_of_a_name_are_those_of_a_regular_expression(pieces: list[str]) -> None:
+    """Of a Latin name, a number and a Chinese name; `\w` is cut by what stands in no word."""
+    text = normalise("".join(pieces))
+    spelt = "[ab1.]"
+    for name in ("ab", "1", "流", "a 1"):
+        begins, ends = (f"(?<!{spelt})", f"(?!{spelt})") if name != "流" else ("", "")
+        found = re.finditer(f"{begins}(?={re.escape(name)}{ends})", text)
+        assert [*places(name, text)] == [match.start() for match in found]
+    assert [*places("", text)] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,23 +41,33 @@ _BEFORE = (
     "patient|definitely|certainly|clearly|absolutely|surely|probably"
 )
 _NO = r"not|no|never|without|neither|nor|cannot|rather than|other than|anything but|negative for"
-_NOT_ASSERTED = re.compile(
-    # denied: "!X", "~X", "not X", "this is not X", "X is not it", "X was ruled out"
+_DENIED = re.compile(
+    # "!X", "~X", "not X", "this is not X", "X is not it", "X was ruled out"
     r"^\W*[!！~∼～¬≠]"
     rf"|^(?:\W|(?:{_BEFORE})\b)*(?:{_NO})\b(?!-)"
     r"|\b(?:is|are|was|were|do|does|did|has|have|can|could|should|would)(?: not\b|n'?t\b)"
     r"|\b(?:ruled[ -]out|excluded|unlikely|not present|is absent)\W*$"
-    r"|^\W*(?:不是|并非|没有|排除|否认)"
-    # doubted: "X?", "possibly X", "rule out X"
-    r"|[?？]"
+    r"|^\W*(?:不是|并非|没有|排除|否认)",
+    re.IGNORECASE,
+)
+_DOUBTED = re.compile(
+    # "X?", "possibly X", "rule out X"
+    r"[?？]"
     r"|\b(?:possibl[ey]|probabl[ey]|maybe|perhaps|likely|unlikely|suspected|suspicio(?:n|us)"
     r"|presum(?:ed|ably|ptive)|might|(?:may|could|can) be|rule[ -]out|consider(?:ing)?"
     r"|suggest(?:s|ing|ive))\b|\br/o\b|^\W*query\b"
-    r"|疑似|可能|待排|待查"
-    # one of several: "X or Y", "X vs Y", "X / Y", "X; Y"; "and/or" as well, "graft versus host" not
-    r"|(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)"
+    r"|疑似|可能|待排|待查",
+    re.IGNORECASE,
+)
+_SEVERAL = re.compile(
+    # "X or Y", "X vs Y", "X / Y", "X; Y"; "and/or" as well, "graft versus host" not
+    r"(?<![-\w])(?:or|vs|versus|either)(?![-\w])(?! host\b| without\b)"
     r"|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
     re.IGNORECASE,
+)
+# Characters of scripts that put nothing between words: kana and ideographs.
+_UNSPACED = re.compile(
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
 
@@ -177,7 +187,16 @@ def asserts(answer: str) -> bool:
     >>> [asserts(text) for text in ("asthma", "asthma?", "no asthma", "asthma or not")]
     [True, False, False, False]
     """
-    return not _NOT_ASSERTED.search(answer.strip().replace("_", " "))
+    said = answer.strip().replace("_", " ")
+    return not (_DENIED.search(said) or _DOUBTED.search(said) or _SEVERAL.search(said))
+
+
+def doubts(answer: str) -> bool:
+    """Whether an answer says only that something may be ("possibly X", "X?", "rule out X").
+
+    The words are those of `asserts`.
+    """
+    return bool(_DOUBTED.search(answer.replace("_", " ")))
 
 
 def same_name(one: str, other: str) -> bool:
@@ -188,6 +207,34 @@ def same_name(one: str, other: str) -> bool:
     """
     form = normalise(one)
     return bool(form) and form == normalise(other) and asserts(one) == asserts(other)
+
+
+def places(name: str, text: str) -> Iterator[int]:
+    """Where `name` begins in `text` as whole words; both are in normal form.
+
+    Whatever is no letter and no digit may stand beside it: "flu" stands in "flu<" and in "b>flu".
+    A decimal point is part of a number: "type 1" is not in "type 1.5". Chinese and Japanese
+    characters are words by themselves, since nothing stands between words there. None for an empty
+    name.
+    """
+    at = text.find(name) if name else -1
+    while at >= 0:
+        end = at + len(name)
+        before, after = text[at - 1 : at], text[end : end + 1]
+        if not (_one_word(before, name[0]) or _one_word(name[-1], after)):
+            yield at
+        at = text.find(name, at + 1)
+
+
+def _one_word(left: str, right: str) -> bool:
+    """Whether two neighbouring characters belong to one word or number; "" is a text's edge."""
+    return _spelt(left) and _spelt(right)
+
+
+def _spelt(sign: str) -> bool:
+    """Whether words and numbers are spelt with `sign`: a letter, a mark, a digit, the point."""
+    known = sign == "." or unicodedata.category(sign or " ")[0] in "LMN"
+    return known and not _UNSPACED.match(sign)
 
 
 def up_to(text: str, stop: Sequence[str]) -> str:

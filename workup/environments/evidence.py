@@ -297,7 +297,7 @@ class EvidenceSeeking(Encounter):
         return take_apart(text, self.settings.final == "list")
 
     def read(self, text: str) -> Action:
-        """`workup.environments.base.lists.take_apart`; errors are n_f. Linear, never raises."""
+        """`workup.environments.base.lists.take_apart`. Linear, never raises."""
         return self.take_apart(text).action
 
     def write(self, kind: str, content: str) -> str:

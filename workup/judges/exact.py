@@ -19,6 +19,7 @@ from workup.cases.clinic.catalogue import (
     wordings,
 )
 from workup.cases.icd import compact
+from workup.judges.claims import disowned
 from workup.judges.questions import (
     Answered,
     Appraised,
@@ -41,6 +42,9 @@ DIFFERENCE = 0.5
 
 _LIST = re.compile(r"[,;/|\n，；、。]")
 _WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs\.?|versus)\b|[或和与及]")
+_ANYTHING = re.compile(
+    rf"{_WORDS.pattern}|[:：()（）\[\]{{}}+&•·→！？\t]|[.!?](?:\s|$)|\s[-–—*]+\s|\b\d{{1,2}}[.)]\s"
+)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
 
 
@@ -61,6 +65,8 @@ class ExactJudge:
         """The grade of an answer.
 
         Partly right is one of several names, or a code that is wider or narrower than the true one.
+        An answer that denies the truth or asks about it ("no, X", "X, which was ruled out") is
+        wrong.
         """
         return Graded(_grade(question.answer, question.case))
 
@@ -80,8 +86,28 @@ def _code(text: str) -> str:
 def _grade(answer: str, case: Case) -> Grade:
     if _same(answer, case):
         return Grade.SAME
-    several = any(_same(part, case) for cut in (_LIST, _WORDS) for part in cut.split(answer))
-    return Grade.PARTLY if several or _related(compact(answer), case) else Grade.WRONG
+    if _related(compact(answer), case):
+        return Grade.PARTLY
+    truth = case.truth
+    offered = any(_same(part, case) for cut in (_LIST, _WORDS) for part in cut.split(answer))
+    own = (truth.diagnosis, *truth.aliases, *truth.codes)
+    return Grade.PARTLY if offered and not disowned(answer, own) else Grade.WRONG
+
+
+def named(answer: str, case: Case) -> list[str]:
+    """The names that an answer lists, each once; more where it cannot be told what is a name.
+
+    Between commas and the like stand names, if the truth is one of them. If it is not, words such
+    as "or" and "and" cut too, which may also be part of a name. Where the truth is no part even
+    then, whatever can be cut is: sentences, brackets, numbers, dashes, plus signs.
+    """
+    cuts = [_parts(cut, answer) for cut in (_LIST, _WORDS)]
+    holding = (parts for parts in cuts if any(_same(part, case) for part in parts))
+    return next(holding, _parts(_ANYTHING, answer))
+
+
+def _parts(cut: re.Pattern[str], answer: str) -> list[str]:
+    return list({normalise(part): part for part in cut.split(answer) if normalise(part)}.values())
 
 
 def _related(code: str, case: Case) -> bool:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from workup.case import Case
 from workup.episode import Episode, Turn
-from workup.text import normalise
+from workup.text import normalise, places
+
+# An element of HTML or XML, also where its bracket was made harmless: <b>, ‹/sup>, <a href="…">.
+_VALUE = r"(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}'|[^\s<>\"']{1,200})"
+_MARKUP = re.compile(
+    rf"[<‹]/?[A-Za-z][A-Za-z0-9]{{0,15}}(?:\s{{1,9}}[\w:-]{{1,40}}\s?=\s?{_VALUE}){{0,8}}\s?/?>"
+)
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
@@ -20,9 +27,18 @@ def contains(texts: Iterable[str], case: Case) -> bool:
 
 
 def stands_in(names: Iterable[str], texts: Iterable[str]) -> bool:
-    """Whether one of `texts` holds one of `names` as whole words, both in normal form."""
-    wanted = [f" {form} " for form in map(_form, names) if form]
-    return any(name in f" {_form(text)} " for text in texts for name in wanted)
+    """Whether one of `texts` holds one of `names` as whole words, both in normal form.
+
+    `workup.text.places` says what a whole word is. Markup within a name or beside it is no part of
+    a text: "<i>Kawasaki</i> disease" holds "Kawasaki disease".
+    """
+    wanted = [form for form in map(_form, names) if form]
+    return any(
+        any(True for _ in places(name, form))
+        for text in texts
+        for form in _forms(text)
+        for name in wanted
+    )
 
 
 def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
@@ -33,6 +49,13 @@ def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> flo
     return float(
         contains((text for turn in episode.turns for text in documents(turn)), episode.case)
     )
+
+
+def _forms(text: str) -> Iterator[str]:
+    """The normal form of a text as it is, and of the text without its markup, if it has any."""
+    yield _form(text)
+    if (plain := _MARKUP.sub(" ", text)) != text:
+        yield _form(plain)
 
 
 @lru_cache(maxsize=1 << 13)  # the same passages are found again and again

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
+from workup.case import Case
+from workup.environments.base.queries import listed_in
 from workup.episode import Batch, Ending, Episode, Score, Scores
+from workup.judges.claims import disowned
+from workup.judges.exact import named
+from workup.judges.options import chosen, right
 from workup.ports import Instruments, Judge, Reward
+from workup.text import doubts
 
+Marking = Literal["strict", "printed"]
 Rule = Callable[[Episode, float], Score]  # episode, acc ∈ {0, 1} → score
 
 
@@ -27,15 +36,53 @@ async def accuracy(episode: Episode, judge: Judge) -> float:
     return 0.0 if malformed(episode) else float(await judge.same(episode.answer[0], episode.case))
 
 
-async def graded(episode: Episode, judge: Judge, partly: float) -> float:
-    """R_answer / 2 of Med-R³'s Eq. 3: 1 right, 0 wrong; `partly` (0.5 there) for partly right.
+@dataclass(frozen=True, slots=True)
+class Partly:
+    """What an answer pays that the judge grades partly right (R_answer = 1 of 2 in Med-R³'s Eq. 3).
+
+    `marking` says whether it does: "printed" pays each; "strict" pays one that asserts what it
+    names, and names no more than 1 / `pay` diseases. To name m diseases of the probabilities
+    p_1 ≥ p_2 ≥ … pays pay·(p_1 + … + p_m) ≤ pay·m·p_1 in the mean. So with m ≤ 1 / `pay` it never
+    pays more than to name the likeliest one alone. `diagnoses` are the diseases that the cases
+    list.
+    """
+
+    pay: float = 0.5
+    marking: Marking = "strict"
+    diagnoses: tuple[str, ...] = ()
+
+    def worth(self, answer: str, case: Case) -> float:
+        """What a partly right answer pays."""
+        if self.marking == "printed" or not self.pay:
+            return self.pay
+        return self.pay * (self._few(answer, case) and _asserted(answer, case))
+
+    def _few(self, answer: str, case: Case) -> bool:
+        """Whether few enough are named; of options as many may be as are right together."""
+        most = int(1 / self.pay + 1e-9)
+        if true := right(case):
+            return len(chosen(answer, case.options)) <= max(most, len(true))
+        counts = (named(answer, case), listed_in(answer, self.diagnoses, case))
+        return max(map(len, counts)) <= most
+
+
+def _asserted(answer: str, case: Case) -> bool:
+    """Whether an answer neither denies nor doubts what it names, nor asks about it."""
+    truth = case.truth
+    own = (truth.diagnosis, *truth.aliases, *truth.codes)
+    return not doubts(answer) and not disowned(answer, own)
+
+
+async def graded(episode: Episode, judge: Judge, partly: Partly) -> float:
+    """R_answer / 2 of Med-R³'s Eq. 3: 1 right, 0 wrong, and `partly` for partly right.
 
     0 and failures are those of `accuracy`.
     """
     if malformed(episode):
         return 0.0
-    grade = await judge.grade(episode.answer[0], episode.case)
-    return grade if grade in (0.0, 1.0) else partly
+    answer, case = episode.answer[0], episode.case
+    grade = await judge.grade(answer, case)
+    return grade if grade in (0.0, 1.0) else partly.worth(answer, case)
 
 
 def naive(episode: Episode, acc: float, penalty: float) -> Score:

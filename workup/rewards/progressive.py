@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -34,7 +34,7 @@ from workup.rewards.graphs import (
     semantic,
     statistic,
 )
-from workup.rewards.outcome import graded
+from workup.rewards.outcome import Partly, graded
 from workup.stages import Settle
 
 Component = Literal[
@@ -59,13 +59,13 @@ class Reads:
     """How reasoning is read: `embed` makes unit vectors of texts; `longest` decides K (MR-4).
 
     `least` is the number of searches from which the component `searches` pays (θ = 3). `partly` is
-    what a partly right answer pays (MR-3).
+    what a partly right answer pays (MR-3), and when.
     """
 
     embed: Embed
     longest: LongestOf = "shorter"
     least: int = 3
-    partly: float = 0.5
+    partly: Partly = field(default_factory=Partly)
 
 
 def check(environment: Reasoning, components: Sequence[Component]) -> Callable[[Case], None]:

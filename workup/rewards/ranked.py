@@ -141,12 +141,13 @@ class Judges:
 def n_f(episode: Episode, place: int, environment: EvidenceSeeking) -> int:
     """The errors of format of a turn, 0 to 2 (ES-4).
 
-    The errors of its text are counted. Orders in the last turn are one more. A text that the token
-    limit cut off has at least one.
+    The errors of its text are counted, an empty list of candidates among them. Orders in the last
+    turn are one more. A text that the token limit cut off has at least one.
     """
     turn = episode.turns[place]
+    written = environment.take_apart(turn.completion.text).n_f
     late = place == environment.max_turns - 1 and turn.action.kind == ORDER
-    return min(2, max(turn.action.errors + late, int(turn.completion.truncated)))
+    return min(2, max(written + late, int(turn.completion.truncated)))
 
 
 def score(

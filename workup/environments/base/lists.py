@@ -45,12 +45,24 @@ class Said:
     """One completion in its parts.
 
     `candidates` are the ranked list, or the diagnosis as a list of one. `examinations` are the
-    orders as they were written. `action.errors` is n_f ∈ {0, 1, 2} (ES-4).
+    orders as they were written. `unpaired` is 1 unless there is one pair of thought and answer.
+    `action.errors` are the errors of the grammar, 0 to 2: `unpaired`, and 1 where a list is missing
+    or nothing could be read.
     """
 
     action: Action
     candidates: tuple[str, ...] = ()
     examinations: tuple[str, ...] = ()
+    unpaired: int = 0
+
+    @property
+    def n_f(self) -> int:
+        """n_f ∈ {0, 1, 2} (ES-4): the errors of the grammar, and a list without a candidate.
+
+        Such a list is written (an anchor may order without ranking), but nothing can be read in it.
+        """
+        unlisted = self.action.errors - self.unpaired
+        return self.unpaired + max(unlisted, int(not self.candidates))
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -59,9 +71,9 @@ def take_apart(text: str, ranked: bool = False) -> Said:
 
     The action is a diagnosis if `\boxed` comes last, or, with `ranked`, if there is a list of
     candidates and none of examinations; it is an order if there is a list. Of two lists the last
-    counts. n_f is the sum of two: 1 unless there is one thought and one answer behind it (whose
-    opening tag `<think>` a chat template may have written), and 1 if a list is missing or nothing
-    could be read.
+    counts. A list of candidates that says "none" and nothing else is empty. `unpaired` is 1 unless
+    there is one thought and one answer behind it (whose opening tag `<think>` a chat template may
+    have written).
     """
     wrong, answer = _answer(text)
     closing = _closings(answer)
@@ -72,16 +84,22 @@ def take_apart(text: str, ranked: bool = False) -> Said:
             found[name], last = (start, end), name
     if last == "boxed":
         diagnosis = _clean(answer[slice(*found["boxed"])])
-        return Said(Action(DIAGNOSE, (diagnosis,), wrong), (diagnosis,))
+        return Said(Action(DIAGNOSE, (diagnosis,), wrong), (diagnosis,), unpaired=wrong)
     lists = {name: tuple(_items(answer, place, closing)) for name, place in found.items()}
-    candidates = lists.get("difflist", ())
+    named = lists.get("difflist", ())
+    candidates = () if all(map(_none, named)) else named
     if ranked and candidates and "examlist" not in lists:
-        return Said(Action(DIAGNOSE, candidates, wrong), candidates)
+        return Said(Action(DIAGNOSE, candidates, wrong), candidates, unpaired=wrong)
     if not lists or last not in lists:
-        return Said(Action(MALFORMED, (), wrong + 1))
-    orders = tuple(item for item in lists.get("examlist", ()) if normalise(item) not in _NONE)
+        return Said(Action(MALFORMED, (), wrong + 1), unpaired=wrong)
+    orders = tuple(item for item in lists.get("examlist", ()) if not _none(item))
     missing = not {"difflist", "examlist"} <= lists.keys()
-    return Said(Action(ORDER, orders, wrong + missing), candidates, orders)
+    return Said(Action(ORDER, orders, wrong + missing), candidates, orders, wrong)
+
+
+def _none(item: str) -> bool:
+    """Whether an item says that there is none."""
+    return normalise(item) in _NONE
 
 
 def written(content: str) -> str:

@@ -141,6 +141,15 @@ def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
     return [name for name in names_in(text, source, case) if name not in linked]
 
 
+def listed_in(text: str, diagnoses: Sequence[str], case: Case) -> list[str]:
+    """Those of the listed `diagnoses` that `text` names, the most frequent first.
+
+    In a renamed clinic the case's own names of its diseases are looked for instead.
+    """
+    own = frozenset(called(case).values()) - frozenset(pictures(case))
+    return [*mentioned(text, tuple(sorted(own)) or tuple(diagnoses))]
+
+
 def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
     """Those of the patient's `findings` that `text` names, the most frequent first."""
     items = tuple(item.name for item in source.items) or tuple(findings)

@@ -68,6 +68,7 @@ class RecordedConsultation(Encounter):
         share: float | None = None,
     ) -> None:
         super().__init__(max_turns, share)
+        self.diagnoses = tuple(diagnoses)
         self.items = {item.name: item for item in items}
         wordings = [(item.name, item) for item in items] + [(item.question, item) for item in items]
         # Reversed, so that a name wins over a question and the earlier item over the later one.
@@ -77,7 +78,7 @@ class RecordedConsultation(Encounter):
         self._by_index = [item for _, item in wordings]
         self._lexicon = Lexicon([wording for wording, _ in wordings])
         self._names = Lexicon([item.name for item in items])
-        self._closed = _naming(tuple(diagnoses))
+        self._closed = _naming(self.diagnoses)
         self._find = lru_cache(maxsize=1 << 14)(self._match)
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
         # A cache of its own: the closed list is the same for all cases, other names are not.

@@ -12,6 +12,7 @@ from workup.environments.reasoning import reasoning_of
 from workup.ports import Environment, Teaching
 from workup.retrieval.dense import Encoder
 from workup.rewards.graphs import LongestOf
+from workup.rewards.outcome import Marking, Partly
 from workup.rewards.progressive import Component, Reads, check, progressive
 from workup.rewards.searching import AUTO, TRIGRAMS, EncoderName, trigrams
 from workup.rl.credit import Normalise, zscore
@@ -26,6 +27,13 @@ class ReasoningSettings(BaseModel):
     least: int = Field(3, ge=1, description="θ: searches from which their number pays (Eq. 8)")
     partly: float = Field(
         0.5, ge=0, le=1, description="what a partly right answer pays; 0 makes it a wrong one"
+    )
+    marking: Marking = Field(
+        "strict",
+        description=(
+            "which partly right answers pay: strict, those that assert what they name and name no "
+            "more than 1 / partly diseases; printed, all"
+        ),
     )
     normalise: Normalise = Field(
         "group_std", description="how returns become advantages; group_std is GRPO as printed"
@@ -55,7 +63,8 @@ class ReasoningMethod(ABC):
     environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        world, reads = reasoning_of(environment), self.reads(settings)
+        world = reasoning_of(environment)
+        reads = self.reads(settings, world.record.diagnoses)
         made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
         for name, components in self.rewards(settings).items():
             reward, settle = progressive(world, components, reads)
@@ -67,9 +76,11 @@ class ReasoningMethod(ABC):
     def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
         """The stages' names, in the order of training, each with the components of its reward."""
 
-    def reads(self, settings: Any) -> Reads:
+    def reads(self, settings: Any, diagnoses: tuple[str, ...]) -> Reads:
+        """`diagnoses` are those that the cases list."""
+        partly = Partly(settings.partly, settings.marking, diagnoses)
         if not isinstance(settings, GraphSettings):
-            return Reads(trigrams, least=settings.least, partly=settings.partly)
+            return Reads(trigrams, least=settings.least, partly=partly)
         name = settings.encoder
         embed = trigrams if name == TRIGRAMS else Encoder(name).documents
-        return Reads(embed, settings.longest, settings.least, settings.partly)
+        return Reads(embed, settings.longest, settings.least, partly)
