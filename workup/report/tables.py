@@ -38,6 +38,7 @@ HEADINGS = {
     "drawn": "results drawn",
     "generated": "results generated",
     "unavailable": "results missing",
+    "refused": "orders refused",
     "confidence": "confidence",
     "withheld": "names withheld",
     "judged": "found right",
