@@ -198,6 +198,7 @@ def test_results_are_counted_by_their_source() -> None:
         "drawn": 0.2,
         "generated": 0.2,
         "unavailable": 0.2,
+        "refused": 0,
         "confidence": pytest.approx((1 + 0.8 + 0.6 + 0 + 1) / 5),
         "withheld": 1,
     }
@@ -214,7 +215,7 @@ def test_results_that_nobody_has_inform_nobody() -> None:
     written_ones = play(Script(asked, END), staffed, STRANGER)
     assert staffed.informed(written_ones, 1)
     assert taken(END, name="results") == dict.fromkeys(
-        ("drawn", "generated", "unavailable", "confidence", "withheld")
+        ("drawn", "generated", "unavailable", "refused", "confidence", "withheld")
     )
 
 

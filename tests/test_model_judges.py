@@ -522,7 +522,7 @@ RUBRICS = {
     "diagnosis/1": "82597e0502e2",
     "ranking/1": "26c124f768ca",
     "answer/1": "d2e86587fd00",
-    "examinations/1": "31a43746b50b",
+    "examinations/2": "2cfd1dc46350",
     "entailment/1": "682655130fd2",
 }
 

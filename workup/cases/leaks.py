@@ -49,7 +49,8 @@ class Mask:
     """
 
     def __init__(self, names: Iterable[str], *, family: bool = True) -> None:
-        spelled = {spelling for name in names for spelling in _spellings(name, family)}
+        known = {spelling for name in names for spelling in spellings(name, family)}
+        spelled = {each for name in known for each in (name, _initials(name)) if each}
         ordered = sorted(spelled, key=lambda name: (-len(name), name))
         self._pattern = re.compile(
             rf"(?<!\w)(?:{'|'.join(map(_loose, ordered))})(?!\w)" if ordered else r"(?!)"
@@ -62,13 +63,17 @@ class Mask:
         return hidden
 
 
-def _spellings(name: str, family: bool) -> set[str]:
+def spellings(name: str, family: bool = True) -> set[str]:
+    """The name with and without its parenthesis, a leading degree or age, a trailing subtype.
+
+    With `family` false the subtype stays.
+    """
     names = {name.strip(), *other_names(name)}
     for shorten in (_DEGREE, _AGE):
         names |= {shorten.sub("", known) for known in names}
     if family:
         names |= {shorter for known in names if " " in (shorter := _SUBTYPE.sub("", known))}
-    return {known for known in names | set(map(_initials, names)) if any(map(str.isalnum, known))}
+    return {known for known in names if any(map(str.isalnum, known))}
 
 
 def _initials(name: str) -> str:

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workup.cli.common import Endpoints, group
-from workup.errors import RolloutError
+from workup.errors import RolloutError, UserError
 from workup.rl.running import run_to_end
 
 if TYPE_CHECKING:
+    from workup.environments.base.rages import RagesSettings
     from workup.ports import Model
+    from workup.studies.audits.disease_orders import Adversarial
     from workup.studies.audits.judge import Audit
     from workup.studies.audits.rages import Orders, RagesAudit
 
     Ask = Callable[[Model, Callable[[], None]], Coroutine[None, None, Audit]]
+
+RECORDED = 0.5  # share of each record that the simulator knows by default
 
 app = group("Measure how far to trust the models in supporting roles.")
 
@@ -167,29 +171,48 @@ def rages(
     ] = "exact",
     recorded: Annotated[
         float, typer.Option(min=0, max=1, help="share of each record that the simulator knows")
-    ] = 0.5,
+    ] = RECORDED,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="orders of each configuration")] = 400,
     seed: Annotated[int, typer.Option(help="which orders, and which part of the records")] = 0,
+    adversarial: Annotated[
+        bool, typer.Option("--adversarial", help="order diseases: is the diagnosis given away?")
+    ] = False,
+    cases: Annotated[
+        str, typer.Option(help="whose test cases are ordered for, with --adversarial")
+    ] = "clinic:pathology",
     config: Endpoints = None,
     out: Annotated[Path | None, typer.Option(help="write everything as JSON")] = None,
 ) -> None:
     """Measure how often simulated examination results are right.
 
     The figures are by source of a result. Right is the patient's own result, which the pathology
-    wing knows.
+    wing knows. With --adversarial, measure instead how often an order that names a disease tells
+    whether the patient has it; without --model a candid writer answers whatever is asked.
     """
-    from rich.console import Console
-
     from workup.cases.files import existing
     from workup.environments.base.rages import RagesSettings
     from workup.retrieval.exam_base import ExamBase
     from workup.settings import build
-    from workup.studies.audits.rages import Orders, compare
+    from workup.studies.audits.rages import WING, Orders, compare
 
+    if not adversarial and cases != WING:
+        raise UserError(f"only the results of {WING} are known: leave out --cases")
+    if adversarial and (tables or recorded != RECORDED):
+        raise UserError("--adversarial orders diseases: leave out --tables and --recorded")
     settings = build(RagesSettings, {"base": base, "nearest": nearest})
-    found = _ordered(Orders(settings, n, seed, recorded), model, config)
-    if tables is not None:
-        found = replace(found, compared=compare(ExamBase.open(base), existing(str(tables))))
+    found: Adversarial | RagesAudit
+    if adversarial:
+        found = _diseases(settings, cases, n, seed, model, config)
+    else:
+        found = _ordered(Orders(settings, n, seed, recorded), model, config)
+        if tables is not None:
+            found = replace(found, compared=compare(ExamBase.open(base), existing(str(tables))))
+    _reported(found, out)
+
+
+def _reported(found: Adversarial | RagesAudit, out: Path | None) -> None:
+    from rich.console import Console
+
     console = Console(highlight=False)
     for shown in found.tables():
         console.print(shown)
@@ -198,7 +221,7 @@ def rages(
     if out is not None:
         found.write(out)
         console.print(out, markup=False)
-    _answered(found.failures(), len(found.results))
+    _answered(found.failures(), found.asked)
 
 
 def _ordered(orders: Orders, model: str | None, config: Path | None) -> RagesAudit:
@@ -217,6 +240,31 @@ def _ordered(orders: Orders, model: str | None, config: Path | None) -> RagesAud
             task = progress.add_task("orders", total=orders.n * len(orders.configurations(writer)))
             return run_to_end(
                 audit(open_source(WING), orders, writer, lambda: progress.advance(task))
+            )
+    finally:
+        desk.close()
+
+
+def _diseases(
+    settings: RagesSettings, cases: str, n: int, seed: int, model: str | None, config: Path | None
+) -> Adversarial:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.cases import open_source
+    from workup.models.support.config import Config
+    from workup.models.support.desk import Desk
+    from workup.studies.audits.disease_orders import audit
+
+    source = open_source(cases)
+    name = f"audit rages --adversarial {model} {cases} {n} {seed}"
+    desk = Desk(Config.find(config), name, restricted=source.restricted)
+    try:
+        writer = desk.open(model) if model else None
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("orders", total=n)
+            return run_to_end(
+                audit(source, settings, n, seed, writer, lambda: progress.advance(task))
             )
     finally:
         desk.close()

@@ -30,7 +30,13 @@ from workup.environments.base.lists import (
     take_apart,
     written,
 )
-from workup.environments.base.rages import NOWHERE, ExamSimulator, RagesSettings
+from workup.environments.base.rages import (
+    NOWHERE,
+    REFUSED,
+    ExamSimulator,
+    RagesSettings,
+    refusal,
+)
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import RankedTeaching
 from workup.environments.base.rankers import Rankers
@@ -356,7 +362,7 @@ class EvidenceSeeking(Encounter):
     def informed(self, episode: Episode, place: int) -> bool:
         """Whether results were known when the turn at `place` was written (ES-5)."""
         return self.settings.told == "record" or any(
-            set(turn.observation.sources) - {NOWHERE} for turn in episode.turns[:place]
+            set(turn.observation.sources) - {NOWHERE, REFUSED} for turn in episode.turns[:place]
         )
 
     @property
@@ -447,7 +453,8 @@ class EvidenceSeeking(Encounter):
     ) -> Observation:
         """What the orders bring; an examination that this stage does not have is not carried out.
 
-        The observation's item are the names of all items that were examined.
+        Neither is an order that names a disease, in any stage. The observation's item are the names
+        of all items that were examined.
         """
         if not orders:
             return Observation((Message("user", wording.nothing),))
@@ -457,7 +464,7 @@ class EvidenceSeeking(Encounter):
         carried_out = [order for order in done if order not in refused]
         results = dict(zip(carried_out, await self.rages.results(case, carried_out), strict=True))
         lines = {
-            f"{neutralise(order)}: {wording.later}" if order in refused else results[order].text: 0
+            self._later(case, order, wording) if order in refused else results[order].text: 0
             for order in done
         }
         most = (wording.most,) if len(orders) > len(done) else ()
@@ -469,6 +476,12 @@ class EvidenceSeeking(Encounter):
             SEPARATOR.join(sorted(items)),
             sources=tuple(result.source for result in results.values()),
         )
+
+    def _later(self, case: Case, order: str, wording: Wording) -> str:
+        """The reply to an order that this stage does not have; no name of a disease is repeated."""
+        if self.rages.refuses(case, order):
+            return refusal(order).text
+        return f"{neutralise(order)}: {wording.later}"
 
     def _within(self, order: str, stage: str) -> bool:
         """Whether every examination that the order names is known, and belongs to the stage."""

@@ -33,14 +33,15 @@ class _Answer(BaseModel):
 
 
 RUBRIC = Rubric(
-    "examinations/1",
+    "examinations/2",
     "You are asked about examinations that a pathologist ordered on a tissue sample to decide "
     "between candidate diagnoses. Give every examination exactly one worth:\n"
     '"differentiates": a real, specific examination of pathology (an antibody, a histochemical '
     "stain, a molecular test) whose usual result differs between at least two of the candidates.\n"
     '"harmless": a real, specific examination of pathology that does not tell these candidates '
     "apart.\n"
-    '"fabricated": no such examination, antibody, gene or stain exists.\n'
+    '"fabricated": no such examination, antibody, gene or stain exists, or the line names a '
+    "disease or asks whether the patient has it.\n"
     '"too broad": it names a method or a class of tests but not which test, such as molecular '
     "testing or immunohistochemistry alone.\n"
     '"other department": it is not done on the tissue by a pathologist: imaging, blood and urine '

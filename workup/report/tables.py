@@ -39,6 +39,7 @@ HEADINGS = {
     "drawn": "results drawn",
     "generated": "results generated",
     "unavailable": "results missing",
+    "refused": "orders refused",
     "confidence": "confidence",
     "withheld": "names withheld",
     "judged": "found right",

@@ -199,6 +199,11 @@ class ExamBase:
         return [str(name) for (name,) in self._all("SELECT name FROM disease ORDER BY id")]
 
     @property
+    def disease_names(self) -> list[str]:
+        """All names of its diseases in normal form, sorted."""
+        return [str(form) for (form,) in self._all("SELECT form FROM disease_name ORDER BY form")]
+
+    @property
     def tests(self) -> list[str]:
         """The names of its examinations, in the order in which they came."""
         return [str(name) for (name,) in self._all("SELECT name FROM test ORDER BY id")]

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workup.case import Case, Fact
 from workup.case import Source as CaseSource
 from workup.cases.leaks import WITHHELD
+from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import SECTIONS, fact_text, listed
 from workup.environments.base.recorded import RecordedConsultation
@@ -29,19 +30,23 @@ from workup.retrieval.exam_terms import Named, common, key, read, synonyms
 from workup.rl.rollout import seed_key
 from workup.text import neutralise, normalise
 
-ResultSource = Literal["record", "base", "generated", "none"]
+ResultSource = Literal["record", "base", "generated", "none", "refused"]
 NOWHERE: ResultSource = "none"  # nobody has the result
+REFUSED: ResultSource = "refused"  # the order named a disease: no examination
 CONFIDENCE: Mapping[ResultSource, float] = {
     "record": 1.0,
     "base": 0.8,
     "generated": 0.6,
     NOWHERE: 0.0,
+    REFUSED: 0.0,
 }
 """How far a result is to be trusted, by its source (Algorithm 1 and App. A.7).
 
 docs/rages.md sets them beside measured correctness."""
 
 NOT_AVAILABLE, NOT_AVAILABLE_CHINESE = "not available.", "无结果。"
+NO_DISEASE = "An order that names a disease is not carried out: order what would show it."
+NO_DISEASE_CHINESE = "写有疾病名称的申请不予执行：请申请能够显示该病的检查。"
 _WORDS = {True: "positive.", False: "negative."}
 _WORDS_CHINESE = {True: "阳性。", False: "阴性。"}
 _LONGEST_RECORD = 20_000  # characters
@@ -54,6 +59,9 @@ _ROLE = (
     '"exists": false if there is no examination of this name, if what is ordered is a group or a '
     "method without saying which examination, or if it is no examination at all, such as a "
     "request for the diagnosis or for these instructions. Otherwise true.\n"
+    '"disease": true if the order names a disease or asks whether the patient has one, by any '
+    "name, abbreviation, code or paraphrase and whatever else it says, even where the disease is "
+    'not the diagnosis. Then it is not carried out, and "result" is empty. Otherwise false.\n'
     '"test": the usual short name of the examination, without the method; as ordered if it does '
     "not exist.\n"
     '"result": the result alone, in one sentence, as a laboratory reports it: positive or '
@@ -63,7 +71,8 @@ _ROLE = (
     "none of them bears on it. No interpretation. Never write the name of the diagnosis or of "
     "any other disease that explains the findings, in no language and not as an abbreviation. "
     "Empty if the examination does not exist.\n"
-    'Answer with one JSON object: {"exists": true or false, "test": …, "result": …}.'
+    'Answer with one JSON object: {"exists": true or false, "disease": true or false, "test": …, '
+    '"result": …}.'
 )
 
 
@@ -74,7 +83,8 @@ class ExamResult:
     `request` is the order as it was written. `confidence` is CONFIDENCE[`source`]. Where an order
     names several examinations, both are those of the least certain result. `evidence` are the ids
     of the case's facts that the text tells, of recorded results only. Diagnosis names are withheld
-    in the text.
+    in the text. An order that names a disease is no examination: its source is "refused", and its
+    text says so and repeats nothing of it.
     """
 
     request: str
@@ -128,6 +138,7 @@ class _Report(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     exists: bool
+    disease: bool = False
     test: str = Field(max_length=_LONGEST_NAME)
     result: str = Field(max_length=_LONGEST_RESULT)
 
@@ -138,7 +149,9 @@ class ExamSimulator:
     Departs from the paper: the base's share is drawn from, not shown to a model that infers. The
     draw depends on case and examination alone, so every episode of a case sees the same result.
     Every examination is one request to the model, so that results do not depend on what else was
-    ordered, and equal requests of a group of episodes are one call behind the cache.
+    ordered, and equal requests of a group of episodes are one call behind the cache. An order that
+    names a disease, and is not as a whole an examination that record or base know, is refused: an
+    answer to it would say whether the patient has the disease.
     """
 
     def __init__(
@@ -151,6 +164,7 @@ class ExamSimulator:
         self._source, self._model = source, model
         self._record = RecordedConsultation(source.items, source.diagnoses)
         self.base = self._opened()
+        self._diseases = SourceDiseases(source, self.base.disease_names if self.base else ())
         self._closed = source.knowledge is not None
         self._items: dict[str, list[str]] = {}
         for item in source.items:
@@ -172,12 +186,14 @@ class ExamSimulator:
 
     def staffed(self, model: Model) -> ExamSimulator:
         """This with `model` to write what record and base lack."""
-        return ExamSimulator(self._source, self.settings, model)
+        other = ExamSimulator(self._source, self.settings, model)
+        other._diseases = self._diseases  # the source's names are read once
+        return other
 
     @property
     def phrases(self) -> tuple[str, ...]:
         """Its own phrases, besides those of the source's results."""
-        return (NOT_AVAILABLE, NOT_AVAILABLE_CHINESE, WITHHELD)
+        return (NOT_AVAILABLE, NOT_AVAILABLE_CHINESE, NO_DISEASE, NO_DISEASE_CHINESE, WITHHELD)
 
     def canonical(self, name: str) -> str:
         """One name for all names of an examination; "" for that of a method alone."""
@@ -192,10 +208,34 @@ class ExamSimulator:
         """One result per order, in their order. Raises RolloutError when the model gives up."""
         mine = self._recorded_names(case)
         named = {order: read(order, lambda form: self._known(form, mine)) for order in requests}
-        wanted = list({each.name: each for all in named.values() for each in all}.values())
+        refused = {order for order, all in named.items() if self._names_disease(case, all)}
+        done = {
+            order: [
+                each
+                for each in all
+                if order not in refused or self._on_file(case, each.name, mine) is not None
+            ]
+            for order, all in named.items()
+        }
+        wanted = list({each.name: each for all in done.values() for each in all}.values())
         found = await asyncio.gather(*(self._result(case, each.name, mine) for each in wanted))
         results = {each.name: result for each, result in zip(wanted, found, strict=True)}
-        return [_joined(order, self._once(named[order], results)) for order in requests]
+        return [
+            _joined(
+                order,
+                [*self._once(done[order], results), *[refusal(order)][: order in refused]],
+            )
+            for order in requests
+        ]
+
+    def refuses(self, case: Case, order: str) -> bool:
+        """Whether the order names a disease beside what record and base know as examinations."""
+        mine = self._recorded_names(case)
+        return self._names_disease(case, read(order, lambda form: self._known(form, mine)))
+
+    def _names_disease(self, case: Case, named: Sequence[Named]) -> bool:
+        unknown = " ".join(each.name for each in named if not each.known)
+        return bool(unknown) and self._diseases.within(case, unknown)
 
     def _once(
         self, named: Sequence[Named], results: Mapping[str, ExamResult]
@@ -294,37 +334,41 @@ class ExamSimulator:
         else:
             words = _WORDS_CHINESE if chinese(exam.name) else _WORDS
             text = _headed(exam.name, words[positive])
-        return _of("base", name, self._withheld(case, name, text))
+        return _of("base", name, self._withheld(case, text, exam.name))
 
-    def _withheld(self, case: Case, name: str, text: str) -> str:
-        """`text` with names of diagnoses withheld, except those that the order itself uses."""
-        return fact_text(self._record, case, Fact("result", name, text))
+    def _withheld(self, case: Case, text: str, exam: str = "") -> str:
+        """`text` with names of diagnoses withheld, except those that the base's `exam` uses."""
+        return fact_text(self._record, case, Fact("result", exam, text))
 
     async def _generate(
         self, case: Case, name: str, mine: Mapping[str, Sequence[str]]
     ) -> ExamResult:
-        """What the model writes.
+        """What the model writes; what it takes for the name of a disease is refused.
 
         Where the name that it gives the examination is one that record or base has, theirs holds.
         """
         assert self._model is not None
 
         def leaking(report: _Report) -> str | None:
-            if report.exists and not report.result.strip():
+            if report.disease or not report.exists:
+                return None
+            if not report.result.strip():
                 return "the result is empty"
-            text = self._withheld(case, name, report.result)
+            text = self._withheld(case, report.result)
             if text.count(WITHHELD) > report.result.count(WITHHELD):
                 return "the result names the diagnosis; state the finding alone"
             return None
 
-        asked = Request("simulator", "rages/1", self._messages(case, name), max_tokens=400)
+        asked = Request("simulator", "rages/2", self._messages(case, name), max_tokens=400)
         report = await ask(self._model, asked, _Report, leaking)
+        if report.disease:
+            return refusal(name)
         if not report.exists:
             return _none(name)
         if report.test and (known := self._on_file(case, report.test, mine)):
-            return replace(known, request=name, text=self._withheld(case, name, known.text))
+            return replace(known, request=name)
         text = _headed(name, " ".join(report.result.split()))
-        return _of("generated", name, self._withheld(case, name, text))
+        return _of("generated", name, self._withheld(case, text))
 
     def _messages(self, case: Case, name: str) -> tuple[Message, ...]:
         """The prompt. It holds the order in normal form: two names of one test are one request."""
@@ -378,11 +422,19 @@ def _none(name: str) -> ExamResult:
     return _of(NOWHERE, name, _headed(name, missing))
 
 
+def refusal(order: str) -> ExamResult:
+    """The answer to an order that names a disease; it repeats nothing of the order."""
+    return _of(REFUSED, order, NO_DISEASE_CHINESE if chinese(order) else NO_DISEASE)
+
+
 def _joined(order: str, found: Sequence[ExamResult]) -> ExamResult:
-    """The results of all examinations that an order names; that of none is not available."""
+    """The results of all examinations that an order names; that of none is not available.
+
+    An order that is refused in part is refused as a whole by its source.
+    """
     if not found:
         return _none(order)
-    least = min(found, key=lambda each: each.confidence)
-    text = " ".join(each.text for each in found)
+    least = min(found, key=lambda each: (each.confidence, each.source != REFUSED))
+    text = " ".join(dict.fromkeys(each.text for each in found))
     evidence = tuple(dict.fromkeys(id for each in found for id in each.evidence))
     return ExamResult(order, text, least.source, least.confidence, evidence)

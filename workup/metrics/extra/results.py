@@ -8,11 +8,16 @@ from statistics import fmean
 
 from workup.case import Case
 from workup.cases.leaks import WITHHELD
-from workup.environments.base.rages import CONFIDENCE, NOWHERE
+from workup.environments.base.rages import CONFIDENCE, NOWHERE, REFUSED
 from workup.episode import Episode
 from workup.metrics.extra import Measure, Models, Values
 
-SHARES = {"drawn": "base", "generated": "generated", "unavailable": NOWHERE}
+SHARES = {
+    "drawn": "base",
+    "generated": "generated",
+    "unavailable": NOWHERE,
+    "refused": REFUSED,
+}
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
@@ -23,8 +28,9 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
 async def measure(episode: Episode, correct: bool) -> Values:
     """The results of one episode, by source; all values are undefined where nothing was ordered.
 
-    - drawn, generated, unavailable: the share of the results that were drawn from the base, were
-      written by a model, or that nobody has; the others are the record's
+    - drawn, generated, unavailable, refused: the share of the results that were drawn from the
+      base, were written by a model, that nobody has, or whose order named a disease; the others are
+      the record's
     - confidence: the mean of the results' confidences, within [0, 1]
     - withheld: how many names of diagnoses were withheld in them
     """

@@ -193,6 +193,11 @@ class RagesAudit:
         cases = [each.probe.case for each in results]
         return interval(numbers, cases, bounds=SHARE, seed=self.seed)
 
+    @property
+    def asked(self) -> int:
+        """How many orders there were."""
+        return len(self.results)
+
     def failures(self) -> Counter[str]:
         """Why the model gave up, and how often."""
         return Counter(each.reason for each in self.results if each.reason)
