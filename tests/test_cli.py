@@ -117,6 +117,15 @@ TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")
         (("train", "crfat"), r"no method 'crfat'. Did you mean 'craft'\?"),
         (("train", "nowhere.at.all:method"), r"cannot import 'nowhere.at.all'"),
         ((*TRAIN, "--outt", "x"), r"no option '--outt'. Did you mean '--out'\?"),
+        ((*TRAIN, "--budget", "5"), r"'--budget', but a setting: type budget=5 \(see"),
+        ((*TRAIN, "--budget=5"), r"'--budget', but a setting: type budget=5 \(see"),
+        ((*TRAIN, "--budget"), r"'--budget', but a setting: type budget=… \(see"),
+        ((*TRAIN, "--step", "5"), r"'--step', but a setting: type steps=5 \(see"),
+        ((*TRAIN, "--max-turns", "5"), r"a setting: type environment\.max_turns=5 \(see"),
+        ((*TRAIN, "--judge", "endpoint:a"), r"a setting: type roles\.judge=endpoint:a \(see"),
+        (("cases", "clinic:xs", "--budget", "5"), r"no option '--budget'\. Did you mean '--\w+'"),
+        ((*TRAIN, "judge=endpoint:a"), r"'judge' is a role: write roles\.judge=endpoint:a$"),
+        ((*TRAIN, "grader=endpoint:a"), r"'grader' is a role: write roles\.grader=endpoint:a$"),
         ((*TRAIN, "stesp=3"), r"no setting 'stesp'. Did you mean 'steps'\?"),
         ((*TRAIN, "sft.stesp=3"), r"no setting 'sft.stesp'. Did you mean 'sft.steps'\?"),
         ((*TRAIN, "reward.alhpa=3"), r"no setting 'reward.alhpa'. Did you mean 'reward.alpha'\?"),
@@ -200,6 +209,21 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert line.startswith("error: ")
     assert re.search(said, line), line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_role_with_the_name_of_an_endpoint_gets_its_prefix(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "workup.yaml").write_text(
+        'endpoints: {judge: {base_url: "http://127.0.0.1:1", model: m}}'
+    )
+    for given, meant in (("judge", "endpoint:judge"), ("exact,judge", "exact,endpoint:judge")):
+        status, _, err = call(*TRAIN, f"roles.judge={given}")
+        line = f"error: roles.judge: 'judge' is an endpoint; did you mean roles.judge={meant}?\n"
+        assert (status, err) == (2, line)
+    status, _, err = call("audit", "judge", "--model", "judge")
+    assert (status, err.strip()) == (2, "error: no weights 'judge'. Did you mean 'endpoint:judge'?")
+    (tmp_path / "judge").mkdir()  # a folder of that name is meant as such
+    assert "is an endpoint" not in call(*TRAIN, "roles.judge=judge")[2]
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_evaluation_is_no_policy(call: Call, tmp_path: Path) -> None:

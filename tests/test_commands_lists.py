@@ -203,7 +203,7 @@ def test_sources_are_discovered_each_with_a_line_and_an_example(call: Call) -> N
         call("cases", "clinic")[2]
         == "error: 'clinic' lacks the rest of the source: write it as in 'clinic:s'\n"
     )
-    assert "Did you mean 'clinic'? (`workup sources` lists all)" in call("cases", "klinic:s")[2]
+    assert "Did you mean 'clinic:s'? (`workup sources` lists all)" in call("cases", "klinic:s")[2]
 
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

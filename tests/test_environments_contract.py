@@ -54,6 +54,7 @@ def test_the_built_in_ones_are_the_modules_of_the_package() -> None:
         fields = module.Settings.model_fields
         assert fields["max_turns"].default == 10
         assert all(field.description for field in fields.values())
+        assert tuple(opened(name).roles) == getattr(module, "ROLES", ())
 
 
 @pytest.mark.parametrize("name", NAMES)

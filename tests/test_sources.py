@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import StringIO
@@ -23,6 +24,7 @@ from workup.cases import jsonl, open_source
 from workup.cases.files import Lazy, existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
+from workup.cases.recognised import kind_of
 from workup.errors import CaseError, UserError
 from workup.policies.unseen import open_unseen
 
@@ -37,7 +39,13 @@ def numbered(count: int) -> list[Case]:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("jsnl:x", "no case source 'jsnl'. Did you mean 'jsonl'"),
+        ("jsnl:x", "no case source 'jsnl'. Did you mean 'jsonl:x'"),
+        ("medaq:dev.jsonl", "no case source 'medaq'. Did you mean 'medqa:dev.jsonl'"),
+        ("meidq:dev.jsonl#all", "no case source 'meidq'. Did you mean 'mediq:dev.jsonl#all'"),
+        ("cmb-clin:a.json", "no case source 'cmb-clin'. Did you mean 'cmb_clin:a.json'"),
+        ("CMB Clin:a.json", "no case source 'CMB Clin'. Did you mean 'cmb_clin:a.json'"),
+        ("MedQA:questions", "no case source 'MedQA'. Did you mean 'medqa:questions'"),
+        ("cmb-clin", "no case source 'cmb-clin'. Did you mean 'cmb_clin'"),
         ("files:x", "no case source 'files'"),  # a module here, but no source
         ("clinic", "'clinic' lacks the rest of the source: write it as in 'clinic:s'"),
         ("mediq", "write it as in 'mediq:all_dev_good.jsonl'"),
@@ -77,8 +85,32 @@ def test_a_path_alone_gets_its_scheme(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(UserError, match=f"Did you mean 'jsonl:{file}'"):
         open_source(str(file))
-    with pytest.raises(UserError, match=f"Did you mean 'ddxplus:{tmp_path}'"):
+    with pytest.raises(UserError, match=f"the kind of its cases before it: SCHEME:{tmp_path} "):
         open_source(str(tmp_path))
+
+
+def test_a_release_without_its_scheme_is_recognised(spec: str) -> None:
+    """By its folder or file as it is opened; and none of its files is taken for another's."""
+    scheme, _, place = spec.partition(":")
+    if scheme == "clinic":
+        return
+    with pytest.raises(UserError, match=re.escape(f"Did you mean '{scheme}:{place}'")):
+        open_source(place)
+    whole = Path(place.partition("#")[0])
+    files = [each for each in whole.rglob("*") if each.is_file()] if whole.is_dir() else [whole]
+    found = {kind_of(file, workup.cases._sources()) for file in files}
+    assert found <= {scheme, ""}
+    assert scheme in found or scheme == "mimiciv", "whose files have common names"
+
+
+def test_what_is_no_release_is_recognised_as_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("presentation diagnosis")
+    (tmp_path / "own.csv").write_text("name,age\nAnn,7\n")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "bytes.json").write_bytes(bytes(range(256)))
+    for place in (tmp_path, tmp_path / "notes.txt", tmp_path / "own.csv"):
+        with pytest.raises(UserError, match="the kind of its cases before it"):
+            open_source(str(place))
 
 
 def test_a_mistyped_path_gets_its_neighbour(tmp_path: Path) -> None:

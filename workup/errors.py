@@ -59,15 +59,32 @@ class BudgetError(UserError):
     """The money or the calls that the user allowed are spent; all work done so far is kept."""
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The name among `known` that `name` is most probably meant for; "" if none is near.
+
+    First one that differs in capitals and marks alone ("cmb-clin", "CMB_Clin"); then, among the
+    three most alike, one with the same letters in another order ("medaq" is medqa, not mediq).
+    """
+    names = sorted(known)
+    plain = [each for each in names if _plain(each) == _plain(name)]
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    turned = [each for each in close if sorted(each) == sorted(name)]
+    return next(iter([*plain, *turned, *close]), "")
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold()
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, more: str = "") -> UserError:
     """The error for a name that does not exist, with the nearest name that does.
 
     `more` is a trailing hint such as "`workup methods` lists all".
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = nearest(name, names)
     hint = (
-        f"Did you mean '{near[0]}'?"
+        f"Did you mean '{near}'?"
         if near
         else f"Known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}."
     )

@@ -6,7 +6,7 @@ An unknown name is refused with the nearest one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ from workup.case import Source
 from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
+from workup.metrics import extra
+from workup.models import smollm2
 from workup.models.endpoint import ENDPOINT, EndpointSettings
 from workup.models.samplers import How
 from workup.models.support.config import Config, refuse_secrets
@@ -36,6 +38,7 @@ from workup.ports import Environment
 T = TypeVar("T", bound=BaseModel)
 S = TypeVar("S", bound="SupportSettings")
 ENVIRONMENT = "environment"
+BUILT_IN = ("exact", smollm2.NAME)  # what a role may be called beside endpoints and weights
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -270,11 +273,13 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
 
     That file is the one of the working directory, else the user's. Only endpoints that a role, the
     policy or the diagnoser names are kept: a run folder lists what it used, and no more. Raises
-    UserError for an endpoint that is not defined, and as `build` does.
+    UserError for an endpoint that is not defined, for a role with an endpoint's bare name, and as
+    `build` does.
     """
     found, given = Config.find(None), values.get("roles") or {}
     roles = {**found.roles, **given}
     own = dict(values.get("endpoints") or {})
+    _refuse_bare(roles, {*found.endpoints, *own})
     named = (values.get("policy"), values.get("conclude"), *roles.values())
     specs = [
         spec.strip() for several in named for spec in str(several).split(",")
@@ -294,6 +299,18 @@ def furnished(model: type[S], values: Mapping[str, Any]) -> S:
     built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
     built._standing = frozenset(found.roles) - frozenset(given)
     return built
+
+
+def _refuse_bare(roles: Mapping[str, Any], endpoints: Set[str]) -> None:
+    """Raises UserError for a role whose model is called as an endpoint is, without its prefix."""
+    for role, spec in roles.items():
+        names = [name.strip() for name in str(spec).split(",")]
+        bare = [name for name in names if name in endpoints and name not in BUILT_IN]
+        if bare and not Path(bare[0]).expanduser().exists():
+            whole = ",".join(ENDPOINT + name if name in bare else name for name in names)
+            raise UserError(
+                f"roles.{role}: '{bare[0]}' is an endpoint; did you mean roles.{role}={whole}?"
+            )
 
 
 # Settings that may change after a run has begun: its results do not depend on them, but for
@@ -359,11 +376,19 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
                 raise UserError(
                     f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"
                 ) from None
+            if key in known_roles() and "roles" in model.model_fields:
+                given = first["input"] if isinstance(first["input"], str) else "…"
+                raise UserError(f"'{key}' is a role: write roles.{key}={given}") from None
             raise unknown("setting", key, _neighbours(model, where, prefix)) from None
         # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
         shown = where[:1] != ("endpoints",) and first["type"] != "missing"
         given = f", not {repr(first['input'])[:80]}" if shown else ""
         raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
+
+
+def known_roles() -> set[str]:
+    """Every supporting role that there is: the judge, those of environments and of measures."""
+    return {"judge", *environments.roles(), *extra.roles(extra.names())}
 
 
 class World(NamedTuple):

@@ -2,7 +2,8 @@
 
 A source is one module (or folder) of this package or of `datasets` within that defines `open(rest,
 split, errors)` and returns a `FixedSource`; every row that is no case is reported to `errors`. The
-first line of its docstring says what it reads, `EXAMPLE` how it is named.
+first line of its docstring says what it reads, `EXAMPLE` how it is named. `FILES` and `FIELDS` say
+by what its files are known where somebody forgets to name the source (`workup.cases.recognised`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import NamedTuple
 
 from workup.case import FixedSource, Source
 from workup.cases import datasets
+from workup.cases.recognised import kind_of
 from workup.cases.rows import RowErrors
-from workup.errors import CaseError, UserError, unknown
+from workup.errors import CaseError, UserError, nearest, unknown
 
 
 class Scheme(NamedTuple):
@@ -79,8 +81,7 @@ def _opened(spec: str, split: int, errors: RowErrors) -> Source:
 
 def schemes() -> list[Scheme]:
     """Every kind of source that there is, sorted by name."""
-    found = {name: _module(name) for name in sorted(_modules())}
-    return [_scheme(name, module) for name, module in found.items() if hasattr(module, "open")]
+    return [_scheme(name, module) for name, module in _sources().items()]
 
 
 def _modules() -> dict[str, str]:
@@ -96,21 +97,39 @@ def _module(name: str) -> ModuleType:
     return import_module(_modules()[name])
 
 
+def _sources() -> dict[str, ModuleType]:
+    """Every module that is a source, by name."""
+    found = {name: _module(name) for name in sorted(_modules())}
+    return {name: module for name, module in found.items() if hasattr(module, "open")}
+
+
 def _scheme(name: str, module: ModuleType) -> Scheme:
     summary = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     return Scheme(name, summary, getattr(module, "EXAMPLE", f"{name}:FILE"))
 
 
 def _no_scheme(spec: str, scheme: str) -> UserError:
-    path = Path(spec).expanduser()
-    kind = "jsonl" if path.suffix in {".jsonl", ".json"} else "ddxplus"
-    if spec and path.exists():
-        return UserError(f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?")
-    if len(path.parts) > 1 or kind == "jsonl":
+    place = spec.partition("#")[0]  # views may follow
+    path = Path(place).expanduser()
+    json = path.suffix in {".jsonl", ".json"}
+    lists = "`workup sources` lists all"
+    if place and path.exists():
+        kind = kind_of(path, _sources()) or ("jsonl" if json else "")
+        if kind:
+            return UserError(
+                f"'{spec}' is a path; say what it holds. Did you mean '{kind}:{spec}'?"
+            )
         return UserError(
-            f"there is no {spec}; write the kind of cases before the path, as in '{kind}:{spec}'"
+            f"'{spec}' is a path; write the kind of its cases before it: SCHEME:{spec} ({lists})"
         )
     known = {each.name: each.example for each in schemes()}
     if spec in known:
         return UserError(f"'{spec}' lacks the rest of the source: write it as in '{known[spec]}'")
-    return unknown("case source", scheme, known, more="`workup sources` lists all")
+    rest = spec.removeprefix(scheme)
+    if rest and (near := nearest(scheme, known)):
+        return UserError(f"no case source '{scheme}'. Did you mean '{near}{rest}'? ({lists})")
+    if not rest and (json or len(path.parts) > 1):
+        return UserError(
+            f"there is no {spec}; write the kind of cases before the path, as in 'jsonl:{spec}'"
+        )
+    return unknown("case source", scheme, known, more=lists)

@@ -49,6 +49,7 @@ from workup.cases.rows import Filled, RowErrors
 from workup.errors import CaseError, UserError
 
 EXAMPLE = "jsonl:cases.jsonl"
+FIELDS = ("presentation diagnosis",)
 
 # The pattern says "not blank" in the JSON Schema only. `Filled` makes the check: a pattern's
 # error message would not be readable.

@@ -5,7 +5,8 @@ There is one module per environment, whose name is the environment's.
     environments/consultation.py   the environment `consultation`
     environments/base/             what several are made from: no environment
 
-A module defines what `EnvironmentModule` says. There is no registry.
+A module defines what `EnvironmentModule` says, and as `ROLES` the roles that models can play in it,
+if any. There is no registry.
 """
 
 from __future__ import annotations
@@ -50,3 +51,8 @@ def load(name: str) -> EnvironmentModule:
 def settings() -> set[str]:
     """The names of all settings that the built-in environments have."""
     return {field for name in names() for field in load(name).Settings.model_fields}
+
+
+def roles() -> set[str]:
+    """The names of all roles that a model can play in a built-in environment."""
+    return {role for name in names() for role in getattr(load(name), "ROLES", ())}

@@ -12,6 +12,8 @@ from workup.environments.base.records import SimulatedRecord
 from workup.judges.entailment import EntailmentJudge
 from workup.ports import Environment, Model
 
+ROLES = ("simulator", "checker")
+
 summary = "one request per turn to a hidden record, then the diagnosis (CRAFT)"
 
 
@@ -24,7 +26,7 @@ class Consultation(RecordedConsultation):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return ("simulator", "checker")
+        return ROLES
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """With a "simulator", what the record lacks is answered by that model (CR-2).

@@ -52,7 +52,7 @@ from workup.ports import Demonstration, Doctor, Environment, Model, Teaching
 from workup.retrieval.exam_terms import read
 from workup.text import THINK, neutralise, normalise
 
-RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
+ROLES = RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
 """The roles of models: they judge lists and orders for a reward (ES-7, ES-8), and write results."""
 
 SEPARATOR = "; "
@@ -380,7 +380,7 @@ class EvidenceSeeking(Encounter):
 
     @property
     def roles(self) -> Sequence[str]:
-        return (RANKING, EXAMINING, SIMULATOR)
+        return ROLES
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """This environment with models: two judge for the reward, a "simulator" writes results."""

@@ -39,6 +39,8 @@ from workup.text import neutralise, tagged
 
 UNREADABLE = "Please write one question, one search or one diagnosis."
 
+ROLES = (PATIENT, CHECKER)
+
 summary = "questions to a patient and searches in a library in one budget, then one diagnosis"
 
 
@@ -93,7 +95,7 @@ class Inquiry(library.Library):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return PATIENT, CHECKER
+        return ROLES
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """This environment with models: a "patient" answers, a "checker" checks its answers."""

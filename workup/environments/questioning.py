@@ -100,6 +100,8 @@ _ASKING, _CLOSING = "question:", "]"
 _GRAMMAR = (_ASKING, ENGLISH.answering, _CLOSING, END)
 
 
+ROLES = (PATIENT, CHECKER)
+
 summary = "free questions to a patient about a partial question, then one answer (ProMed)"
 
 
@@ -151,7 +153,7 @@ class Questioning(Encounter):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return PATIENT, CHECKER
+        return ROLES
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         """This environment with models: a "patient" answers, a "checker" checks its answers.

@@ -34,7 +34,7 @@ from workup.judges.synonyms import Normaliser, normaliser
 from workup.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
 from workup.text import THINK, normalise, tagged
 
-EXTRACTOR, GRADER = "extractor", "grader"
+ROLES = EXTRACTOR, GRADER = "extractor", "grader"
 UNREADABLE = "Please go on thinking, and write one search or one answer."
 
 summary = "a described patient, searches inside one thought, then an answer (Med-R³)"
@@ -142,7 +142,7 @@ class Reasoning(Searched):
     @property
     def roles(self) -> Sequence[str]:
         """Rewards ask them: for the statements of a thought, and for the level of a document."""
-        return EXTRACTOR, GRADER
+        return ROLES
 
     def staffed(self, models: Mapping[str, Model]) -> Environment:
         extractor, grader = models.get(EXTRACTOR), models.get(GRADER)

@@ -30,6 +30,8 @@ from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
 EXAMPLE = "abgcoqa:abg-coqa/coqa_abg_test.json"
+FILES = ("coqa_abg_*.json",)
+FIELDS = ("target_turn history_turns ambiguity",)
 
 _ANSWERS = ("org_ans", "org_ans_2", "org_ans_3")
 

@@ -37,6 +37,7 @@ from workup.cases.tables import RESTRICTED
 from workup.errors import CaseError, UserError
 
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
+FIELDS = ("OSCE_Examination Objective_for_Doctor", "image_url patient_info answers")
 
 _HISTORY = {"History": "History of present illness", "Secondary_Symptoms": "Other symptoms"}
 # names of levels that are no part of a finding's name

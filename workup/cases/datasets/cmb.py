@@ -32,6 +32,8 @@ from workup.cases.questions import (
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "cmb:CMB-Exam"
+FILES = ("CMB-*/CMB-*-merge.json", "CMB-*-merge.json")
+FIELDS = ("question option exam_subject",)
 
 _ANSWERS = "CMB-test-choice-answer.json"
 _ABOVE = 3  # folders in which the answers are looked for

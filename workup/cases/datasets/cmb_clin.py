@@ -32,6 +32,8 @@ from workup.cases.rows import Filled, RowErrors
 from workup.errors import CaseError
 
 EXAMPLE = "cmb_clin:CMB-Clin-qa.json"
+FILES = ("CMB-Clin-qa.json",)
+FIELDS = ("description QA_pairs",)
 
 _CASE = "案例分析"  # the title is the chapter, this, and the disease
 

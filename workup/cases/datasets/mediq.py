@@ -30,6 +30,7 @@ from workup.cases.rows import RowErrors, sound
 from workup.errors import UserError
 
 EXAMPLE = "mediq:all_dev_good.jsonl"
+FIELDS = ("context facts options answer_idx",)
 
 _NUMBER = re.compile(r"^\s*(?:\d+[.)](?!\d)|[-*•])\s*")
 

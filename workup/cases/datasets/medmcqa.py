@@ -33,6 +33,7 @@ from workup.cases.rows import RowErrors
 from workup.errors import UserError
 
 EXAMPLE = "medmcqa:medmcqa/dev.json"
+FIELDS = ("opa opb opc opd",)
 
 _BASES = {"zero-based": 0, "one-based": 1}
 _LETTERS = "ABCD"

@@ -24,6 +24,7 @@ from workup.cases.questions import (
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "medqa:questions/US/4_options"
+FIELDS = ("options answer_idx meta_info",)
 
 
 class _Row(BaseModel):

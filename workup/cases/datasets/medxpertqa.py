@@ -24,6 +24,7 @@ from workup.cases.questions import (
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "medxpertqa:Text"
+FIELDS = ("options label medical_task body_system",)
 
 _CHOICES = "Answer Choices:"  # what follows repeats the options
 

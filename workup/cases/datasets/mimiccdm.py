@@ -22,6 +22,7 @@ from workup.cases.tables import RESTRICTED, Filling, Index, Row, indexed, member
 from workup.errors import CaseError, UserError
 
 EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"
+FILES = ("history_of_present_illness.csv*",)
 
 _RELEASE = "MIMIC-IV-Ext Clinical Decision Making 1.1"
 _GROUPS = "pathology_ids.json"

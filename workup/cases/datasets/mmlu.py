@@ -33,6 +33,8 @@ from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
 EXAMPLE = "mmlu:data"
+FILES = ("*/anatomy_*.csv", "anatomy_*.csv", "*/*medicine_*.csv", "*medicine_*.csv")
+FIELDS = ("question choices subject",)
 
 SUBJECTS = (
     "anatomy",

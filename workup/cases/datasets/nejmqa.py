@@ -33,6 +33,7 @@ from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
 EXAMPLE = "nejmqa:general_surgery.csv"
+FILES = ("general_surgery.*", "internal_medicine.*", "pediatrics.*", "psychiatry.*")
 
 _MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
 _LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)

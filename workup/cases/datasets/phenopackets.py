@@ -40,6 +40,7 @@ from workup.cases.rows import Filled, RowErrors, sound
 from workup.errors import CaseError, UserError
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
+FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
 
 DISEASES = "diseases"
 """The view in which no disease of the test side is trained on, nor any publication that has one."""

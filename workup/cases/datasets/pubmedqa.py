@@ -29,6 +29,8 @@ from workup.cases.rows import RowErrors
 from workup.errors import CaseError
 
 EXAMPLE = "pubmedqa:data/ori_pqal.json"
+FILES = ("ori_pqal.json",)
+FIELDS = ("QUESTION CONTEXTS final_decision",)
 
 _TRUTH = "test_ground_truth.json"
 _SPLITS = ("train_set.json", "dev_set.json", "test_set.json")  # what the authors' script writes

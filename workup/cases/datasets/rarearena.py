@@ -31,6 +31,8 @@ from workup.cases.rows import RowErrors
 from workup.text import same_name
 
 EXAMPLE = "rarearena:RareArena"
+FILES = ("RD[SC].json", "RD[SC]_benchmark.jsonl")
+FIELDS = ("case_report Orpha_name",)
 
 _ROLES = {
     "benchmark": "test",

@@ -31,6 +31,8 @@ from workup.cases.questions import (
 from workup.cases.rows import RowErrors
 
 EXAMPLE = "rjua:RJUA_train.json"
+FILES = ("RJUA_*.json",)
+FIELDS = ("question disease advice",)
 
 _BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
 _BRACKETS = re.compile(r"[（(][^（()）]*[）)]")

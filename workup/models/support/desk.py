@@ -128,6 +128,8 @@ class Desk:
         return Cached(endpoint, self._account, settings.price, replay=self.replay, fresh=self.fresh)
 
     def _local(self, spec: str) -> Cached:
+        if spec in self.config.endpoints and not Path(spec).expanduser().exists():
+            raise UserError(f"no weights '{spec}'. Did you mean '{ENDPOINT}{spec}'?")
         weights(spec)  # reports a mistake before torch and transformers are loaded
         from workup.models.chat import LocalChat
 

@@ -24,6 +24,8 @@ from workup.cases.rows import RowErrors
 from workup.errors import UserError
 
 EXAMPLE = "ddxplus:~/ddxplus"
+FILES = ("release_conditions.json", "release_*_patients*")
+FIELDS = ("PATHOLOGY EVIDENCES INITIAL_EVIDENCE",)
 
 _PATTERNS = (
     "*.csv",

@@ -21,6 +21,7 @@ from workup.cases.tables import RESTRICTED, Index, words_of
 from workup.errors import UserError
 
 EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
+FILES = ("hosp/admissions.csv*",)
 
 
 def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
