@@ -6,7 +6,7 @@ An unknown name is refused with the nearest one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from workup import environments
+from workup import environments, methods
 from workup.case import Source
 from workup.engines.settings import EngineSettings
 from workup.errors import UserError, unknown
@@ -34,11 +34,13 @@ from workup.models.samplers import How
 from workup.models.support.config import Config, refuse_secrets
 from workup.models.tiny import TinySettings
 from workup.ports import Environment
+from workup.stages import Method
 
 T = TypeVar("T", bound=BaseModel)
 S = TypeVar("S", bound="SupportSettings")
 ENVIRONMENT = "environment"
 BUILT_IN = ("exact", smollm2.NAME)  # what a role may be called beside endpoints and weights
+PAPER = "paper"
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -197,13 +199,40 @@ TINY: Mapping[str, Any] = {
 }
 
 
+def _no_preset(reward: Any) -> Any:
+    if reward == PAPER:
+        raise UserError(f"reward={PAPER}: type preset={PAPER} for all that the paper prints")
+    return reward
+
+
+def _printed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the paper of the method in `values` prints.
+
+    Without the environment's settings where `values` name another one. Raises UserError for a
+    method without printed settings.
+    """
+    method = methods.load(str(values["method"]))
+    found = methods.printed(method)
+    if found is None:
+        raise UserError(f"'{values['method']}' declares no printed settings: leave out preset")
+    usual = method.environment["name"]
+    named = in_full(values.get(ENVIRONMENT)).get("name", usual)
+    return {key: value for key, value in found.items() if key != ENVIRONMENT or named == usual}
+
+
 class Settings(EngineSettings, SamplerSettings, SupportSettings):
     """Everything that decides a training run; the run folder's config.yaml keeps the values.
 
-    With `policy=tiny` the defaults are those of `TINY`.
+    With `policy=tiny` the defaults are those of `TINY`. With `preset=paper` they are what the
+    method's paper prints, as far as it prints anything. What is given stays in either case.
     """
 
     method: str = Field(description="what is trained and how (`workup methods`)")
+    preset: Literal["workup", "paper"] = Field(
+        "workup",
+        description="what is not set: workup's defaults, or as the method's paper prints it "
+        "(`workup settings METHOD`)",
+    )
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
     strict: Strict = False
     seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
@@ -227,13 +256,19 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
     environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
-    reward: dict[str, Any] = Field(default_factory=dict, description="the method's own settings")
+    reward: Annotated[dict[str, Any], BeforeValidator(_no_preset)] = Field(
+        default_factory=dict, description="the method's own settings"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _suited(cls, values: Any) -> Any:
-        tiny = isinstance(values, Mapping) and values.get("policy", "tiny") == "tiny"
-        return merge(TINY, values) if tiny else values
+        if not isinstance(values, Mapping):
+            return values
+        if values.get("preset") == PAPER and "method" in values:
+            own = {ENVIRONMENT: in_full(values.get(ENVIRONMENT))}
+            values = merge(_printed(values), {**values, **own})
+        return merge(TINY, values) if values.get("policy", "tiny") == "tiny" else values
 
 
 def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
@@ -389,6 +424,37 @@ def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
 def known_roles() -> set[str]:
     """Every supporting role that there is: the judge, those of environments and of measures."""
     return {"judge", *environments.roles(), *extra.roles(extra.names())}
+
+
+def preset_note(method: Method, preset: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a run says of `preset=paper`: which of its settings differ from the paper's.
+
+    `config` are all settings of the run, nested; nothing is said of another preset.
+    """
+    if preset != PAPER:
+        return ()
+    other = [
+        f"{name}={value!r} (printed: {printed!r})"
+        for name, printed in flat(methods.printed(method) or {})
+        if (value := _at(config, name)) != printed
+    ]
+    return (f"preset=paper: as printed, but for {', '.join(other) or 'nothing'}",)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by the names that one types: ("sft.lr", 0.004)."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _at(config: Any, name: str) -> Any:
+    """The value at a dotted name; None where a mapping on the way is missing."""
+    for part in name.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
 
 
 class World(NamedTuple):

@@ -84,7 +84,7 @@ class SearchStage:
     `search` plays training cases with the policy as it is; `choose` says which episodes are kept.
     Later stages name this one to read them. At most `cases` training cases are searched, each once;
     0 means all. The reward is asked about one episode at a time, in no fixed order, so it must not
-    use statistics of a batch.
+    use statistics of a batch. `models` are the supporting roles whose models the reward asks.
     """
 
     name: str
@@ -93,6 +93,7 @@ class SearchStage:
     choose: Callable[[Sequence[Trial]], Choice]
     cases: int = 0
     scorers: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,12 @@ class DpoStage:
 class GrpoStage:
     """A reinforcement stage (grpo): how episodes are scored, and how scores become advantages.
 
-    `scorers` names the scorers that the reward asks. `settle` is called with each episode as soon
-    as it is over: it asks the judges whose verdicts the reward needs besides `Instruments.judge`;
-    where it raises RolloutError, the episode is failed. `fits` raises UserError for a case that the
-    reward cannot score; a run calls it with its first training cases before it writes anything.
+    `scorers` names the scorers that the reward asks, and `models` the supporting roles whose models
+    it asks: a run without one of them is refused before it writes anything. `settle` is called with
+    each episode as soon as it is over: it asks the judges whose verdicts the reward needs besides
+    `Instruments.judge`; where it raises RolloutError, the episode is failed. `fits` raises
+    UserError for a case that the reward cannot score; a run calls it with its first training cases
+    before it writes anything.
     """
 
     name: str
@@ -130,6 +133,7 @@ class GrpoStage:
     scorers: tuple[str, ...] = ()
     fits: Callable[[Case], None] = lambda case: None
     settle: Settle | None = None
+    models: tuple[str, ...] = ()
 
 
 Stage = SftStage | SearchStage | KeptStage | DpoStage | GrpoStage
@@ -141,6 +145,10 @@ class Method(Protocol):
     `environment` is the default of the setting `environment`: a name, and settings that differ
     from that environment's own defaults. Example: {"name": "questioning", "max_turns": 11}. The
     folder's name is the method's id.
+
+    A method may have two things more. `printed` are the settings that its paper prints, nested as a
+    file of settings has them ({"lr": 5e-7, "reward": {"tau": 0.8}}): `preset=paper` takes them.
+    `notes(settings)` is what a run says at its start and in its report.
     """
 
     paper: str

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from workup.stages import Method
 
 KINDS = {
     "integer": "whole number",
@@ -118,31 +121,23 @@ def trained() -> Groups:
 
     The heading is the first sentence of that class's docstring.
     """
-    from workup.settings import TINY, Settings
+    from workup.settings import TINY, Settings, flat
 
     every = {each.name: each for each in settings_of(Settings)}
-    for name, value in _flat(TINY):
-        every[name] = replace(every[name], sense=f"{every[name].sense} (tiny policy: {value})")
+    for name, value in flat(TINY):
+        told = f"{every[name].sense} (tiny policy: {_plain(value)})"
+        every[name] = replace(every[name], sense=told)
     found: Groups = {}
     for model in Settings.__mro__:
         if issubclass(model, BaseModel) and model is not BaseModel:
             names = [name for own in _own(model) for name in (own, f"{own}.NAME")]
             found[_first_sentence(model)] = [every[name] for name in names if name in every]
-    for name, field in Settings.model_fields.items():
+    for name, about in Settings.model_fields.items():
         plain = f"{name}.NAME"  # a value under a name of the user's stands above
         inner = [each for key, each in every.items() if key.startswith(f"{name}.") and key != plain]
         if inner:
-            found[f"{name}: {field.description}"] = inner
+            found[f"{name}: {about.description}"] = inner
     return {heading: settings for heading, settings in found.items() if settings}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as settings are typed: ("sft.lr", "0.004")."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _plain(value)
 
 
 def _own(model: type[BaseModel]) -> list[str]:
@@ -169,12 +164,14 @@ def evaluated() -> Groups:
 class Owner:
     """A method, a strategy or an environment: its title, paper and own settings.
 
-    An environment has no paper.
+    An environment has no paper. `printed` are the settings that a method's paper prints, with the
+    printed values.
     """
 
     title: str
     paper: str
     settings: list[Setting]
+    printed: list[Setting] = field(default_factory=list)
 
 
 def owner(name: str) -> Owner:
@@ -200,7 +197,20 @@ def owner(name: str) -> Owner:
         *settings_of(method.settings, "reward."),
         *settings_of(encounter, "environment.", method.environment),
     ]
-    return Owner(f"{name}: {method.summary}", method.paper, own)
+    return Owner(f"{name}: {method.summary}", method.paper, own, _printed(method, own))
+
+
+def _printed(method: Method, own: Sequence[Setting]) -> list[Setting]:
+    """What `preset=paper` sets: each setting with its printed value; its sense tells the usual."""
+    from workup import methods
+    from workup.settings import Settings, flat
+
+    usual = {each.name: each for each in (*settings_of(Settings), *own)}
+    found = ((usual[name], value) for name, value in flat(methods.printed(method) or {}))
+    return [
+        replace(each, default=_plain(value), sense=f"{each.sense} (else {each.default})")
+        for each, value in found
+    ]
 
 
 def owned(names: Sequence[str]) -> Groups:

@@ -12,8 +12,9 @@ from workup.cli import complete
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from workup.cli.fields import Groups, Setting
+    from workup.cli.fields import Groups, Owner, Setting
 
+PRINTED = "preset=paper takes what the paper prints; what you set yourself stays"
 PIPED = 240  # columns where there is no terminal: a line that is searched with grep stays whole
 
 Name = Annotated[
@@ -50,7 +51,10 @@ def methods(
     found = owner(name)
     console.print(found.title, style="bold", markup=False)
     console.print(f"{found.paper}\n".lstrip(), style="dim", markup=False)
-    _table(console, found.settings)
+    for heading, listed in _groups(found).items():
+        if heading != found.title:
+            console.print(heading, style="bold", markup=False)
+        _table(console, listed)
 
 
 def settings(name: Name = None) -> None:
@@ -76,7 +80,7 @@ def settings(name: Name = None) -> None:
         heading: [each for each in settings if wanted.lower() in each.name]
         for heading, settings in groups.items()
     }
-    found: Groups = {each.title: each.settings for each in exact}
+    found: Groups = {heading: own for each in exact for heading, own in _groups(each).items()}
     found |= {heading: settings for heading, settings in matching.items() if settings}
     if not found:
         every = {each.name for settings in groups.values() for each in settings}
@@ -110,6 +114,14 @@ def _overview(console: Console, summaries: Mapping[str, str]) -> None:
     for name, summary in summaries.items():
         table.add_row(f"  {name}", summary)
     console.print(table)
+
+
+def _groups(owner: Owner) -> Groups:
+    """Its own settings, and of a method what `preset=paper` sets, by heading."""
+    found: Groups = {owner.title: owner.settings}
+    if owner.printed:
+        found[PRINTED] = owner.printed
+    return found
 
 
 def _show(console: Console, groups: Mapping[str, Sequence[Setting]]) -> None:

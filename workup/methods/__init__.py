@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import cast
+from typing import Any, cast
 
 from workup.errors import UserError
 from workup.extras import named
@@ -55,6 +55,11 @@ def load(name: str) -> Method:
             "(see `workup.stages.Method`)"
         )
     return method
+
+
+def printed(method: Method) -> Mapping[str, Any] | None:
+    """The settings that the method's paper prints, nested by their dots; None where it has none."""
+    return getattr(method, "printed", None)
 
 
 def _places() -> Iterator[str]:

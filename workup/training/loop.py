@@ -54,7 +54,7 @@ from workup.roles import Staff
 from workup.runs import Record, Run, versions
 from workup.runs.folder import CHECKPOINTS, free
 from workup.runs.summary import summarise
-from workup.settings import Settings, World, build, merge, revised, world
+from workup.settings import Settings, World, build, merge, preset_note, revised, world
 from workup.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
 from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
@@ -104,6 +104,7 @@ class Plan:
         staff = Staff(settings, source, environment, account, settings.evaluation.measures)
         plan = cls(settings, method, source, staff, options, chosen)
         engine.refuse(settings, plan.stages)
+        plan._refuse_unstaffed()
         # An error of the source is found here, not after the warm start.
         _ = plan.examination
         for place in range(min(LOOKED_AT, len(source.train))):
@@ -111,6 +112,16 @@ class Plan:
         if settings.balance:
             balanced(source.train, power=settings.balance, seed=settings.seed)
         return plan
+
+    def _refuse_unstaffed(self) -> None:
+        """Raises UserError for a role that a reward asks and no model plays."""
+        rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
+        asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
+        if missing := [role for role in asked if role not in self.staff.models]:
+            raise UserError(
+                f"the reward asks a language model as '{missing[0]}': name one with "
+                f"roles.{missing[0]}=endpoint:NAME"
+            )
 
     def _look(self, place: int) -> None:
         """Raises UserError for a case or a demonstration that one of the stages cannot use."""
@@ -134,18 +145,19 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The method's notes on its settings, and warnings.
+        """The method's notes on its settings, what of `preset=paper` is not kept, and warnings.
 
         The warnings are of a policy that is its own judge, of settings for a warm start that does
         not take place, of anchors that are missing, and of what the cases lack.
         """
         notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
         own = policies.own_judges([self.settings.policy], self.settings)
+        printed = preset_note(self.method, self.settings.preset, self.config)
         idle = not self.warms and self.settings.sft != type(self.settings.sft)()
         unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
         source, played = self.source, self.examination.played
         lacking = remarks(source, self.environment, played, source.train)
-        told = (*own, *(unused if idle else ()), *self.environment.notes, *lacking)
+        told = (*printed, *own, *(unused if idle else ()), *self.environment.notes, *lacking)
         return (*(notes(self.options) if notes else ()), *told)
 
     @property

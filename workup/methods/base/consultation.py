@@ -40,6 +40,8 @@ class ConsultationMethod(ABC):
     summary: str
     settings: type[Any] = ConsultationSettings
     environment: Mapping[str, Any] = {"name": "consultation"}
+    printed: Mapping[str, Any] = {"loss_type": "grpo", "reward": {"normalise": "group_std"}}
+    """CRAFT prints formulas (Sec. 3.4) and no values."""
 
     @abstractmethod
     def reward(self, settings: Any, environment: Environment) -> Reward:

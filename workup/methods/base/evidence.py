@@ -56,6 +56,42 @@ class RankedSettings(RewardSettings):
         return Weights(self.tau, self.tau_informed, "ranked", self.bonus, self.hack, self.malformed)
 
 
+PRINTED: Mapping[str, Any] = {
+    "batch": 4,
+    "group": 4,
+    "steps": 7193,
+    "lr": 5e-7,
+    "beta": 0.001,
+    "max_tokens": 4096,
+    "environment": {"max_turns": 2},
+    "reward": {
+        "bonus": 0.1,
+        "hack": 0.3,
+        "malformed": 0.5,
+        "credit": "turn",
+        "normalise": "group_std",
+    },
+}
+"""What the paper prints for its reinforcement (Sec. 4.1, Table 9).
+
+A train batch is 16 episodes: 4 of each of 4 cases. 959 cases, 30 times, are 7,193 such updates. The
+paper plays 64 cases at a time and updates 16 times on them; here every update has fresh episodes.
+"""
+
+IMITATION: Mapping[str, Any] = {
+    "lora": {"r": 8, "alpha": 16},
+    "bf16": True,
+    "tuning": {"lr": 5e-5, "lr_schedule": "cosine", "epochs": 15.0},
+    "environment": {"max_turns": 2},
+}
+"""What the paper prints for its supervised fine-tuning (App. A.8)."""
+
+
+def printed(**reward: Any) -> Mapping[str, Any]:
+    """PRINTED with a method's own settings of the reward."""
+    return {**PRINTED, "reward": {**PRINTED["reward"], **reward}}
+
+
 class EvidenceMethod:
     """A `Method`: a warm start on lists of the exact posterior, then GRPO over all turns."""
 
@@ -66,6 +102,7 @@ class EvidenceMethod:
     summary: str
     settings: type[Any] = RewardSettings
     environment: Mapping[str, Any] = {"name": "evidence", "max_turns": 2}
+    printed: Mapping[str, Any] = PRINTED
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         world, weights = seeking(environment), settings.weights()

@@ -43,6 +43,20 @@ class CaseSettings(QuestioningSettings):
     )
 
 
+LORA: Mapping[str, Any] = {"lora": {"r": 8}, "environment": {"max_turns": 11}}
+"""What ProMed prints for all of its training (App. H.2): adapters, and 10 questions at most."""
+
+IMITATION: Mapping[str, Any] = {
+    **LORA,
+    "tuning": {"lr": 5e-5, "batch": 64, "epochs": 1.0},
+    "reward": {"cases": 0},
+}
+"""The same for supervised fine-tuning, with the rate for Qwen3 models (1e-4 for LLaMA models)."""
+
+REINFORCEMENT: Mapping[str, Any] = {**LORA, "steps": 200, "batch": 1, "group": 4}
+"""The same for GRPO."""
+
+
 class QuestioningMethod:
     """The part of a `Method` that all of these share."""
 
@@ -53,6 +67,7 @@ class QuestioningMethod:
     summary: str
     settings: type[Any] = QuestioningSettings
     environment: Mapping[str, Any] = {"name": "questioning", "max_turns": 11}
+    printed: Mapping[str, Any] = IMITATION
 
 
 def warm_start(settings: QuestioningSettings) -> SftStage:

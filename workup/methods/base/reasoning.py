@@ -54,6 +54,22 @@ class GraphSettings(ReasoningSettings):
     )
 
 
+PRINTED: Mapping[str, Any] = {
+    "batch": 256,
+    "group": 16,
+    "lr": 1e-6,
+    "steps": 41,
+    "concurrency": 1024,
+    "environment": {"passages": 5},
+    "reward": {"least": 3, "partly": 0.5, "normalise": "group_std"},
+}
+"""What Med-R³ prints for its training (Eqs. 3 and 8, experimental setup).
+
+`steps` are those of one stage: an epoch of 10,521 questions in batches of 256. A rollout batch is 64
+questions with 16 rollouts each.
+"""
+
+
 class ReasoningMethod(ABC):
     """A `Method` of reinforcement stages, each with the components of its reward."""
 
@@ -61,6 +77,7 @@ class ReasoningMethod(ABC):
     summary: str
     settings: type[Any] = ReasoningSettings
     environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
+    printed: Mapping[str, Any] = PRINTED
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         world = reasoning_of(environment)

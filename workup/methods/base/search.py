@@ -70,6 +70,25 @@ class HardSettings(SearchSettings):
     )
 
 
+PRINTED: Mapping[str, Any] = {
+    "batch": 64,
+    "group": 4,
+    "lr": 6e-7,
+    "beta": 0.001,
+    "epsilon": 0.2,
+    "loss_type": "grpo",
+    "steps": 180,
+    "max_tokens": 512,
+    "environment": {"passages": 3, "max_turns": 4},
+    "reward": {"w_f": 1.0, "composition": "nonlinear", "normalise": "group_std"},
+}
+"""What C-MIG prints for all of its runs (Eqs. 9 and 10, App. B.1 and H).
+
+The response of at most 2,048 tokens is four completions here: those of three
+searches (T_max), and the diagnosis.
+"""
+
+
 class SearchMethod:
     """A `Method` whose searches have one query and bring the top-k passages."""
 
@@ -77,6 +96,7 @@ class SearchMethod:
     summary: str
     settings: type[Any] = SearchSettings
     environment: Mapping[str, Any] = {"name": "library", "max_turns": 4, "subqueries": 0}
+    printed: Mapping[str, Any] = PRINTED
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         grammar = grammar_of(environment)
@@ -112,6 +132,7 @@ class HardMethod(SearchMethod):
     """If the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` says what I_t is."""
 
     settings: type[Any] = HardSettings
+    printed: Mapping[str, Any] = {**PRINTED, "reward": {**PRINTED["reward"], "w_p": 0.1}}
     view: View = "refinement"
 
     def supervise(self, settings: Any, grammar: SearchGrammar) -> Supervise:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workup.environments.base.searching import SearchGrammar
-from workup.methods.base.search import GainSettings, SearchMethod
+from workup.methods.base.search import PRINTED, GainSettings, SearchMethod
 from workup.rewards.searching import (
     AUTO,
     EncoderName,
@@ -74,6 +74,21 @@ class Cmig(SearchMethod):
     )
     settings: type[Settings] = Settings
     environment: Mapping[str, Any] = {**SearchMethod.environment, "subqueries": 3}
+    printed: Mapping[str, Any] = {
+        **PRINTED,
+        "environment": {**PRINTED["environment"], "subqueries": 3},
+        "reward": {
+            **PRINTED["reward"],
+            "w_d": 1.0,
+            "alpha_d": 1.0,
+            "w_r": 0.1,
+            "order": 2,
+            "half_positive": True,
+            "diagnosis": "exact",
+            "scorer": "reference",
+            "granularity": "sequence",
+        },
+    }
 
     def notes(self, settings: Settings) -> tuple[str, ...]:
         return encoder_notes(settings.encoder) if settings.diagnosis == "embedding" else ()

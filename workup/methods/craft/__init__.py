@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -52,6 +52,10 @@ class Craft(ConsultationMethod):
         "stands behind it"
     )
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **ConsultationMethod.printed,
+        "reward": {**ConsultationMethod.printed["reward"], "variant": "crit"},
+    }
 
     def reward(self, settings: Settings, environment: Environment) -> Reward:
         return craft_reward(settings, environment.max_turns)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pydantic import Field
 
-from workup.methods.base.evidence import EvidenceMethod, RankedSettings
+from workup.methods.base.evidence import EvidenceMethod, RankedSettings, printed
 from workup.rewards.ranked import Rank, Weights
 
 
@@ -33,6 +35,7 @@ class EvidenceSeekingMethod(EvidenceMethod):
         "examinations"
     )
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = printed(rank="ranked", tau=0.8, tau_informed=1.5)
 
 
 method = EvidenceSeekingMethod()

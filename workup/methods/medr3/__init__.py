@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from workup.methods.base.reasoning import GraphSettings, ReasoningMethod
+from workup.methods.base.reasoning import PRINTED, GraphSettings, ReasoningMethod
 from workup.rewards.progressive import STAGES, Component
 
 
@@ -60,6 +60,10 @@ class MedR3(ReasoningMethod):
     )
     summary = "one thought with searches; three stages: paid for reasoning, for retrieval, for both"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **PRINTED,
+        "reward": {**PRINTED["reward"], "recipe": "1>2>3", "longest": "shorter"},
+    }
 
     def rewards(self, settings: Settings) -> Mapping[str, Sequence[Component]]:
         return {

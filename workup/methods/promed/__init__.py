@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from workup.episode import Batch, Episode, Score, Scores
 from workup.judges.entailment import EntailmentJudge
-from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
+from workup.methods.base.questioning import (
+    IMITATION,
+    REINFORCEMENT,
+    OutcomeSettings,
+    QuestioningMethod,
+    warm_start,
+)
 from workup.ports import DOCTOR, LIVE, REFERENCE, Credit, Environment, Instruments, Reward
 from workup.rewards.outcome import accuracy, malformed
 from workup.rewards.question_gains import FactOrder, Facts, Weighing, question_gains
@@ -100,6 +106,11 @@ class Settings(OutcomeSettings, Extent):
         """Which scorer the reward asks, if any."""
         return (LIVE if self.model_aware else REFERENCE,) if self.process == "sig" else ()
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Which supporting role the reward asks, if any."""
+        return (CHECKER,) if self.understanding == "written" and self.process != "none" else ()
+
 
 class Promed(QuestioningMethod):
     """R(τ) = α·1(A' = A*) + β·Σ_t SIG(q_t), distributed over the actions."""
@@ -113,17 +124,45 @@ class Promed(QuestioningMethod):
         "distributed over actions"
     )
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **IMITATION,
+        **REINFORCEMENT,
+        "reward": {
+            **IMITATION["reward"],
+            "alpha": 4.0,
+            "beta": 2.0,
+            "handed": 0.25,
+            "shares": "printed",
+            "process": "sig",
+            "credit": "token",
+            "model_aware": True,
+            "antithetic": False,
+            "truncation": "literal",
+            "epsilon": 0.01,
+            "facts": "all",
+            "understanding": "written",
+            "penalty": 0.0,
+            "search_alpha": 2.0,
+            "search_beta": 1.0,
+            "exploration": 2.2,
+            "width": 8,
+            "iterations": 5,
+            "depth": 10,
+            "expand": 1,
+        },
+    }
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         s = settings
-        reinforce = GrpoStage("grpo", promed_reward(s, environment), credit(s), s.scorers)
+        reward = promed_reward(s, environment)
+        reinforce = GrpoStage("grpo", reward, credit(s), s.scorers, models=s.models)
         if not s.search:
             return warm_start(s), reinforce
         look = tree_search(Search(**s.model_dump(include=set(Extent.model_fields))))
         # A search uses only R(τ), so it does not matter how R is distributed over the turns.
         searched = s.model_copy(update={"alpha": s.search_alpha, "beta": s.search_beta})
         value = promed_reward(searched, environment)
-        found = SearchStage("tree search", look, value, best, s.cases, s.scorers)
+        found = SearchStage("tree search", look, value, best, s.cases, s.scorers, s.models)
         return warm_start(s), found, KeptStage("sft", of=found.name), reinforce
 
 

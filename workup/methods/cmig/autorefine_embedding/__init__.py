@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from workup.methods.base.search import HardMethod, HardSettings
@@ -32,6 +35,10 @@ class AutoRefineEmbedding(HardMethod):
     )
     summary = "AutoRefine whose diagnosis is paid by its embedding's cosine with the right one's"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **HardMethod.printed,
+        "reward": {**HardMethod.printed["reward"], "threshold": 0.6},
+    }
 
     def notes(self, settings: Settings) -> tuple[str, ...]:
         return encoder_notes(settings.encoder)

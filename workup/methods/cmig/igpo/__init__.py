@@ -37,6 +37,14 @@ class Igpo(SearchMethod):
     )
     settings: type[Settings] = Settings
     environment: Mapping[str, Any] = {**SearchMethod.environment, "refine": False}
+    printed: Mapping[str, Any] = {
+        **SearchMethod.printed,
+        "reward": {
+            **SearchMethod.printed["reward"],
+            "scorer": "policy",
+            "granularity": "turn",
+        },
+    }
 
     def supervise(self, settings: Settings, grammar: SearchGrammar) -> Supervise:
         return turn_gains(settings.w_g, settings.scorer)

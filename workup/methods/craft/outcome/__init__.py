@@ -5,6 +5,9 @@ It is the baseline that every other method is compared with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from workup.methods.base.consultation import ConsultationMethod, ConsultationSettings
 from workup.ports import Environment, Reward
 from workup.rewards.outcome import correctness
@@ -20,6 +23,10 @@ class Outcome(ConsultationMethod):
     paper = "the naive reward of CRAFT (Li, Shung, Stadie 2026), section 3.3"
     summary = "plain outcome reward: 1 for the right diagnosis, 0 for a wrong one"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **ConsultationMethod.printed,
+        "reward": {**ConsultationMethod.printed["reward"], "penalty": 0.0},
+    }
 
     def reward(self, settings: Settings, environment: Environment) -> Reward:
         return correctness(settings.penalty)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from workup.environments.evidence import seeking
-from workup.methods.base.evidence import EvidenceMethod, EvidenceSettings
+from workup.methods.base.evidence import IMITATION, EvidenceMethod, EvidenceSettings
 from workup.ports import Environment, Teaching
 from workup.stages import SftStage, Stage
 
@@ -25,6 +26,7 @@ class Demonstrated(EvidenceMethod):
 
     summary = "imitates ranked lists, orders and diagnoses; nothing is reinforced"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = IMITATION
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         seeking(environment)

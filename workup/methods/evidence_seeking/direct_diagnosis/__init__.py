@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from workup.methods.base.evidence import EvidenceMethod, RewardSettings
+from workup.methods.base.evidence import EvidenceMethod, RewardSettings, printed
 
 
 class Settings(RewardSettings):
@@ -22,6 +22,10 @@ class DirectDiagnosis(EvidenceMethod):
     summary = "one turn with the whole record, then a diagnosis; nothing is ordered"
     settings: type[Settings] = Settings
     environment: Mapping[str, Any] = {"name": "evidence", "max_turns": 1, "told": "record"}
+    printed: Mapping[str, Any] = {
+        **printed(bonus=0.0),
+        "environment": {"max_turns": 1, "told": "record"},
+    }
 
 
 method = DirectDiagnosis()

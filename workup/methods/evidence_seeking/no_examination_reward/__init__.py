@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
-from workup.methods.base.evidence import EvidenceMethod, RankedSettings
+from workup.methods.base.evidence import EvidenceMethod, RankedSettings, printed
 
 
 class Settings(RankedSettings):
@@ -18,6 +21,7 @@ class NoExaminationReward(EvidenceMethod):
 
     summary = "ranked lists and the diagnosis are paid, the orders themselves are not"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = printed(tau=0.8, tau_informed=1.5, bonus=0.0)
 
 
 method = NoExaminationReward()

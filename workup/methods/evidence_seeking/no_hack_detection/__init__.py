@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from workup.environments.evidence import EvidenceSeeking
 from workup.errors import UserError
 from workup.judges.exact import CredulousRanking, ExactRanking
-from workup.methods.base.evidence import EvidenceMethod, RankedSettings
+from workup.methods.base.evidence import EvidenceMethod, RankedSettings, printed
 
 
 class Settings(RankedSettings):
@@ -21,6 +24,7 @@ class NoHackDetection(EvidenceMethod):
 
     summary = "ranked lists are paid by a judge that takes a name for a group for the disease"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = printed(tau=0.8, tau_informed=1.5, hack=0.0)
 
     def paid(self, environment: EvidenceSeeking) -> EvidenceSeeking:
         if not isinstance(environment.ranking, ExactRanking):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
-from workup.methods.base.evidence import EvidenceMethod, RewardSettings
+from workup.methods.base.evidence import EvidenceMethod, RewardSettings, printed
 from workup.rewards.ranked import Weights
 
 
@@ -22,6 +25,7 @@ class SingleTau(EvidenceMethod):
 
     summary = "ranked lists paid by rank and length, with one τ for lists with and without results"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = printed(tau=0.8)
 
 
 method = SingleTau()

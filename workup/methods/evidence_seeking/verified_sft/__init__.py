@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from workup.case import Source
 from workup.environments.evidence import seeking
 from workup.errors import UserError
+from workup.methods.base.evidence import IMITATION
 from workup.ports import Demonstration, Environment
 from workup.prepare.verified_answers import kept
 from workup.stages import SftStage, Stage
@@ -46,6 +47,7 @@ class VerifiedSft:
     summary = "imitates a strong model's lists, orders and diagnoses that were verified afterwards"
     settings: type[Any] = Settings
     environment: Mapping[str, Any] = {"name": "evidence", "max_turns": 2}
+    printed: Mapping[str, Any] = IMITATION
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         seeking(environment)

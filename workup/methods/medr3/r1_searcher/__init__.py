@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
-from workup.methods.base.reasoning import ReasoningMethod, ReasoningSettings
+from workup.methods.base.reasoning import PRINTED, ReasoningMethod, ReasoningSettings
 from workup.rewards.progressive import Component
 
 
@@ -22,6 +23,12 @@ class R1Searcher(ReasoningMethod):
     paper = "R1-Searcher (Song et al. 2025), as a baseline of Med-R3 (2025)"
     summary = "one thought with searches: paid for searching at all, then for the answer"
     settings: type[Settings] = Settings
+    # Three epochs, halved: every stage has as many steps. The paper's stages have one and two.
+    printed: Mapping[str, Any] = {
+        **PRINTED,
+        "steps": 62,
+        "reward": {**PRINTED["reward"], "least": 1},
+    }
 
     def rewards(self, settings: Settings) -> Mapping[str, Sequence[Component]]:
         return {"search": ("format", "searches"), "answer": ("format", "answer")}

@@ -105,6 +105,11 @@ class ReferenceSft:
     summary = "imitates reference reasoning with its searches, documents masked"
     settings: type[Any] = Settings
     environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
+    printed: Mapping[str, Any] = {
+        "tuning": {"lr": 2e-5, "lr_schedule": "cosine", "warmup": 0.03},
+        "environment": {"passages": 5},
+        "reward": {"references": 5},
+    }
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         reasoning_of(environment)

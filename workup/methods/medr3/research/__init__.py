@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from workup.methods.base.reasoning import ReasoningMethod, ReasoningSettings
+from workup.methods.base.reasoning import PRINTED, ReasoningMethod, ReasoningSettings
 from workup.rewards.progressive import STAGES, Component
 
 
@@ -13,6 +14,7 @@ class ReSearch(ReasoningMethod):
 
     paper = "ReSearch (Chen et al. 2025), as a baseline of Med-R3 (2025)"
     summary = "one thought with searches, paid for format and answer alone"
+    printed: Mapping[str, Any] = {**PRINTED, "steps": 3 * PRINTED["steps"]}
 
     def rewards(self, settings: ReasoningSettings) -> Mapping[str, Sequence[Component]]:
         return {"grpo": STAGES[3]}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from workup.methods.base.questioning import (
+    LORA,
     CaseSettings,
     OutcomeSettings,
     QuestioningMethod,
@@ -32,6 +34,11 @@ class Dpo(QuestioningMethod):
 
     summary = "prefers the policy's own right episodes to its wrong ones (DPO)"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **LORA,
+        "dpo": {"lr": 5e-6, "batch": 64, "epochs": 1.0},
+        "reward": {"cases": 0, "penalty": 0.0},
+    }
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples)

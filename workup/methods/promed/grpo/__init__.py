@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
-from workup.methods.base.questioning import OutcomeSettings, QuestioningMethod, warm_start
+from workup.methods.base.questioning import (
+    REINFORCEMENT,
+    OutcomeSettings,
+    QuestioningMethod,
+    warm_start,
+)
 from workup.ports import Environment
 from workup.rewards.outcome import correctness
 from workup.rl.credit import Normalise, zscore
@@ -26,6 +32,10 @@ class Grpo(QuestioningMethod):
 
     summary = "interactive questioning, paid for the right answer alone (GRPO)"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **REINFORCEMENT,
+        "reward": {"normalise": "group_std", "penalty": 0.0},
+    }
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         return warm_start(settings), GrpoStage(

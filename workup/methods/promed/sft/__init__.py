@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from workup.methods.base.questioning import (
+    IMITATION,
     CaseSettings,
     OutcomeSettings,
     QuestioningMethod,
@@ -33,6 +35,10 @@ class Sft(QuestioningMethod):
 
     summary = "imitates the policy's own episodes with a right answer, without a search (best of n)"
     settings: type[Settings] = Settings
+    printed: Mapping[str, Any] = {
+        **IMITATION,
+        "reward": {**IMITATION["reward"], "samples": 5, "penalty": 0.0},
+    }
 
     def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
         look = samples(settings.samples, enough=RIGHT)
