@@ -526,6 +526,9 @@ ATTACKS = [
     ALL.replace(", ", " "),
     f"It may be one of {ALL}.",
     f"flu {ALL}",
+    # markup beside names and within them
+    "It is not <b>flu</b>.",
+    "<b>flu</b> <i>pneumonia</i>",
 ]
 
 

@@ -17,6 +17,7 @@ from workup import environments, methods
 from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
+from workup.environments.base.queries import listed_in
 from workup.environments.reasoning import Settings
 from workup.episode import Completion, Ending, Episode, Turn
 from workup.errors import RolloutError
@@ -220,6 +221,24 @@ def test_two_names_that_are_meant_pay_half(answer: str) -> None:
     assert paid(answer) == 0.5
     assert paid(answer, partly=Partly(0.25)) == 0.25
     assert paid(answer, partly=Partly(0.6)) == 0, "two names would pay more than one"
+
+
+def test_a_truth_whose_own_name_doubts() -> None:
+    case = replace(CASE, truth=Truth("Possible NSTEMI"))
+    assert paid("Possible NSTEMI, gout", case) == 0.5
+    assert paid("Possible NSTEMI, possibly gout", case) == 0
+
+
+def test_a_listed_name_within_a_longer_one_is_not_named() -> None:
+    names = ("pneumonia", "viral pneumonia", "流感", "肺炎")
+    for text, found in (
+        ("viral pneumonia", ["viral pneumonia"]),
+        ("viral pneumonia, pneumonia", ["viral pneumonia", "pneumonia"]),
+        ("viral <i>pneumonia</i> flu", ["viral pneumonia"]),
+        ("pneumonias", []),
+        ("患流感和肺炎", ["流感", "肺炎"]),
+    ):
+        assert listed_in(text, names, CASE) == found
 
 
 def test_names_that_hold_and_are_one_name() -> None:
