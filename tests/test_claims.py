@@ -101,6 +101,7 @@ ANSWERS = (
     "glioma, not elsewhere classified",
     "non-Hodgkin lymphoma or glioma",
     "asthma without status asthmaticus, glioma",
+    "Without doubt, glioma",
 )
 
 
@@ -127,6 +128,16 @@ def test_without_the_name_any_denial_is_one(text: str) -> None:
     """A judge may have found the truth in other words."""
     assert disowned(text, NAMES)
     assert not disowned("influenza", NAMES)
+
+
+def test_a_names_own_words_and_markup_deny_nothing() -> None:
+    name = "Pregnancy, not delivered, without complication"
+    assert not denied(f"It is {name}. Again: {name}!", (name,))
+    assert not disowned(f"{name}; flu", (name,))
+    assert denied(f"It is not {name}", (name,))
+    for text in ("It is not kidney <i>stone</i>", "kidney <b>stone</b> is ruled out"):
+        assert denied(text, ("kidney stone",))
+    assert not denied("<b>kidney</b> stone fits", ("kidney stone",))
 
 
 @given(st.text(max_size=60), st.text(max_size=10))

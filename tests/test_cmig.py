@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,20 +18,24 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from handmade import CASES, Script, play
+from handmade import CASES, SOURCE, Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 from library_world import open_shelf, scorer
 
 from workup import api, methods
 from workup.case import Case, Truth
+from workup.cases import open_source
+from workup.cases.clinic.renamed import called
 from workup.environments.base.searching import evidence
+from workup.environments.library import Library
 from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import WorkupError
 from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, alone
+from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, Teaching, alone
 from workup.retrieval.corpus import Document
 from workup.rewards.information_gain import logit_p
+from workup.rewards.naming import Naming
 from workup.rewards.searching import (
     PUBMEDBERT,
     Gains,
@@ -46,7 +51,7 @@ from workup.rewards.searching import (
     turn_credit,
     turn_gains,
 )
-from workup.settings import Settings, build
+from workup.settings import Settings, build, world
 from workup.stages import GrpoStage
 from workup.text import normalise
 from workup.training.loop import Plan
@@ -496,6 +501,197 @@ def test_hard_process_rewards_want_the_name_in_whole_words(
     right = searching(query, refinement=refinement)
     scores = reward_of(name, ((wrong, right),))
     assert [score.parts["process"] for score in scores] == [0.1 if paid else 0.0, 0.0]
+
+
+# --- what a policy can write to be paid for a name without having found it ---
+
+ALL = ", ".join(SOURCE.diagnoses)
+OWN = ("flu", "grippe")
+ALIASED = replace(FLU, truth=replace(FLU.truth, aliases=("grippe",)))
+ATTACKS = [
+    *(f"It is not {name}." for name in OWN),
+    *(f"{name}, which was ruled out" for name in OWN),
+    "No flu here.",
+    "There is no evidence of flu",
+    "Anything but flu. Pneumonia?",
+    "Ruled out: flu",
+    "flu: excluded",
+    "flu? No.",
+    # the question quoted, with and without its sign
+    "Is it flu?",
+    "The question asked is which one: flu",
+    "whether it is flu",
+    # every name, whatever stands between them
+    ALL,
+    ALL.replace(", ", " "),
+    f"It may be one of {ALL}.",
+    f"flu {ALL}",
+    # markup beside names and within them
+    "It is not <b>flu</b>.",
+    "<b>flu</b> <i>pneumonia</i>",
+]
+
+
+def named(method: str, query: str, refinement: str, **settings: object) -> float:
+    """R_process of an episode with one search and a wrong diagnosis."""
+    episode = searching(query, diagnosis="Gout", refinement=refinement, case=ALIASED)
+    (score,) = reward_of(method, ((episode,),), **settings)
+    return score.parts["process"]
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_the_printed_rule_pays_for_words_and_the_strict_one_does_not(text: str) -> None:
+    assert named("autorefine", "dry cough", text) == 0.1
+    assert named("autorefine", "dry cough", text, naming="strict") == 0
+    assert named("autorefine-hardsearch", text, "noted") == 0.1
+    assert named("autorefine-hardsearch", text, "noted", naming="strict") == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "strict"),
+    [
+        ("dry cough", "It is the flu.", 0.1),
+        ("dry cough", "[1] Flu: fever, no rash", 0.1),
+        ("dry cough", "Grippe fits, a cold does not.", 0.1),  # an alias of what was read
+        ("dry cough; crackles", "Flu, pneumonia", 0.1),  # both were read
+        ("dry cough; crackles", "Not pneumonia. Flu fits.", 0.1),
+        ("lipase", "Flu", 0.0),  # a guess: the passage is about pancreatitis
+        ("lipase", "Pancreatitis, flu", 0.0),
+        ("dry cough", "Flu, pneumonia", 0.0),  # one was read, the other is a guess
+    ],
+)
+def test_the_strict_rule_pays_for_a_name_that_was_read(
+    query: str, text: str, strict: float
+) -> None:
+    assert named("autorefine", query, text) == 0.1
+    assert named("autorefine", query, text, naming="strict") == strict
+
+
+def test_a_strict_query_names_one_disease() -> None:
+    for query, paid in (("flu", 0.1), ("flu; pneumonia", 0.1), ("flu pneumonia; rash", 0.0)):
+        assert named("autorefine-hardsearch", query, "noted", naming="strict") == paid
+
+
+@pytest.mark.parametrize("naming", ["printed", "strict"])
+@pytest.mark.parametrize("name", ["autorefine", "autorefine-icdtree", "autorefine-embedding"])
+def test_a_refinement_of_nothing_is_none(name: str, naming: str) -> None:
+    """Neither in the first turn, nor behind a search that found nothing, nor behind a mistake."""
+    for lines in (
+        ("<refine>Flu</refine><diagnosis>Gout</diagnosis>",),
+        ("<refine>Flu</refine><search>lipase</search>", "<diagnosis>Gout</diagnosis>"),
+        ("<search>qwzx</search>", "<refine>Flu</refine><diagnosis>Gout</diagnosis>"),
+        (
+            "<search>dry cough</search>",
+            "nonsense",
+            "<refine>Flu</refine><diagnosis>Gout</diagnosis>",
+        ),
+    ):
+        episode = play(Script(*lines), SHELF, FLU)
+        (score,) = reward_of(name, ((episode,),), naming=naming)
+        assert score.parts["process"] == 0, lines
+
+
+def test_a_refinement_of_nothing_is_not_in_the_median() -> None:
+    """C-MIG-R: it is neither paid nor does it lift the bar for the others."""
+    guessed = play(Script("<refine>best</refine><diagnosis>Gout</diagnosis>"), SHELF, FLU)
+    missed = play(
+        Script("<search>qwzx</search>", "<refine>best</refine><diagnosis>Gout</diagnosis>"),
+        SHELF,
+        FLU,
+    )
+    honest = searching("dry cough", refinement="good", diagnosis="Gout")
+    judge = Believing(question=-3.0, best=-1.0, good=-2.0, **{"On": -3.0})
+    way = multi_view(SHAPE, Gains(), REFERENCE)
+    paid = supervise(way, guessed, missed, honest, judge=judge)
+    assert [each.process for each in paid] == [0, 0, 0.1]
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_the_strict_rule_leaves_such_refinements_out_of_the_gain(text: str) -> None:
+    """A reference reads names: to it "not flu" is as good as "flu"."""
+    attack = searching("dry cough", refinement=text, diagnosis="Gout", case=ALIASED)
+    honest = searching("dry cough", refinement="good", diagnosis="Gout", case=ALIASED)
+    judge = Believing(good=-2.0, **{"refine": -1.0, "On": -3.0, "question": -3.0})
+    scores = {
+        naming: reward_of("cmig", ((attack, honest),), instruments(judge), naming=naming)
+        for naming in ("printed", "strict")
+    }
+    assert [score.parts["process"] for score in scores["printed"]] == [0.1, 0]
+    assert [score.parts["process"] for score in scores["strict"]] == [0, 0.1]
+
+
+def test_where_no_diagnoses_are_listed_the_right_one_has_to_be_read_all_the_same() -> None:
+    for naming, kept in (
+        (Naming("strict"), []),
+        (Naming("printed"), ["Flu"]),
+        (Naming("strict", SOURCE.diagnoses), []),
+    ):
+        guess = searching("lipase", refinement="Flu", diagnosis="Gout")
+        assert naming.refinements(SHAPE, guess) == kept
+        assert naming.refinements(SHAPE, searching("dry cough", refinement="Flu")) == ["Flu"]
+
+
+@pytest.mark.parametrize("refined", ["names", "findings"])
+@pytest.mark.parametrize("cases", ["clinic:s", "clinic:s#renamed"])
+def test_the_strict_rule_takes_every_demonstrated_refinement(cases: str, refined: str) -> None:
+    """They name what the passages name, in a renamed clinic by each case's own names."""
+    source = open_source(cases)
+    shelf = world({"name": "library", "refined": refined, "open_books": 0}, {}).open(source)
+    assert isinstance(shelf, Library)
+    strict, seen = Naming("strict", shelf.record.diagnoses), 0
+    for index in range(12):
+        made = shelf.demonstrate(source, Teaching(), 3, index)
+        rng = np.random.default_rng([3, index])
+        case = source.train[int(rng.integers(len(source.train)))]
+        episode = play(Script(*(text for text, _ in made.exchanges)), shelf, case)
+        found = Naming().refinements(shelf.grammar, episode)
+        assert strict.refinements(shelf.grammar, episode) == found
+        seen += len(found)
+        names = called(case).values() or source.diagnoses
+        everyone = episode_saying(episode, ", ".join(names))
+        assert strict.refinements(shelf.grammar, everyone) == []
+    assert seen > 5
+
+
+def episode_saying(episode: Episode, refinement: str) -> Episode:
+    """The episode with `refinement` in place of each of its own."""
+
+    def said(text: str) -> Completion:
+        return Completion(re.sub("(?<=<refine>).*?(?=</refine>)", refinement, text))
+
+    turns = (replace(turn, completion=said(turn.completion.text)) for turn in episode.turns)
+    return replace(episode, turns=tuple(turns))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_search_that_finds_nothing_is_no_round(order: Literal[1, 2], before: int) -> None:
+    """CM-6 over rounds with passages: one real search alone is paid nothing, whatever is beside."""
+    searches = ["<search>qwzx</search>", "<search>vbnm</search>"][:before]
+    last = ("<search>dry cough</search>", "<refine>x</refine><diagnosis>Gout</diagnosis>")
+    judge = Believing(question=-5.0, **{"Nothing": -4.0, "On flu": -1.0, "refine": -9.0})
+    for lines in ((*searches, *last), (last[0], *searches, last[1])):
+        episode = play(Script(*lines), SHELF, FLU)
+        assert sum("Nothing was found" in evidence(turn) for turn in episode.turns) == before
+        way = multi_view(SHAPE, Gains(order=order), REFERENCE)
+        (paid,) = supervise(way, episode, judge=judge)
+        assert sum(paid.turns) == 0
+
+
+def test_a_search_that_finds_nothing_changes_no_other_rounds_pay() -> None:
+    judge = Believing(
+        question=-5.0,
+        **{"Nothing": -9.0, "On flu": -4.0, "On pneumonia": -1.0, "refine": -9.0},
+    )
+    script = Script(
+        "<search>dry cough</search>",
+        "<search>qwzx</search>",
+        "<search>crackles</search>",
+        "<diagnosis>Gout</diagnosis>",
+    )
+    way = multi_view(SHAPE, Gains(), REFERENCE)
+    (paid,) = supervise(way, play(script, SHELF, FLU), judge=judge)
+    assert paid.turns == pytest.approx((0, 0, math.tanh(2.0) / 2, 0))
 
 
 def test_a_name_that_begins_in_one_document_and_ends_in_the_next_is_in_neither() -> None:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from workup import environments, methods
 from workup.case import Case, Truth
 from workup.cases import open_source
+from workup.cases.clinic.renamed import called
+from workup.environments.base.queries import listed_in
 from workup.environments.reasoning import Settings
 from workup.episode import Completion, Ending, Episode, Turn
 from workup.errors import RolloutError
@@ -118,12 +120,12 @@ def test_a_partly_right_answer_is_paid_as_set(partly: float) -> None:
 def test_the_methods_pay_half_as_printed_and_what_one_sets() -> None:
     method = methods.load("medr3")
     assert MedR3Settings().partly == 0.5
-    for settings, paid in ((MedR3Settings(recipe="3"), 0.5), (MedR3Settings(partly=0.0), 0.0)):
-        stage = method.stages(settings, WORLD)[-1]
+    for chosen, worth in ((MedR3Settings(recipe="3"), 0.5), (MedR3Settings(partly=0.0), 0.0)):
+        stage = method.stages(chosen, WORLD)[-1]
         assert isinstance(stage, GrpoStage)
         batch = ((answered(f"{OTHER} or {NAME}"),),)
         score = run(stage.reward(batch, Instruments(ExactJudge())))[0][0]
-        assert score.parts == {"format": 1, "answer": paid}
+        assert score.parts == {"format": 1, "answer": worth}
     with pytest.raises(ValidationError):
         MedR3Settings(partly=1.5)
 
@@ -221,6 +223,24 @@ def test_two_names_that_are_meant_pay_half(answer: str) -> None:
     assert paid(answer, partly=Partly(0.6)) == 0, "two names would pay more than one"
 
 
+def test_a_truth_whose_own_name_doubts() -> None:
+    case = replace(CASE, truth=Truth("Possible NSTEMI"))
+    assert paid("Possible NSTEMI, gout", case) == 0.5
+    assert paid("Possible NSTEMI, possibly gout", case) == 0
+
+
+def test_a_listed_name_within_a_longer_one_is_not_named() -> None:
+    names = ("pneumonia", "viral pneumonia", "流感", "肺炎")
+    for text, found in (
+        ("viral pneumonia", ["viral pneumonia"]),
+        ("viral pneumonia, pneumonia", ["viral pneumonia", "pneumonia"]),
+        ("viral <i>pneumonia</i> flu", ["viral pneumonia"]),
+        ("pneumonias", []),
+        ("患流感和肺炎", ["流感", "肺炎"]),
+    ):
+        assert listed_in(text, names, CASE) == found
+
+
 def test_names_that_hold_and_are_one_name() -> None:
     """A comma tells them apart; what cuts at "and" as well would count four."""
     case = replace(CASE, truth=Truth("Aortic aneurysm and dissection"))
@@ -270,6 +290,7 @@ def test_all_options_are_no_answer(letters: str, expected: float) -> None:
 weights = st.lists(st.floats(0.01, 1), min_size=len(ALL), max_size=len(ALL))
 
 
+@settings(max_examples=50)
 @given(
     weights,
     st.lists(st.sampled_from(ALL), min_size=1, max_size=len(ALL)),
@@ -287,3 +308,17 @@ def test_no_answer_is_paid_more_in_the_mean_than_the_likeliest_name(
         for truth, weight in zip(ALL, weights, strict=True)
     )
     assert expected <= max(weights) * (1 + 1e-9)
+
+
+def test_in_a_renamed_clinic_the_cases_own_names_are_counted() -> None:
+    source = open_source("clinic:s#renamed")
+    case, rule = source.train[0], Partly(diagnoses=tuple(source.diagnoses))
+    truth = case.truth.diagnosis
+    others = [name for name in called(case).values() if name != truth]
+    judge = Saying(Grade.PARTLY)
+    for answer, worth in (
+        (f"{truth} {others[0]}", 0.5),
+        (f"{truth} {others[0]} {others[1]}", 0),
+        (" ".join(called(case).values()), 0),
+    ):
+        assert run(graded(replace(answered(answer), case=case), judge, rule)) == worth

@@ -30,7 +30,7 @@ from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import SearchGrammar, evidence
 from workup.environments.consultation import Consultation
 from workup.environments.inquiry import UNREADABLE, Inquiry
-from workup.environments.library import grammar_of
+from workup.environments.library import library_of
 from workup.episode import Action, Ending
 from workup.errors import UserError
 from workup.metrics.measures import measure
@@ -155,9 +155,9 @@ def test_an_inquiry_without_questions_is_refused() -> None:
         opened(CLINIC, told="all")
     with pytest.raises(UserError, match="no persona 'XXXX'"):
         opened(CLINIC, persona="XXXX")
-    assert grammar_of(DESK).asks
+    assert library_of(DESK).grammar.asks
     with pytest.raises(UserError, match="environment=library or environment=inquiry"):
-        grammar_of(DESK.record)
+        library_of(DESK.record)
 
 
 # --- the encounter ---

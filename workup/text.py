@@ -65,6 +65,11 @@ _SEVERAL = re.compile(
     r"|\s[/|]\s|[;；]\s|\n\s*\S|或|还是",
     re.IGNORECASE,
 )
+# An element of HTML or XML, also where its bracket was made harmless: <b>, ‹/sup>, <a href="…">.
+_VALUE = r"(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}'|[^\s<>\"']{1,200})"
+_MARKUP = re.compile(
+    rf"[<‹]/?[A-Za-z][A-Za-z0-9]{{0,15}}(?:\s{{1,9}}[\w:-]{{1,40}}\s?=\s?{_VALUE}){{0,8}}\s?/?>"
+)
 # Characters of scripts that put nothing between words: kana and ideographs.
 _UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -207,6 +212,11 @@ def same_name(one: str, other: str) -> bool:
     """
     form = normalise(one)
     return bool(form) and form == normalise(other) and asserts(one) == asserts(other)
+
+
+def without_markup(text: str) -> str:
+    """`text` with a blank in place of each element of HTML or XML, such as <b> and </sup>."""
+    return _MARKUP.sub(" ", text)
 
 
 def places(name: str, text: str) -> Iterator[int]:

@@ -194,11 +194,11 @@ def open(source: Source, settings: Settings) -> Library:
     return open_library(source, s.grammar, s.index, teaching)
 
 
-def grammar_of(environment: Environment) -> SearchGrammar:
-    """The grammar of searches in `environment`. Raises UserError where it is no library."""
+def library_of(environment: Environment) -> Library:
+    """`environment`. Raises UserError where it is no library."""
     if not isinstance(environment, Library):
         raise UserError(
             "this method is paid for searches in a library; leave out environment.name, or type "
             "environment=library or environment=inquiry"
         )
-    return environment.grammar
+    return environment

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from workup.text import normalise, places
+from workup.text import normalise, places, without_markup
 
 _AUX = (
     r"is|are|was|were|be|been|do|does|did|has|have|had|can|could|should|would|will|may|might|must"
@@ -38,7 +38,7 @@ _LACKS = (
     r"|(?:rather|other) than|instead of|(?:anything|everything|all) but)"
 )
 _CLOSE = re.compile(rf"\b{_LACKS}(?: (?!so\b|but\b)\w+){{0,5}} ?$|\bnon ?$|(?:无|没有|未见|非)$")
-_LEADING = re.compile(rf"^{_LACKS}\b")
+_LEADING = re.compile(rf"^{_LACKS}\b(?! doubt\b| question\b)")
 # Behind a name, up to the next comma; the first pattern only a few words behind it.
 _NOT = rf"(?:(?:{_AUX})(?: \w+){{0,2}} (?:not|no|never)|cannot|{_CONTRACTED})"
 _OUT = (
@@ -94,7 +94,10 @@ def denied(text: str, names: Iterable[str]) -> bool:
     """
     forms = [form for form in map(normalise, names) if form]
     return any(
-        _against(clause, _COMMA.split(clause), form) for clause in _clauses(text) for form in forms
+        _against(clause, _COMMA.split(clause), form)
+        for version in {text, without_markup(text)}
+        for clause in _clauses(version)
+        for form in forms
     )
 
 
@@ -110,14 +113,13 @@ def disowned(answer: str, names: Iterable[str]) -> bool:
     pieces = [form for form in map(normalise, parts) if form]
     if any(map(_alone, pieces)):
         return True
-    holding = [
-        place for place, piece in enumerate(pieces) for form in forms if _held(form, [piece])
-    ]
-    if holding:
-        return any(map(_LEADING.search, pieces[: holding[0]])) or any(
+    whole = normalise(answer)
+    if _held_any(forms, [whole]):
+        holding = (place for place, piece in enumerate(pieces) if _held_any(forms, [piece]))
+        earlier = pieces[: next(holding, 0)]
+        return any(map(_LEADING.search, earlier)) or any(
             _against(answer, parts, form) for form in forms
         )
-    whole = normalise(answer)
     return bool(
         _EARLIER.search(f"{whole} ")
         or _QUESTION.search(whole)
@@ -150,6 +152,10 @@ def _held(name: str, pieces: Sequence[str]) -> bool:
     return any(True for piece in pieces for _ in places(name, piece))
 
 
+def _held_any(names: Sequence[str], pieces: Sequence[str]) -> bool:
+    return any(_held(name, pieces) for name in names)
+
+
 def _against(clause: str, parts: Sequence[str], name: str) -> bool:
     """Whether a clause, cut into `parts`, denies or asks about `name`, which is in normal form."""
     pieces = [form for form in map(normalise, parts) if form]
@@ -159,7 +165,7 @@ def _against(clause: str, parts: Sequence[str], name: str) -> bool:
         return False
     if _ASKED.search(clause) or _SIGN.search(clause):
         return True
-    whole = " , ".join(pieces)
+    whole = " , ".join(_masked(piece, name) for piece in pieces)
     begins = [found.start() for each in (_EARLIER, _QUESTION) if (found := each.search(whole))]
     first = min(begins, default=len(whole))  # what stands behind it is denied, or asked about
     last = max((at for at, piece in enumerate(pieces) if _denies_back(piece)), default=-1)
@@ -171,6 +177,13 @@ def _against(clause: str, parts: Sequence[str], name: str) -> bool:
                 return True
         offset += len(piece) + len(" , ")
     return False
+
+
+def _masked(piece: str, name: str) -> str:
+    """`piece` with the letters of `name` hidden, whose own words deny nothing."""
+    for at in places(name, piece):
+        piece = f"{piece[:at]}{'_' * len(name)}{piece[at + len(name) :]}"
+    return piece
 
 
 def _beside(before: str, behind: str) -> bool:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from workup.case import Case
 from workup.episode import Episode, Turn
-from workup.text import normalise, places
-
-# An element of HTML or XML, also where its bracket was made harmless: <b>, ‹/sup>, <a href="…">.
-_VALUE = r"(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}'|[^\s<>\"']{1,200})"
-_MARKUP = re.compile(
-    rf"[<‹]/?[A-Za-z][A-Za-z0-9]{{0,15}}(?:\s{{1,9}}[\w:-]{{1,40}}\s?=\s?{_VALUE}){{0,8}}\s?/?>"
-)
+from workup.text import normalise, places, without_markup
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:
@@ -54,7 +47,7 @@ def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> flo
 def _forms(text: str) -> Iterator[str]:
     """The normal form of a text as it is, and of the text without its markup, if it has any."""
     yield _form(text)
-    if (plain := _MARKUP.sub(" ", text)) != text:
+    if (plain := without_markup(text)) != text:
         yield _form(plain)
 
 

@@ -14,7 +14,7 @@ from workup.judges.claims import disowned
 from workup.judges.exact import named
 from workup.judges.options import chosen, right
 from workup.ports import Instruments, Judge, Reward
-from workup.text import doubts
+from workup.text import doubts, same_name
 
 Marking = Literal["strict", "printed"]
 Rule = Callable[[Episode, float], Score]  # episode, acc ∈ {0, 1} → score
@@ -67,10 +67,16 @@ class Partly:
 
 
 def _asserted(answer: str, case: Case) -> bool:
-    """Whether an answer neither denies nor doubts what it names, nor asks about it."""
+    """Whether an answer neither denies nor doubts what it names, nor asks about it.
+
+    A name of the truth may itself have words of doubt in it: "Possible NSTEMI".
+    """
     truth = case.truth
     own = (truth.diagnosis, *truth.aliases, *truth.codes)
-    return not doubts(answer) and not disowned(answer, own)
+    others = (
+        part for part in named(answer, case) if not any(same_name(part, name) for name in own)
+    )
+    return not any(map(doubts, others)) and not disowned(answer, own)
 
 
 async def graded(episode: Episode, judge: Judge, partly: Partly) -> float:

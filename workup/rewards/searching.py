@@ -24,7 +24,6 @@ from workup.case import Case
 from workup.environments.base.searching import (
     DIAGNOSIS,
     REFINE,
-    SEARCH,
     SearchGrammar,
     evidence,
     passages,
@@ -46,6 +45,7 @@ from workup.rewards.information_gain import (
     probability_gains,
     refinement_rewards,
 )
+from workup.rewards.naming import PRINTED, Naming
 from workup.rl.credit import Advantages, turn_zscore
 from workup.text import neutralise, normalise, same_name, tagged
 
@@ -187,24 +187,20 @@ async def unsupervised(
     return [Supervision((0.0,) * len(episode.turns)) for episode in episodes]
 
 
-def hard(grammar: SearchGrammar, view: View, weight: float) -> Supervise:
+def hard(grammar: SearchGrammar, view: View, weight: float, naming: Naming = PRINTED) -> Supervise:
     """R_process = `weight`·1[a ⊆ I] (Eq. 13): whether the answer's name a is in the text I.
 
-    I is any turn's refinement (AutoRefine), query (HardSearch) or document (HardDoc).
+    I is any refinement of passages (AutoRefine), query (HardSearch) or document (HardDoc). `naming`
+    says which refinements and queries count.
     """
 
     def seen(episode: Episode) -> bool:
         if view == "documents":
             return bool(doc_hit(episode, passages))
-        queries = (
-            query
-            for turn in episode.turns
-            if turn.action.kind == SEARCH
-            for query in turn.action.content
+        written = (
+            naming.queries(episode) if view == "query" else naming.refinements(grammar, episode)
         )
-        return contains(
-            queries if view == "query" else map(grammar.refinement, episode.turns), episode.case
-        )
+        return contains(written, episode.case)
 
     async def supervise(
         episodes: Sequence[Episode], instruments: Instruments
@@ -232,11 +228,14 @@ class Gains:
     joined: Literal["all", "last"] = "all"
 
 
-def multi_view(grammar: SearchGrammar, gains: Gains, scorer: str) -> Supervise:
+def multi_view(
+    grammar: SearchGrammar, gains: Gains, scorer: str, naming: Naming = PRINTED
+) -> Supervise:
     """C-MIG: R_doc by turn (CM-6) and R_refine (CM-7).
 
-    `scorer` ("reference" or "policy") measures both. The median of CM-7 runs over every episode of
-    the batch that has a refinement.
+    `scorer` ("reference" or "policy") measures both. A round of R_doc is a search that found a
+    passage. The median of CM-7 runs over every episode of the batch that has a refinement;
+    `naming` says which refinements count.
     """
 
     async def supervise(
@@ -244,7 +243,10 @@ def multi_view(grammar: SearchGrammar, gains: Gains, scorer: str) -> Supervise:
     ) -> Sequence[Supervision]:
         judge = instruments.scorer(scorer)
         views = await asyncio.gather(
-            *(_views(judge, grammar, gains, episode) for episode in episodes)
+            *(
+                _views(judge, episode, gains, naming.refinements(grammar, episode))
+                for episode in episodes
+            )
         )
         refined = refinement_rewards(
             [view.refined for view in views], instruments.all_gather, w_r=gains.w_r
@@ -265,13 +267,13 @@ def _by_turn(episode: Episode, view: LogitP, gains: Gains) -> tuple[float, ...]:
             view.rounds, w_d=g.w_d, alpha_d=g.alpha_d, order=g.order, half_positive=g.half_positive
         )
     )
-    return tuple(next(rewards, 0.0) if evidence(turn) else 0.0 for turn in episode.turns)
+    return tuple(next(rewards, 0.0) if passages(turn) else 0.0 for turn in episode.turns)
 
 
-async def _views(scorer: Scorer, grammar: SearchGrammar, gains: Gains, episode: Episode) -> LogitP:
-    documents = [f"\n{text}" for turn in episode.turns if gains.w_d and (text := evidence(turn))]
-    refined = [text for turn in episode.turns if gains.w_r and (text := grammar.refinement(turn))]
-    s = " ".join(refined if gains.joined == "all" else refined[-1:])
+async def _views(scorer: Scorer, episode: Episode, gains: Gains, refined: Sequence[str]) -> LogitP:
+    found = [evidence(turn) for turn in episode.turns if passages(turn)]
+    documents = [f"\n{text}" for text in found] if gains.w_d else []
+    s = " ".join(refined if gains.joined == "all" else refined[-1:]) if gains.w_r else ""
     # What the policy wrote must not act in the scorer's prompt.
     refinement = f"\n{tagged(REFINE, neutralise(s))}" if s else None
     return await logit_p(scorer, _score_request(episode), documents, refinement)

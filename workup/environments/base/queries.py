@@ -17,7 +17,7 @@ from workup.cases.clinic.renamed import called, pictures, words
 from workup.environments.base.searching import NOTHING, SearchGrammar
 from workup.episode import ASK, Turn
 from workup.errors import UserError
-from workup.text import normalise
+from workup.text import normalise, places, without_markup
 
 MOST_FINDINGS = 3  # findings in one drawn query
 _TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbered passage
@@ -142,12 +142,28 @@ def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
 
 
 def listed_in(text: str, diagnoses: Sequence[str], case: Case) -> list[str]:
-    """Those of the listed `diagnoses` that `text` names, the most frequent first.
+    """Those of the listed `diagnoses` that `text` names, the longest first.
 
-    In a renamed clinic the case's own names of its diseases are looked for instead.
+    In a renamed clinic the case's own names of its diseases are looked for instead. A name within a
+    longer one is not named by it. `workup.text.places` says what stands in a text; markup does not.
     """
     own = frozenset(called(case).values()) - frozenset(pictures(case))
-    return [*mentioned(text, tuple(sorted(own)) or tuple(diagnoses))]
+    by_form, form = _forms(tuple(sorted(own)) or tuple(diagnoses)), normalise(without_markup(text))
+    found = (
+        (name, at, at + len(each)) for each, name in by_form.items() for at in places(each, form)
+    )
+    free, named = bytearray(b"1") * len(form), []
+    for name, start, end in sorted(found, key=lambda span: span[1] - span[2]):
+        if all(free[start:end]):
+            free[start:end] = bytes(end - start)
+            named.append(name)
+    return [*dict.fromkeys(named)]
+
+
+@lru_cache(maxsize=64)
+def _forms(names: Sequence[str]) -> Mapping[str, str]:
+    """Normal form → name."""
+    return {normalise(name): name for name in names}
 
 
 def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
@@ -199,6 +215,6 @@ def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _naming(names: Sequence[str]) -> tuple[Mapping[str, str], re.Pattern[str]]:
     """Normal form → name, and what finds the forms as whole words, the longest first."""
-    by_form = {normalise(name): name for name in names}
+    by_form = _forms(names)
     forms = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
     return by_form, re.compile(rf"(?<!\w)(?:{forms})(?!\w)")

@@ -127,9 +127,12 @@ def evidence(turn: Turn) -> str:
 
 
 def passages(turn: Turn) -> list[str]:
-    """The passages that the turn's search returned, one by one, without tags and numbers."""
+    """The passages that the turn's search returned, one by one, without tags and numbers.
+
+    None where the evidence says that nothing was found.
+    """
     shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
-    return [text for text in NUMBERED.split(shown) if text.strip()]
+    return [] if shown == NOTHING else [text for text in NUMBERED.split(shown) if text.strip()]
 
 
 @lru_cache(

@@ -61,7 +61,7 @@ PRINTED: Mapping[str, Any] = {
     "steps": 41,
     "concurrency": 1024,
     "environment": {"passages": 5},
-    "reward": {"least": 3, "partly": 0.5, "normalise": "group_std"},
+    "reward": {"least": 3, "partly": 0.5, "marking": "printed", "normalise": "group_std"},
 }
 """What Med-R³ prints for its training (Eqs. 3 and 8, experimental setup).
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.environments.base.searching import SearchGrammar
-from workup.environments.library import grammar_of
+from workup.environments.library import Library, library_of
 from workup.ports import Credit, Environment, Teaching
+from workup.rewards.naming import Naming, Rule
 from workup.rewards.searching import (
     Composition,
     Likeness,
@@ -60,6 +60,18 @@ class GainSettings(SearchSettings):
     )
 
 
+class NamingSettings(SearchSettings):
+    """Settings of the methods that pay for refinements or queries."""
+
+    naming: Rule = Field(
+        "printed",
+        description=(
+            "which refinements and queries count: printed, each; strict, those that do not deny "
+            "the right diagnosis and name no disease that was not read (a query one at most)"
+        ),
+    )
+
+
 class HardSettings(SearchSettings):
     """Settings of the methods that reward naming the diagnosis in the process (AutoRefine)."""
 
@@ -89,6 +101,16 @@ searches (T_max), and the diagnosis.
 """
 
 
+class WrittenSettings(HardSettings, NamingSettings):
+    """Settings of the methods that reward naming the diagnosis in what the policy writes."""
+
+
+def naming_of(settings: Any, library: Library) -> Naming:
+    """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
+    rule = settings.naming if isinstance(settings, NamingSettings) else "printed"
+    return Naming(rule, library.record.diagnoses)
+
+
 class SearchMethod:
     """A `Method` whose searches have one query and bring the top-k passages."""
 
@@ -99,11 +121,11 @@ class SearchMethod:
     printed: Mapping[str, Any] = PRINTED
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
-        grammar = grammar_of(environment)
+        library = library_of(environment)
         reward = search_reward(
-            grammar,
+            library.grammar,
             self.likeness(settings),
-            self.supervise(settings, grammar),
+            self.supervise(settings, library),
             w_f=settings.w_f,
             composition=settings.composition,
         )
@@ -119,7 +141,7 @@ class SearchMethod:
     def likeness(self, settings: Any) -> Likeness:
         return exact_match
 
-    def supervise(self, settings: Any, grammar: SearchGrammar) -> Supervise:
+    def supervise(self, settings: Any, library: Library) -> Supervise:
         return unsupervised
 
     def credit(self, settings: Any) -> Credit:
@@ -131,9 +153,10 @@ class SearchMethod:
 class HardMethod(SearchMethod):
     """If the diagnosis is wrong, R_process = w_p·1[a ⊆ I_t] (Eq. 13); `view` says what I_t is."""
 
-    settings: type[Any] = HardSettings
+    settings: type[Any] = WrittenSettings
     printed: Mapping[str, Any] = {**PRINTED, "reward": {**PRINTED["reward"], "w_p": 0.1}}
     view: View = "refinement"
 
-    def supervise(self, settings: Any, grammar: SearchGrammar) -> Supervise:
-        return hard(grammar, self.view, settings.w_p)
+    def supervise(self, settings: Any, library: Library) -> Supervise:
+        naming = naming_of(settings, library)
+        return hard(library.grammar, self.view, settings.w_p, naming)

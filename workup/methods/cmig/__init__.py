@@ -10,8 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workup.environments.base.searching import SearchGrammar
-from workup.methods.base.search import PRINTED, GainSettings, SearchMethod
+from workup.environments.library import Library
+from workup.methods.base.search import (
+    PRINTED,
+    GainSettings,
+    NamingSettings,
+    SearchMethod,
+    naming_of,
+)
 from workup.rewards.searching import (
     AUTO,
     EncoderName,
@@ -26,7 +32,7 @@ from workup.rewards.searching import (
 )
 
 
-class Settings(GainSettings):
+class Settings(GainSettings, NamingSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     w_d: float = Field(1.0, ge=0, description="weight of R_doc (C-MIG-D); 0 leaves that view out")
@@ -102,10 +108,10 @@ class Cmig(SearchMethod):
             else exact_match
         )
 
-    def supervise(self, settings: Settings, grammar: SearchGrammar) -> Supervise:
+    def supervise(self, settings: Settings, library: Library) -> Supervise:
         s = settings
         gains = Gains(s.w_d, s.alpha_d, s.w_r, s.order, s.half_positive, s.joined)
-        return multi_view(grammar, gains, s.scorer)
+        return multi_view(library.grammar, gains, s.scorer, naming_of(s, library))
 
 
 method = Cmig()

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from workup.methods.base.search import HardMethod, HardSettings
+from workup.methods.base.search import HardMethod, WrittenSettings
 from workup.rewards.searching import AUTO, EncoderName, Likeness, embedding, encoder_notes
 
 
-class Settings(HardSettings):
+class Settings(WrittenSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     encoder: EncoderName = Field(

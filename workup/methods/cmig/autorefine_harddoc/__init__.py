@@ -5,7 +5,7 @@ It does not reward a refinement for that.
 
 from __future__ import annotations
 
-from workup.methods.base.search import HardMethod
+from workup.methods.base.search import HardMethod, HardSettings
 
 
 class AutoRefineHardDoc(HardMethod):
@@ -18,6 +18,7 @@ class AutoRefineHardDoc(HardMethod):
         "AutoRefine that pays a retrieved document naming the right diagnosis instead of a "
         "refinement"
     )
+    settings: type[HardSettings] = HardSettings
     view = "documents"
 
 

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from workup.methods.base.search import HardMethod, HardSettings
+from workup.methods.base.search import HardMethod, WrittenSettings
 from workup.rewards.searching import Likeness, icd_tree
 
 
-class Settings(HardSettings):
+class Settings(WrittenSettings):
     """What can be set; the README beside this file says why the defaults are what they are."""
 
     release: Literal["cm", "who"] = Field("cm", description="ICD-10-CM or the WHO's ICD-10")

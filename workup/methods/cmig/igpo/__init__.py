@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workup.environments.base.searching import SearchGrammar
+from workup.environments.library import Library
 from workup.methods.base.search import GainSettings, Granularity, SearchMethod
 from workup.rewards.searching import Supervise, turn_gains
 
@@ -46,7 +46,7 @@ class Igpo(SearchMethod):
         },
     }
 
-    def supervise(self, settings: Settings, grammar: SearchGrammar) -> Supervise:
+    def supervise(self, settings: Settings, library: Library) -> Supervise:
         return turn_gains(settings.w_g, settings.scorer)
 
 
