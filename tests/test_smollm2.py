@@ -196,6 +196,14 @@ def test_the_name_is_ours_and_a_folder_of_that_name_is_a_path(here: Path) -> Non
     assert hub.weights(f"./{smollm2.NAME}") == smollm2.NAME
 
 
+def test_a_dry_run_unpacks_no_weights(call: Call, tmp_path: Path) -> None:
+    words = ("--cases", "clinic:xs", "--policy", "smollm2", "--dry")
+    status, out, _ = call("cluster", "craft", *words)
+    assert status == 0
+    assert "actor_rollout_ref" in out
+    assert not (tmp_path / "cache").exists()
+
+
 def test_what_is_missing_or_damaged_is_told_in_one_line(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

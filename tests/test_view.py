@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import example_run
 import httpx2
@@ -30,12 +32,16 @@ from workup.case import Case, Fact, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import UserError
 from workup.extras import install
+from workup.report import build, figures
 from workup.runs import Record, Run
+from workup.runs.summary import summarise
 from workup.runs.untouched import Untouched
-from workup.viewer import app, listing, opened
+from workup.runs.words import number
+from workup.viewer import app, listing, opened, pages
+from workup.viewer.app import render
 from workup.viewer.asking import AddressError, Asked, Place, key_of, written
 from workup.viewer.columns import Columns
-from workup.viewer.guard import HEADERS, Gate
+from workup.viewer.guard import DOCUMENT, HEADERS, Gate
 from workup.viewer.listing import listed
 from workup.viewer.progress import State, spent, stages, state
 
@@ -367,6 +373,142 @@ def test_the_runs_page_and_a_run(client: httpx2.Client, records: Mapping[str, Re
     assert text.count("<polyline") >= 10
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two finished runs with their reports, by name."""
+    found = {}
+    own = {"environment": {"name": "consultation"}, "strategy": "cot"}
+    for seed, name in enumerate(("one", "two")):
+        path = tmp_path_factory.mktemp("runs") / name
+        with example_run.make(path, steps=9, cases=12, seed=seed) as run:
+            run.revise(own, {})
+            summarise(run, steps=9, seconds=1.0)
+            build(run)
+        found[name] = path
+    return found
+
+
+def test_the_list_of_runs_tells_the_encounter_and_leads_to_reports(
+    reported: Mapping[str, Path],
+) -> None:
+    with serving(opened(list(reported.values()), restricted=False)) as client:
+        page = Reader(client.get("/").text)
+        assert page.words.count("consultation") == 2
+        assert page.words.count("strategy cot") == 2
+        link = "/run/one/report.html"
+        assert link in page.links()
+        answer = client.get(link)
+        assert answer.content == (reported["one"] / "report.html").read_bytes()
+        policy = answer.headers["content-security-policy"]
+        assert "script-src" not in policy
+        assert "default-src 'none'" in policy
+        leaf = next(to for to in Reader(answer.text).links() if to.startswith("transcripts/"))
+        beside = client.get(f"/run/one/{leaf}")
+        assert beside.content == (reported["one"] / leaf).read_bytes()
+        for wrong in ("..%2Freport.html", "config.yaml", "x.html", "99.html"):
+            assert client.get(f"/run/one/transcripts/{wrong}").status_code in (404, 422)
+
+
+@pytest.mark.parametrize("how", ["pipe", "link", "folder"])
+def test_a_report_that_is_no_file_of_the_run_is_not_read(
+    how: str, reported: Mapping[str, Path], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(reported["one"], tmp_path / "run"))
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "1.html").write_text("a secret")
+    (run / "report.html").unlink()
+    shutil.rmtree(run / "transcripts")
+    (run / "transcripts").symlink_to(tmp_path / "secret")
+    if how == "pipe":
+        os.mkfifo(run / "report.html")
+    elif how == "folder":
+        (run / "report.html").mkdir()
+    else:
+        (run / "report.html").symlink_to(tmp_path / "secret" / "1.html")
+    with serving(opened([run], restricted=False)) as client:
+        for page in ("report.html", "transcripts/1.html"):
+            answer = client.get(f"/run/run/{page}")
+            assert answer.status_code in (404, 422)
+            assert "a secret" not in answer.text
+        assert client.get("/").status_code == 200
+
+
+def test_runs_are_compared_from_their_list(reported: Mapping[str, Path]) -> None:
+    before = {name: state_of(path) for name, path in reported.items()}
+    with serving(opened(list(reported.values()), restricted=False)) as client:
+        boxes = [
+            found["value"]
+            for tag, found in Reader(client.get("/").text).elements
+            if tag == "input" and found.get("name") == "run"
+        ]
+        assert boxes == ["one", "two"]
+        answer = client.get("/compare?run=one&run=two")
+        assert answer.status_code == 303
+        page = client.get(answer.headers["location"])
+        runs = [Run.open(path, Untouched) for path in reported.values()]
+        (group,) = figures(runs)["groups"].values()
+        mean = number("accuracy", group["accuracy"]["mean"])
+        assert mean in page.text
+        assert "<script" not in page.text
+        assert page.headers["content-security-policy"] == DOCUMENT
+        leaf = next(to for to in Reader(page.text).links() if to.endswith("/1.html"))
+        beside = client.get(urljoin(answer.headers["location"], leaf))
+        assert (beside.status_code, beside.headers["content-security-policy"]) == (200, DOCUMENT)
+        for query, status in (("run=one", 400), ("run=one&run=three", 404), ("", 400)):
+            assert client.get(f"/compare?{query}").status_code == status
+        assert client.get("/compared/none/runs.html").status_code == 404
+    assert {name: state_of(path) for name, path in reported.items()} == before
+
+
+def test_a_finished_run_leads_to_the_wrong_episodes_of_its_policy(
+    reported: Mapping[str, Path],
+) -> None:
+    with Run.open(reported["one"], Untouched) as run:
+        wrong = {
+            written(record.key)
+            for record in run.episodes(doctor="trained", phase="eval", correct=False)
+        }
+        total = len(run.episodes())
+    with serving(opened([reported["one"]], restricted=False)) as client:
+        first = client.get("/run/one")  # before the episodes have been read
+        assert "so far" not in first.text
+        assert f"{total} episodes" in first.text
+        page = Reader(first.text)
+        assert f"{len(wrong)} wrong episodes of trained" in page.words
+        (link,) = [
+            to for to in page.links(class_="button") if "verdict=wrong" in to and "trained" in to
+        ]
+        until(lambda: "the rest follows" not in client.get(link).text)
+        assert set(listed_keys(Reader(client.get(link).text))) == wrong
+
+
+def test_words_of_tables_say_what_they_mean(reported: Mapping[str, Path], tmp_path: Path) -> None:
+    def told(text: str) -> dict[str, str]:
+        return {
+            unescape(word): unescape(meaning)
+            for meaning, word in re.findall(r'<abbr title="([^"]+)">([^<]+)</abbr>', text)
+        }
+
+    episode = replace(
+        example_run.record(0, "trained", 0, 0),
+        score=Score((0.5,), {"aux": 0.1, "β·acc": 0.4}),
+        sample=9,
+    )
+    with serving(opened(list(reported.values()), restricted=False)) as client:
+        found = told(client.get("/run/one").text)
+        assert {"critical", "noise", "return"} <= set(found)
+        assert "criticality 3" in found["critical"]
+        assert "criticality 0" in found["noise"]
+        compared = client.get(client.get("/compare?run=one&run=two").headers["location"])
+        assert {"critical", "noise", "return"} <= set(told(compared.text))
+        assert told(client.get("/run/one/report.html").text).keys() & {"clear", "unclear"}
+    with Run.create(tmp_path / "alone", CONFIG, {}) as run:
+        run.write([episode])
+    (shown,) = opened([run.path], restricted=False).values()
+    text = render("episode.html", **pages.episode(shown, {"episode": written(episode.key)}))
+    assert {"aux", "β·acc", "critical", "noise"} <= set(told(text))
+
+
 def test_a_run_tells_its_money_and_the_time_left(tmp_path: Path) -> None:
     with Run.create(tmp_path / "run", {**CONFIG, "steps": 10, "budget": 5.0}, {}) as run:
         for step in (1, 2, 3, 4):
@@ -382,7 +524,9 @@ def test_a_run_tells_its_money_and_the_time_left(tmp_path: Path) -> None:
         assert [facts[facts.index(name) + 1] for name in ("Spent", "Budget")] == ["0.5", "5"]
         with run.alone():
             assert "about 3:00" in Reader(client.get("/run/run").text).words
-    run.write_summary({"calls": [{"cost": 0.75}, {"cost": 0.5}]})
+    counts = {"calls": 1, "hits": 0, "prompt_tokens": 9, "completion_tokens": 3}
+    rows = [{"role": "judge", "model": "m", **counts, "cost": cost} for cost in (0.75, 0.5)]
+    run.write_summary({"calls": rows})
     assert spent(run, lines) == 1.25
 
 
@@ -403,7 +547,8 @@ def test_passages_are_named_as_the_reward_saw_them(tmp_path: Path) -> None:
 
 def test_a_suite_stands_for_its_evaluations(folder: Path, tmp_path: Path) -> None:
     suite = tmp_path / "eight"
-    Run.create(suite, {**CONFIG, "kind": "suite"}, {}).close()
+    own: dict[str, Any] = {"suite": "eight", "left_out": [], "benchmarks": [], "arms": []}
+    Run.create(suite, {**CONFIG, "kind": "suite", **own}, {}).close()
     (suite / "runs").mkdir()
     (suite / "runs" / "one").symlink_to(folder)
     shown = opened([suite], restricted=False)

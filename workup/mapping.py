@@ -16,13 +16,16 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from workup.errors import UserError
+from workup.errors import UserError, printable
 
 LARGEST = 1_000_000
 """The most bytes of a file."""
 
 MOST = 100_000
 """The most values in a file; those of an alias (`*name`) count wherever it is used."""
+
+DEEPEST = 32
+"""The most keys that lead to a value."""
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -57,8 +60,16 @@ def _check(whole: yaml.Node | None, file: Path) -> None:
     for count, (where, node) in enumerate(_nodes(whole, ())):
         if count > MOST:
             raise UserError(f"{file}: more than {MOST:,} values; its aliases multiply them")
+        if len(where) > DEEPEST:
+            raise UserError(f"{file}: nested deeper than {DEEPEST} levels")
+        if any(printable(text) != text for text in (where[-1], _text(node))):
+            raise UserError(f"{file}: a text in it holds half a character")
         if isinstance(node, yaml.ScalarNode):
             _refuse_filled(node.value, where, file)
+
+
+def _text(node: yaml.Node) -> str:
+    return node.value if isinstance(node, yaml.ScalarNode) else ""
 
 
 def _nodes(

@@ -78,6 +78,7 @@ def start(settings: PolicySettings, out: Path, live: Live, account: str = "") ->
     players = evaluation.players()
     asked = evaluation.asked(settings)
     noted: dict[str, Any] = {"anchors": list(evaluation.anchors)}
+    noted["encounter"] = encounter(settings).name
     noted |= {"notes": [*evaluation.noted]} if evaluation.noted else {}
     config = {"kind": "evaluation", "account": account, **noted, **asked}
     weights = policies.identities({"policy": settings.policy, **evaluation.staff.roles})

@@ -37,15 +37,31 @@ def folder() -> Path:
 
     Raises UserError where the packages are missing, the file is another one, or the disk refuses.
     """
-    place = users_cache() / f"{NAME}-{SHA256[:8]}-{FORM}"
-    if not place.is_dir():
-        source, license_ = _installed()
-        wanted("gguf")
-        with cached_folder(place) as draft:
+    if found := _available():
+        source, license_ = found
+        with cached_folder(_place()) as draft:
             _write(source, draft)
             (draft / "LICENSE").write_text(license_, encoding="utf-8")
             (draft / "README.md").write_text(ORIGIN, encoding="utf-8")
-    return place
+    return _place()
+
+
+def check() -> None:
+    """Raises UserError, as `folder` does, where the model cannot be had; makes nothing."""
+    _available()
+
+
+def _place() -> Path:
+    return users_cache() / f"{NAME}-{SHA256[:8]}-{FORM}"
+
+
+def _available() -> tuple[Path, str] | None:
+    """What the folder is made from; None where it is there already."""
+    if _place().is_dir():
+        return None
+    found = _installed()
+    wanted("gguf")
+    return found
 
 
 def _installed() -> tuple[Path, str]:

@@ -30,6 +30,9 @@ def path(name: str, forms: str = FORMS) -> str:
     the hub knows (`hub.weights`). `forms` says what could have been named.
     """
     folder = Path(name).expanduser()
+    if name == smollm2.NAME:
+        smollm2.check()  # its weights are unpacked, for most of a minute, when they are loaded
+        return name
     if name in OURS or not folder.exists():
         hub.weights(name, forms=forms)
         return name

@@ -6,8 +6,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+from workup.report.meanings import explained
 
 
 def render(template: str, **content: Any) -> str:
@@ -17,13 +19,20 @@ def render(template: str, **content: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("workup.report"),
+    return environment("workup.report")
+
+
+def environment(*packages: str) -> Environment:
+    """What renders the templates of these packages; the first that has a name counts."""
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["explained"] = explained
+    return made
 
 
 @cache

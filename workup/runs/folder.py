@@ -31,14 +31,27 @@ from rich.table import Table
 from workup.disk import hold
 from workup.errors import UserError, unknown
 from workup.mapping import load, refuse_filled
-from workup.runs.files import JsonLines, clear_errors, read_json, write_json, write_whole
+from workup.runs import checked
+from workup.runs.files import (
+    DamagedError,
+    JsonLines,
+    clear_errors,
+    present,
+    read_json,
+    write_json,
+    write_whole,
+)
 from workup.runs.older import ANCHORS, translated
 from workup.runs.record import Outcome, Record
-from workup.runs.store import Store, conditions
+from workup.runs.store import Store, as_written, conditions
+from workup.runs.untouched import Untouched
 
 CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
-NOTED = ("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed")
+NOTED = (
+    *("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed"),
+    "encounter",  # the environment's name, where an evaluation left it to its default
+)
 
 
 class Episodes(Sequence[Record]):
@@ -82,7 +95,7 @@ class Run:
         store: type[Store] = Store,
     ) -> None:
         self.path, self.config, self.versions = path, config, versions
-        self._metrics = JsonLines(path / "metrics.jsonl", {"stage": str, "step": int})
+        self._metrics = JsonLines(path / "metrics.jsonl", checked.step)
         self._store = store(path / "episodes.sqlite")
 
     @classmethod
@@ -116,14 +129,16 @@ class Run:
     def open(cls, path: str | Path, store: type[Store] = Store) -> Run:
         """The run in `path`; with the store `untouched.Untouched` for one who changes nothing.
 
-        Raises UserError when there is none, with the nearest one that exists, and for a config.yaml
-        that was cut off.
+        Raises UserError when there is none, with the nearest one that exists, and DamagedError for
+        a file of it that is not as we write it: its settings, its summary, or a database without
+        our columns. Steps and episodes are checked when they are read.
         """
         path = Path(path)
-        if not is_run(path):
-            raise UserError(_no_run(path))
-        config, made = _read_config(path / "config.yaml"), read_json(path / "versions.json")
-        return cls(path, config, made, store)
+        config = read_config(path)
+        run = cls(path, config, read_json(path / "versions.json"), store)
+        _ = run.summary
+        Untouched(run.store.path).check()
+        return run
 
     @property
     def store(self) -> Store:
@@ -161,6 +176,10 @@ class Run:
     @property
     def account(self) -> str:
         """The run's name in the ledger, the same in all its sessions."""
+        if "account" not in self.config:
+            raise DamagedError(
+                f"{self.path / 'config.yaml'}: field 'account' is missing; restore it from a copy"
+            )
         return str(self.config["account"])
 
     def revise(self, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
@@ -189,7 +208,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """summary.json; empty until the run has been evaluated."""
-        return read_json(self.path / "summary.json")
+        return read_json(self.path / "summary.json", checked.summary)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_json(self.path / "summary.json", summary)
@@ -240,7 +259,7 @@ class Run:
             "measures"
         )
         return [
-            _outcome(row)
+            _outcome(self._store.path, row)
             for row in self._store.select(columns, self._last(doctor), "ORDER BY case_id, sample")
         ]
 
@@ -330,19 +349,35 @@ def _write_config(path: Path, config: Mapping[str, Any]) -> None:
     write_whole(path / "config.yaml", f"{text}{_END}\n")
 
 
-def _read_config(file: Path) -> dict[str, Any]:
-    config = load(file)
-    # Every run since the setting `split` has the mark; older ones are read as they are.
-    if "split" in config and not file.read_bytes().rstrip().endswith(_END.encode()):
-        raise UserError(
-            f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
-            "restore it, or add that line if it is whole"
-        )
-    return translated(config)
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of the run in the folder `path`, in present words.
+
+    Raises UserError where there is no run, and DamagedError for a config.yaml that was cut off or
+    is none of a run.
+    """
+    file = path / "config.yaml"
+    if not present(file):
+        raise UserError(_no_run(path))
+    try:
+        config = load(file)
+        # Every run since the setting `split` has the mark; older ones are read as they are.
+        if "split" in config and not file.read_bytes().rstrip().endswith(_END.encode()):
+            raise UserError(
+                f"{file}: its last line '{_END}' is missing, so the file seems to be cut off; "
+                "restore it, or add that line if it is whole"
+            )
+        config = translated(config)
+        checked.config(config)
+    except UserError as error:
+        raise DamagedError(str(error)) from None
+    except ValueError as error:
+        raise DamagedError(f"{file}: {error}; restore it from a copy") from None
+    return config
 
 
 def is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file()
+    """Whether somebody may have kept a run there; what cannot be looked at is none."""
+    return os.path.lexists(path / "config.yaml")
 
 
 def free(path: Path) -> None:
@@ -393,7 +428,15 @@ def _no_run(path: Path) -> str:
     return f"{path} {what}. {hint}"
 
 
-def _outcome(row: sqlite3.Row) -> Outcome:
+def _outcome(path: Path, row: sqlite3.Row) -> Outcome:
+    with as_written(path, row):
+        checked.columns(row)
+        found = _decoded(row)
+        checked.outcome(found)
+    return found
+
+
+def _decoded(row: sqlite3.Row) -> Outcome:
     decoded = {"parts": json.loads(row["parts"]), "measures": json.loads(row["measures"])}
     correct = None if row["correct"] is None else bool(row["correct"])
     return Outcome(**{**dict(row), **decoded, "correct": correct})

@@ -145,6 +145,15 @@ def _turns(turns: Sequence[Turn]) -> str:
     return f'{{"columns":{_TURN_COLUMNS},"rows":{encode(rows)}}}'
 
 
+def turns_of(text: str) -> list[dict[str, Any]]:
+    """The column `turns` as one mapping per turn, for readers who need no whole episode.
+
+    Raises ValueError, LookupError or TypeError for a text that is none of ours.
+    """
+    held = json.loads(text)
+    return [dict(zip(held["columns"], row, strict=False)) for row in held["rows"]]
+
+
 def flat(episode: Episode) -> tuple[list[int], bytearray, list[float]]:
     """(token ids, mask, log-probabilities), one entry per token; the mask is 1 for the doctor's."""
     tokens: list[int] = []

@@ -10,14 +10,16 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from workup.case import Case
 from workup.episode import Message
 from workup.errors import UserError, WorkupError, unknown
-from workup.runs.files import clear_errors
+from workup.runs import checked
+from workup.runs.files import DamagedError, clear_errors
 from workup.runs.record import Record, encode, from_case_row, from_row, to_case_row, to_row
 
 FORMAT = 1
@@ -83,7 +85,10 @@ class Store:
             )
 
     def read(self, where: Mapping[str, Any], limit: int = -1, offset: int = 0) -> Iterator[Record]:
-        """Records in the order of their keys, one at a time."""
+        """Records in the order of their keys, one at a time.
+
+        Raises DamagedError for an episode that is not as we write it.
+        """
         clause, values = conditions(where)
         columns = ", ".join(f"episodes.{name}" for name in COLUMNS)
         query = (
@@ -93,9 +98,13 @@ class Store:
         )
         case: Case | None = None
         for row in self.query(query, (*values, limit, offset)):
-            if case is None or case.id != row["case_id"]:
-                case = from_case_row(row)
-            yield from_row(row, case, row["messages"])
+            with as_written(self.path, row):
+                checked.columns(row)
+                if case is None or case.id != row["case_id"]:
+                    case = from_case_row(row)
+                record = from_row(row, case, row["messages"])
+                checked.record(record)
+            yield record
 
     def select(
         self, columns: str, where: Mapping[str, Any], then: str = ""
@@ -169,31 +178,82 @@ def _connect(path: Path) -> sqlite3.Connection:
         uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False
     )
     connection.row_factory = sqlite3.Row
-    version = refuse_newer(connection, path)
+    refuse_newer(connection, path)
+    new = not written(connection, path)
     connection.execute(f"PRAGMA page_size = {_PAGE}")
     if not sealed:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-    if version == 0:
+    if new:
         connection.executescript(
             f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
         )
     return connection
 
 
-def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
-    """The file's format; 0 before its first write.
-
-    Raises UserError for a format that this version does not know.
-    """
+def refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises UserError for a file in a format that this version does not know."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > FORMAT:
         raise UserError(
             f"{path} was written by a newer workup (format {version}, this one reads {FORMAT}); "
             "update workup"
         )
-    return version
+
+
+@contextmanager
+def as_written(path: Path, row: sqlite3.Row) -> Iterator[None]:
+    """A context in which a row of `path` is decoded and checked.
+
+    Raises DamagedError, with the case of the row, where it is not as we write it.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        why = str(error) if isinstance(error, ValueError) else f"not decoded: {error!r}"
+        raise DamagedError(
+            f"{path}, case '{checked.one_line(str(row['case_id']))}': an episode is damaged "
+            f"({checked.one_line(why)}); restore the file from a copy"
+        ) from None
+
+
+def written(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether anything has been written to the database; False for a file without tables.
+
+    Raises DamagedError where a table or a column of ours is missing: it is another program's, or
+    its tables are not stored but computed.
+    """
+    there = _tables(connection)
+    if not there and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        return False
+    for table, columns in _ours().items():
+        lacking = columns - there.get(table, frozenset())
+        if lacking:
+            what = f"table '{table}'" if table not in there else f"column '{table}.{min(lacking)}'"
+            raise DamagedError(
+                f"{path}: it has no {what}, so it holds no episodes of ours; restore it from a copy"
+            )
+    return True
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """The stored tables with their columns; views and virtual tables are none."""
+    names = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
+    ).fetchall()
+    columns = "SELECT name FROM pragma_table_info(?)"
+    return {
+        name: frozenset(column for (column,) in map(tuple, connection.execute(columns, (name,))))
+        for (name,) in map(tuple, names)
+    }
+
+
+@cache
+def _ours() -> dict[str, frozenset[str]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _tables(connection)
 
 
 def _has(connection: sqlite3.Connection, case: Case) -> bool:

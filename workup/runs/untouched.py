@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from workup.errors import UserError
-from workup.runs.files import clear_errors
-from workup.runs.store import Store, refuse_newer
+from workup.runs.files import DamagedError, damage, present
+from workup.runs.store import Store, refuse_newer, written
+
+LARGEST_VALUE = 256 * 2**20
+"""The most bytes of one value of a row: the tokens or the turns of one episode."""
 
 Stamp = tuple[int, ...]
 _TRIES, _PAUSE = 5, 0.05  # attempts to read a file that is being replaced; seconds between
@@ -39,6 +42,15 @@ class Untouched(Store):
         """
         yield from self._rows(text, values)
 
+    def check(self) -> None:
+        """Raises UserError for a file that cannot be read, or that holds no episodes of ours.
+
+        A log without its index is checked when it is read, since that takes a copy.
+        """
+        log, index = _beside(self.path, "-wal"), _beside(self.path, "-shm")
+        if not present(log) or present(index):
+            self._rows("SELECT 1 FROM episodes LIMIT 1", ())
+
     @property
     def stamp(self) -> Stamp:
         """Changes whenever something is written: times and sizes of database and log."""
@@ -46,19 +58,19 @@ class Untouched(Store):
 
     def _rows(self, text: str, values: Sequence[Any]) -> list[sqlite3.Row]:
         for attempt in range(_TRIES):
-            if not self.path.exists():
+            if not present(self.path):
                 return []
             before = self.stamp
             try:
                 with _opened(self.path) as (connection, logged):
-                    rows = connection.execute(text, values).fetchall()
+                    there = written(connection, self.path)
+                    rows = connection.execute(text, values).fetchall() if there else []
                 if logged or self.stamp == before:
                     return rows
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
                 # The last writer may just have ended, and its log with it.
                 if attempt + 1 == _TRIES:
-                    with clear_errors(self.path):
-                        raise
+                    raise DamagedError(f"{self.path}: {damage(error)}") from None
             time.sleep(_PAUSE)
         raise UserError(f"{self.path}: it is replaced all the time; try again when it is whole")
 
@@ -67,21 +79,32 @@ class Untouched(Store):
 def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
     """A connection that reads, and whether a log protects it from what is written meanwhile."""
     log, index = _beside(path, "-wal"), _beside(path, "-shm")
-    if not log.exists():
+    if not present(log):
         with closing(_connected(path, "immutable=1")) as connection:
             yield connection, False
-    elif index.exists():
+    elif present(index):
         with closing(_connected(path, "mode=ro&readonly_shm=1")) as connection:
             yield connection, True
     else:
         with tempfile.TemporaryDirectory() as folder:
+            _refuse_large((path, log), Path(folder))
             copies = [Path(shutil.copy(each, folder)) for each in (path, log)]
             with closing(_connected(copies[0], "mode=rw")) as connection:
                 yield connection, False
 
 
+def _refuse_large(files: Sequence[Path], folder: Path) -> None:
+    size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(folder).free
+    if size > free / 2:
+        raise UserError(
+            f"{files[0]}: it lacks its -shm, and to read a copy of {size:,} bytes {folder.parent} "
+            f"has too little room ({free:,} bytes); open the run once with `workup report`"
+        )
+
+
 def _connected(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     try:
         connection.row_factory = sqlite3.Row
         refuse_newer(connection, path)

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workup.errors import UserError
 from workup.extras import wanted
+from workup.report import rendering
+from workup.runs.files import DamagedError
 from workup.viewer import pages
-from workup.viewer.asking import AddressError
-from workup.viewer.guard import READING, TOKEN, Gate
+from workup.viewer.asking import AddressError, address
+from workup.viewer.documents import Comparisons, document
+from workup.viewer.guard import DOCUMENT, READING, TOKEN, Gate
 from workup.viewer.pages import MissingError
 from workup.viewer.shown import Shown
 
@@ -27,6 +30,14 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn import Server
 
+# The kinds of reasons why there is no page, and HTTP's word for each; the first that fits counts.
+STATUS: Mapping[type[UserError], int] = {
+    MissingError: 404,
+    AddressError: 400,
+    DamagedError: 422,
+    UserError: 403,
+}
+T = TypeVar("T")
 HEAD, BODY, WAITING = 10.0, 10.0, 64  # seconds for parts of a request; unfinished requests at once
 ASSETS = {
     "style.css": "text/css",
@@ -40,6 +51,7 @@ class Pages:
 
     def __init__(self, shown: Mapping[str, Shown]) -> None:
         self.shown = shown
+        self.comparisons = Comparisons()
 
     def runs(self, request: Request) -> Response:
         return self._answer("runs.html", lambda: pages.runs(self.shown))
@@ -62,11 +74,36 @@ class Pages:
             lambda: pages.case(self.shown, self._run(request).name, query, chosen),
         )
 
+    def document(self, request: Request) -> Response:
+        """The run's report, or a page of transcripts beside it."""
+        page = request.path_params.get("page")
+        return self._written(lambda: document(self._run(request), page))
+
+    def compare(self, request: Request) -> Response:
+        """Compares the runs that are asked for, and leads to the page."""
+        names = list(dict.fromkeys(request.query_params.getlist("run")))
+
+        def made() -> str:
+            return self.comparisons.make([self._shown(name) for name in names])
+
+        found = self._tried(made)
+        if not isinstance(found, str):
+            return found
+        to = address(f"/compared/{found}/{Comparisons.PAGE}")
+        return wanted("starlette.responses").RedirectResponse(to, 303)  # type: ignore[no-any-return]
+
+    def compared(self, request: Request) -> Response:
+        """A page of a comparison that was made."""
+        path = request.path_params
+        return self._written(lambda: self.comparisons.page(path["key"], path["page"]))
+
     def missing(self, request: Request, error: Exception) -> Response:
         return self._answer("told.html", lambda: {"told": "there is no such page"}, 404)
 
     def _run(self, request: Request) -> Shown:
-        name = request.path_params["run"]
+        return self._shown(request.path_params["run"])
+
+    def _shown(self, name: str) -> Shown:
         if name not in self.shown:
             raise MissingError(f"no run called '{name[:200]}' is shown here")
         if self.shown[name].withheld:
@@ -80,15 +117,26 @@ class Pages:
         self, template: str, content: Callable[[], dict[str, Any]], status: int = 200
     ) -> Response:
         """A page, or one line that says why there is none."""
+        found = self._tried(lambda: render(template, **content()))
+        return found if not isinstance(found, str) else _html(found, status)
+
+    def _written(self, content: Callable[[], bytes]) -> Response:
+        """A page that was made as a file of its own, or one line that says why there is none."""
+        found = self._tried(content)
+        if not isinstance(found, bytes):
+            return found
+        return _html(found, 200, {"Content-Security-Policy": DOCUMENT})
+
+    def _tried(self, content: Callable[[], T]) -> T | Response:
         try:
-            text = render(template, **content())
-        except MissingError as error:
-            text, status = render("told.html", told=str(error)), 404
-        except AddressError as error:
-            text, status = render("told.html", told=str(error)), 400
+            return content()
         except UserError as error:
-            text, status = render("told.html", told=str(error)), 403
-        return wanted("starlette.responses").HTMLResponse(text, status)  # type: ignore[no-any-return]
+            status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+            return _html(render("told.html", told=str(error)), status)
+
+
+def _html(text: str | bytes, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return wanted("starlette.responses").HTMLResponse(text, status, headers)  # type: ignore[no-any-return]
 
 
 def render(template: str, **content: Any) -> str:
@@ -98,16 +146,8 @@ def render(template: str, **content: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        # The report's parts of pages are ours too.
-        loader=ChoiceLoader([PackageLoader("workup.viewer"), PackageLoader("workup.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    # The report's parts of pages are ours too.
+    return rendering.environment("workup.viewer", "workup.report")
 
 
 def compile_templates() -> None:
@@ -147,6 +187,10 @@ def application(shown: Mapping[str, Shown]) -> ASGIApp:
         route("/run/{run}/episodes", answers.episodes),
         route("/run/{run}/episode", answers.episode),
         route("/run/{run}/case", answers.case),
+        route("/run/{run}/report.html", answers.document),
+        route("/run/{run}/transcripts/{page}", answers.document),
+        route("/compare", answers.compare),
+        route("/compared/{key}/{page:path}", answers.compared),
         *assets(),
     ]
     return wanted("starlette.applications").Starlette(  # type: ignore[no-any-return]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workup.errors import UserError
-from workup.runs.store import KEY
+from workup.errors import UserError, WorkupError
+from workup.runs import checked
+from workup.runs.files import DamagedError
+from workup.runs.store import KEY, as_written
 from workup.runs.untouched import Stamp, Untouched
 
 FIXED = (*KEY, "ending", "correct", "questions", "total", "diagnosis", "category")
@@ -33,7 +35,9 @@ class Columns:
     def __init__(self, store: Untouched) -> None:
         self.store = store
         self.measures: dict[str, str] = {}  # name → column
-        self.failure: UserError | None = None
+        self.failure: Exception | None = None
+        self._failed: Stamp | None = None  # the file's stamp when the reading of it failed
+        self._sound: tuple[Stamp, str] | None = None  # what `check` found, and when
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
         self._counts: dict[tuple[str, int], list[tuple[Any, int]]] = {}
@@ -45,19 +49,43 @@ class Columns:
     def catch_up(self, seconds: float) -> None:
         """Reads what is new, in the background, and waits for its end for so many seconds.
 
-        Raises UserError if the file cannot be read.
+        A file that could not be read is read again when it has changed. Raises DamagedError for one
+        that is not as we write it.
         """
         with self._lock:
-            behind = self._stamp != self.store.stamp
+            now = self.store.stamp
+            behind = now not in (self._stamp, self._failed)
             if behind and (self._reading is None or not self._reading.is_alive()):
-                self.failure = None
+                self.failure = self._failed = None
                 self._reading = threading.Thread(target=self._read, daemon=True)
                 self._reading.start()
             reading = self._reading
         if reading is not None:
             reading.join(seconds)
+        self._raise()
+
+    def check(self) -> None:
+        """Raises DamagedError where the file is known to be damaged; looks at its tables alone."""
+        now = self.store.stamp
+        if self._failed == now:
+            self._raise()
+        if self._sound is None or self._sound[0] != now:
+            self._sound = now, self._looked()
+        if self._sound[1]:
+            raise DamagedError(self._sound[1])
+
+    def _looked(self) -> str:
+        try:
+            self.store.check()
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def _raise(self) -> None:
+        if isinstance(self.failure, UserError):
+            raise DamagedError(str(self.failure))
         if self.failure is not None:
-            raise self.failure
+            raise WorkupError(f"{self.store.path}: reading it failed") from self.failure
 
     @property
     def whole(self) -> bool:
@@ -71,6 +99,11 @@ class Columns:
 
     def count(self) -> int:
         return int(self.rows("SELECT COUNT(*) FROM columns")[0][0])
+
+    def written(self) -> int:
+        """How many episodes the run's file holds, whether they have been read or not."""
+        found = [int(row[0]) for row in self.store.query("SELECT COUNT(*) FROM episodes")]
+        return found[0] if found else 0
 
     def counts(self, column: str, most: int) -> list[tuple[Any, int]]:
         """The values of one of `FIXED`, the commonest first, with the number of their episodes."""
@@ -90,16 +123,16 @@ class Columns:
 
     def _read(self) -> None:
         """All that is new, chunk by chunk; from the beginning if earlier rows have changed."""
+        before = self.store.stamp
         try:
-            before = self.store.stamp
             if self._changed():
                 with self._lock:
                     self._empty()
             for chunk in self._chunks():
                 self._add(chunk)
             self._stamp = before
-        except UserError as error:
-            self.failure = error
+        except Exception as error:  # raised again by `catch_up`: nobody sees what a thread raises
+            self._failed, self.failure = before, error
 
     def _chunks(self) -> Iterator[list[sqlite3.Row]]:
         last = self._last()
@@ -130,7 +163,7 @@ class Columns:
         self._memory.execute(f"CREATE TABLE columns (id INTEGER PRIMARY KEY, {', '.join(FIXED)})")
 
     def _add(self, chunk: Sequence[sqlite3.Row]) -> None:
-        measured = [json.loads(row["measures"]) for row in chunk]
+        measured = [self._measures(row) for row in chunk]
         with self._lock:
             for name in dict.fromkeys(name for each in measured for name in each):
                 self._name(name)
@@ -147,6 +180,14 @@ class Columns:
             )
             self._memory.execute("COMMIT")
             self._counts = {}
+
+    def _measures(self, row: sqlite3.Row) -> Mapping[str, Any]:
+        """The measures of a row; raises DamagedError where a column of it is not as we write it."""
+        with as_written(self.store.path, row):
+            checked.columns(row)
+            found: Mapping[str, Any] = json.loads(row["measures"])
+            checked.numbers(found, "measures", none=True)
+        return found
 
     def _name(self, name: str) -> None:
         """A column for a measure: its name is the run's and never stands in a statement."""

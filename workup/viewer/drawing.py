@@ -95,7 +95,9 @@ def told(metric: str, value: float) -> str:
     """A figure as in tables, but with digits to suit very large and very small ones."""
     if abs(value) >= 100:
         return f"{value:,.0f}".replace("-", "−")
-    return number(metric, value) if abs(value) >= 0.005 or not value else f"{value:.0e}"
+    if abs(value) >= 0.005 or not value:
+        return number(metric, value)
+    return f"{value:.0e}".replace("-", "−")
 
 
 def _levels(anchors: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, float]:

@@ -26,6 +26,11 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+# A report is one page without scripts, with its style and its figures in it.
+DOCUMENT = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -132,13 +137,16 @@ def _cookies(scope: Scope) -> Mapping[str, str]:
 
 
 def _armoured(send: Send) -> Callable[[Message], Awaitable[None]]:
-    added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-    names = {name for name, _ in added}
+    """Sends `HEADERS` with every answer; one that asks for the policy `DOCUMENT` gets that."""
+    added = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+    asked = (b"content-security-policy", DOCUMENT.encode())
 
     async def armoured(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
-            message = {**message, "headers": [*own, *added]}
+            given = [(name.lower(), value) for name, value in message.get("headers", ())]
+            own = [pair for pair in given if pair[0] not in added]
+            policy = dict([asked]) if asked in given else {}
+            message = {**message, "headers": [*own, *(added | policy).items()]}
         await send(message)
 
     return armoured

@@ -7,12 +7,13 @@ for a limited time per page; the page says how far it came and goes on from ther
 
 from __future__ import annotations
 
-import json
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from workup.runs.record import encode
+from workup.runs.record import encode, turns_of
+from workup.runs.store import as_written
 from workup.viewer.asking import PAGE, Asked, Place, Statement
 from workup.viewer.columns import Columns
 
@@ -96,19 +97,20 @@ def _searched(columns: Columns, asked: Asked, most: int, total: int, seconds: fl
 def _holding(columns: Columns, text: str, ids: Sequence[int]) -> Iterator[int]:
     """Those of the rows whose transcript holds `text`; letters A to Z match in either case."""
     pattern = "".join(f"\\{c}" if c in "\\%_" else c for c in encode(text)[1:-1])
+    marks = ", ".join("?" * len(ids))
     query = (
-        f"SELECT rowid, turns, reason FROM episodes WHERE rowid IN ({', '.join('?' * len(ids))}) "
+        f"SELECT rowid, case_id, turns, reason FROM episodes WHERE rowid IN ({marks}) "
         "AND (turns LIKE ? ESCAPE '\\' OR reason LIKE ? ESCAPE '\\')"
     )
-    for id, turns, reason in columns.store.query(query, (*ids, *[f"%{pattern}%"] * 2)):
-        if text.lower() in reason.lower() or any(text.lower() in t.lower() for t in _told(turns)):
-            yield id
+    for row in columns.store.query(query, (*ids, *[f"%{pattern}%"] * 2)):
+        with as_written(columns.store.path, row):
+            found = any(text.lower() in told.lower() for told in (row["reason"], *_told(row)))
+        if found:
+            yield row["rowid"]
 
 
-def _told(turns: str) -> Iterator[str]:
+def _told(row: sqlite3.Row) -> Iterator[str]:
     """What was said and answered; the file's own words around it ("user", "ask") do not count."""
-    held = json.loads(turns)
-    said, reply = (held["columns"].index(name) for name in ("text", "observation"))
-    for row in held["rows"]:
-        yield row[said]
-        yield from (content for _, content in row[reply])
+    for turn in turns_of(row["turns"]):
+        yield turn["text"]
+        yield from (content for _, content in turn["observation"])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from workup.case import Case
 from workup.episode import DIAGNOSE, Turn
+from workup.report import meanings
 from workup.report.page import flat, title
-from workup.report.tables import Ends, calls, heading, headline
-from workup.report.transcripts import VERDICTS, Meeting, legend, side
+from workup.report.tables import Ends, calls, heading, headline, level
+from workup.report.transcripts import VERDICTS, Meeting, Side, legend, side
 from workup.runs import Record, Run, warnings
-from workup.runs.store import KEY
+from workup.runs.files import DamagedError
+from workup.runs.record import turns_of
+from workup.runs.store import KEY, as_written
 from workup.runs.transcript import facts_by_id
 from workup.runs.words import DASH, adds_up, duration, in_order, number
 from workup.viewer import drawing, progress, tokens
@@ -33,8 +36,10 @@ from workup.viewer.progress import Stage, State
 from workup.viewer.shown import Shown
 
 WAIT = 0.05  # seconds that a page waits for columns that are being read
+FIRST = 0.3  # the same for a run's page, where they are asked for first
 OPTIONS = 300  # values that a filter offers
 BESIDE = 8  # episodes side by side
+REPORT = "report.html"
 OF_A_CASE = 200  # episodes of one case that are listed
 LAST = 8  # episodes on a run's page
 VIEWS = ("read", "tokens")
@@ -46,36 +51,68 @@ class MissingError(AddressError):
 
 
 def runs(shown: Mapping[str, Shown]) -> Content:
-    """The first page: every run with its state."""
+    """The first page: every run with its state, damaged ones with the reason."""
     rows = [_run_row(each) for each in shown.values()]
-    return {"rows": rows, "live": any(row.get("state") == State.RUNNING for row in rows)}
+    return {
+        "rows": rows,
+        "live": any(row.get("state") == State.RUNNING for row in rows),
+        "comparable": sum(row.get("comparable", False) for row in rows) > 1,
+        "compare": address("/compare"),
+    }
 
 
 def _run_row(shown: Shown) -> Content:
-    head: Content = {"name": shown.name, "withheld": shown.withheld}
+    head: Content = {"name": shown.name, "withheld": shown.withheld, "damage": ""}
     if shown.withheld:
         return head
+    if damage := shown.damage:
+        return head | {"damage": damage}
     run = shown.run
     entries = _entries(run)
-    policy = str(run.config.get("policy"))  # in an evaluation it may be an anchor's name
-    after = Ends.of(entries, run.anchors).after or (policy if policy in entries else None)
-    accuracy = entries[after].get("accuracy", {}).get("mean") if after else None
+    order = Ends.of(entries, run.anchors)
+    after = next(iter(_whose(run, entries, order)), None)
+    accuracy = level(entries[after], "accuracy") if after else None
     return head | {
         "href": address(f"/run/{shown.name}"),
         "title": title(run),
         "restricted": shown.restricted,
         "state": progress.state(run),
         "started": _started(run),
+        "environment": _environment(run) or DASH,
+        "strategy": run.config.get("strategy") or "",
         "policy": run.config.get("policy") or "",
-        "accuracy": f"{number('accuracy', accuracy)} ({after})" if after else DASH,
+        "accuracy": number("accuracy", accuracy.mean) if accuracy else DASH,
+        "of": after if accuracy else "",
+        "comparable": order.after is not None,
+        "report": _report(shown),
     }
+
+
+def _whose(run: Run, entries: Mapping[str, Any], order: Ends) -> list[str]:
+    """The policies that the run is about, the last one first; in an evaluation maybe an anchor."""
+    policy = str(run.config.get("policy"))
+    return order.names[::-1] or [name for name in (policy,) if name in entries]
+
+
+def _environment(run: Run) -> str:
+    """The name of the encounter; "" in runs that are older than the record of it."""
+    found = run.config.get("environment")
+    named = found.get("name") if isinstance(found, Mapping) else None
+    return str(named or run.config.get("encounter") or "")
+
+
+def _report(shown: Shown) -> str:
+    """The address of the run's report; "" while there is none."""
+    there = (shown.path / REPORT).is_file()
+    return address(f"/run/{shown.name}/{REPORT}") if there else ""
 
 
 def overview(shown: Shown) -> Content:
     """One run: how far it is, what it has found, its curves and its last episodes."""
     run, columns = shown.run, shown.columns
-    columns.catch_up(WAIT)
+    columns.catch_up(FIRST)
     state, lines, entries = progress.state(run), list(run.metrics()), _entries(run)
+    total = columns.written()
     phases = progress.stages(run, lines)
     order = Ends.of(entries, run.anchors)
     metrics, rows = headline(entries, order) if entries else ([], [])
@@ -91,8 +128,13 @@ def overview(shown: Shown) -> Content:
         "warnings": warnings.lines(entries),
         "figures": drawing.figures(lines, entries, run.anchors),
         "episodes": _rows(shown, [place.id for place in last.places], Asked()),
-        "total": columns.count(),
+        "live": state is State.RUNNING or not columns.whole,
+        "running": state is State.RUNNING,
+        "total": total,
         "whole": columns.whole,
+        "wrong": list(_wrong(shown, _whose(run, entries, order))),
+        "report": _report(shown),
+        "legend": meanings.legend(metrics),
         "notes": run.config.get("notes") or (),
         "calls": calls(run.summary.get("calls") or ()),
         "config": list(flat(run.config)),
@@ -106,9 +148,11 @@ def _facts(
     left = phases[-1].left if phases else None
     if state is State.RUNNING and left:
         yield "Left of this stage", f"about {duration(left)}"
-    for name in ("policy", "cases", "seed", "split"):
+    for name in ("policy", "strategy", "cases", "seed", "split"):
         if run.config.get(name) is not None:
             yield name.capitalize(), str(run.config[name])
+    if environment := _environment(run):
+        yield "Environment", environment
     yield "Started", _started(run)
     if (seconds := run.summary.get("seconds")) is not None:
         yield "Took", duration(float(seconds))
@@ -116,6 +160,14 @@ def _facts(
         yield "Spent", f"{money:.4g}"
     if run.config.get("budget") is not None:
         yield "Budget", f"{run.config['budget']:g}"
+
+
+def _wrong(shown: Shown, doctors: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    """(doctor, wrong episodes, address of their list) of those who have any."""
+    for doctor in doctors:
+        asked = Asked({"doctor": doctor, "phase": "eval"}, verdict="wrong")
+        if count := len(shown.run.episodes(doctor=doctor, phase="eval", correct=0)):
+            yield doctor, count, address(f"/run/{shown.name}/episodes", asked.query)
 
 
 def _evaluated(shown: Shown) -> list[tuple[str, int]]:
@@ -290,20 +342,14 @@ def case(
     wanted, asked = query.get("case", ""), Asked.read({**query, "case": ""})
     if not wanted:
         raise AddressError("a case is asked for by its id, as in ?case=clinic:xs:0:test:7")
-    rows: list[Content] = []
-    for other in (shown[name], *(each for each in shown.values() if each.name != name)):
-        if not other.withheld:
-            rows += _of_case(other, wanted, asked)
+    rows, damaged = _rows_of_case(shown, name, wanted, asked)
     if not rows:
         raise MissingError(f"no episode of the case '{wanted[:200]}' fits")
     known = {row["choice"]: row for row in rows}
     picked = [choice for choice in chosen if choice in known] or _by_default(rows)
-    sides = []
-    for choice in picked[:BESIDE]:
-        row = known[choice]
-        if (record := shown[row["run"]].record(row["key"])) is not None:
-            label = f"{row['run']}: {record.doctor}" if len(shown) > 1 else record.doctor
-            sides.append((row, record.episode.case, side(record, label)))
+    sides, more = _sides(shown, name, [known[choice] for choice in picked[:BESIDE]])
+    if not sides:
+        raise MissingError(f"no episode of the case '{wanted[:200]}' is there any more")
     for row in rows:
         row["chosen"] = row["choice"] in picked
     first = sides[0][1]
@@ -316,6 +362,7 @@ def case(
         "asked": asked.query,
         "rows": rows[:OF_A_CASE],
         "more": len(rows) - OF_A_CASE,
+        "damaged": list(dict.fromkeys([*damaged, *more])),
         "beside": BESIDE,
         "sides": [
             (row, case.presentation if case.presentation != first.presentation else "", each)
@@ -325,7 +372,45 @@ def case(
     }
 
 
+# Of the runs beside the one that is asked for, a damaged one is left out and told.
+def _rows_of_case(
+    shown: Mapping[str, Shown], name: str, case: str, asked: Asked
+) -> tuple[list[Content], list[str]]:
+    """The episodes of a case, first those of the run `name`; and why runs are left out.
+
+    Raises DamagedError if the run `name` is damaged.
+    """
+    rows, damaged = _of_case(shown[name], case, asked), []
+    for other in shown.values():
+        if not other.withheld and other.name != name:
+            try:
+                rows += _of_case(other, case, asked)
+            except DamagedError as error:
+                damaged.append(str(error))
+    return rows, damaged
+
+
+def _sides(
+    shown: Mapping[str, Shown], name: str, rows: Sequence[Content]
+) -> tuple[list[tuple[Content, Case, Side]], list[str]]:
+    """Each row with its case and its encounter; and why some are left out, as `_rows_of_case`."""
+    found, damaged = [], []
+    for row in rows:
+        try:
+            record = shown[row["run"]].record(row["key"])
+        except DamagedError as error:
+            if row["run"] == name:
+                raise
+            damaged.append(str(error))
+            continue
+        if record is not None:
+            label = f"{row['run']}: {record.doctor}" if len(shown) > 1 else record.doctor
+            found.append((row, record.episode.case, side(record, label)))
+    return found, damaged
+
+
 def _of_case(shown: Shown, case: str, asked: Asked) -> list[Content]:
+    _ = shown.run  # raises DamagedError
     shown.columns.catch_up(WAIT)
     statement = Statement.of(asked, shown.columns.measures)
     rows = shown.columns.rows(
@@ -376,12 +461,13 @@ def _answers(shown: Shown, ids: Sequence[int]) -> Iterator[tuple[int, str]]:
     """The diagnoses of these episodes, as far as they gave one."""
     marks = ", ".join("?" * len(ids))
     for row in shown.columns.store.query(
-        f"SELECT rowid, turns FROM episodes WHERE rowid IN ({marks})", tuple(ids)
+        f"SELECT rowid, case_id, turns FROM episodes WHERE rowid IN ({marks})", tuple(ids)
     ):
-        held = json.loads(row["turns"])
-        kind, content = (held["columns"].index(name) for name in ("kind", "content"))
-        if held["rows"] and held["rows"][-1][kind] == DIAGNOSE:
-            yield row["rowid"], ", ".join(held["rows"][-1][content])
+        with as_written(shown.columns.store.path, row):
+            last = turns_of(row["turns"])[-1:]
+            given = [", ".join(turn["content"]) for turn in last if turn["kind"] == DIAGNOSE]
+        if given:
+            yield row["rowid"], given[0]
 
 
 def _key(row: sqlite3.Row) -> Key:

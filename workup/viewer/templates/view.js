@@ -60,8 +60,11 @@ async function renew() {
       if (answer.ok) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const open = [...main.querySelectorAll("details[open][id]")].map((each) => each.id);
-        main.replaceWith(page.querySelector("main"));
+        const ticked = [...main.querySelectorAll("input:checked")].map((each) => each.value);
+        const fresh = page.querySelector("main");
+        main.replaceWith(fresh);
         for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+        for (const each of fresh.querySelectorAll("input[type=checkbox]")) each.checked ||= ticked.includes(each.value);
       }
     } catch {
       return; // the server has ended

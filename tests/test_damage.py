@@ -1,0 +1,410 @@
+"""Run folders that are damaged, of another program, or made to disturb.
+
+The viewer shows them as damaged and the others as ever; commands refuse them in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import example_run
+import pytest
+from command_line import Call
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workup.runs import Run
+from workup.runs.files import DEEPEST, LARGEST_JSON, LARGEST_LINES, DamagedError
+from workup.viewer import opened, pages
+from workup.viewer.app import render
+from workup.viewer.asking import written
+from workup.viewer.shown import Shown
+
+COMMANDS = ("compare", "export", "resume", "report")
+DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
+HALF = '{"started": "\\ud800"}'  # half a character, which no page can be encoded with
+FIGURE = {"mean": 0.5, "low": 0.1, "high": 0.9, "n": 4, "missing": 0}
+ENTRY = {"cases": 4, "episodes": 4, "endings": {}, "accuracy": FIGURE}
+
+
+def summary(**entry: Any) -> str:
+    return json.dumps({"doctors": {"trained": {**ENTRY, **entry}}})
+
+
+def in_place(name: str, text: str | bytes) -> Callable[[Path], None]:
+    """Damages a run by writing this in a file's place."""
+
+    def damage(run: Path) -> None:
+        content = text.encode() if isinstance(text, str) else text
+        (run / name).unlink(missing_ok=True)
+        (run / name).write_bytes(content)
+
+    return damage
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        (run / name).unlink()
+        os.mkfifo(run / name)
+
+    return damage
+
+
+def folder(name: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        (run / name).unlink()
+        (run / name).mkdir()
+
+    return damage
+
+
+def linked(name: str, to: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        (run / name).rename(run.parent / "elsewhere")
+        (run / name).symlink_to(to)
+
+    return damage
+
+
+def huge(name: str, size: int) -> Callable[[Path], None]:
+    """A file of zeros that takes no room on the disk."""
+
+    def damage(run: Path) -> None:
+        os.truncate(run / name, size)
+
+    return damage
+
+
+def database(*statements: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        with closing(sqlite3.connect(run / "episodes.sqlite")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+
+    return damage
+
+
+def another(*statements: str) -> Callable[[Path], None]:
+    """Another database in the place of the run's."""
+
+    def damage(run: Path) -> None:
+        (run / "episodes.sqlite").unlink()
+        database(*statements)(run)
+
+    return damage
+
+
+ENDLESS = (
+    "CREATE VIEW episodes AS WITH RECURSIVE more(rowid) AS "
+    "(SELECT 1 UNION ALL SELECT rowid + 1 FROM more) SELECT * FROM more"
+)
+# name → (how a run is damaged, a part of the reason)
+OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "summary cut off": (in_place("summary.json", '{"doctors": {"tr'), "this file is damaged"),
+    "summary a list": (in_place("summary.json", "[]"), "it holds no JSON object"),
+    "summary deep": (in_place("summary.json", DEEP), f"nested deeper than {DEEPEST} levels"),
+    "summary huge": (huge("summary.json", LARGEST_JSON + 1), "bytes, where at most"),
+    "summary a pipe": (pipe("summary.json"), "it is a pipe, not a file"),
+    "summary a folder": (folder("summary.json"), "it is a folder, not a file"),
+    "summary elsewhere": (linked("summary.json", "../elsewhere"), "leads out of its folder"),
+    "summary nowhere": (linked("summary.json", "nothing"), "a link to nothing"),
+    "doctors a list": (in_place("summary.json", '{"doctors": [1]}'), "field 'doctors'"),
+    "an entry a number": (in_place("summary.json", '{"doctors": {"a": 5}}'), "field 'doctors.a'"),
+    "cases a text": (in_place("summary.json", summary(cases="4")), "field 'doctors.trained.cases'"),
+    "a mean a text": (
+        in_place("summary.json", summary(accuracy={**FIGURE, "mean": "x"})),
+        "field 'doctors.trained.accuracy.mean",
+    ),
+    "a figure without n": (
+        in_place("summary.json", summary(noise={"mean": 1.0})),
+        "field 'doctors.trained.noise.low'",
+    ),
+    "not a number": (in_place("summary.json", summary(accuracy={"mean": float("nan")})), "NaN"),
+    "calls without a role": (in_place("summary.json", '{"calls": [{}]}'), "field 'calls.0.role'"),
+    "versions half a character": (in_place("versions.json", HALF), "this file is damaged"),
+    "versions a pipe": (pipe("versions.json"), "it is a pipe"),
+    "config a pipe": (pipe("config.yaml"), "it is a pipe"),
+    "config a folder": (folder("config.yaml"), "it is a folder"),
+    "config elsewhere": (linked("config.yaml", "../elsewhere"), "leads out of its folder"),
+    "config deep": (in_place("config.yaml", "a: " + "[" * 60 + "]" * 60), "nested deeper than"),
+    "config no YAML": (in_place("config.yaml", "a: ["), "not readable as YAML"),
+    "seed a text": (in_place("config.yaml", "seed: x\nsplit: 0\n..."), "field 'seed'"),
+    "anchors a number": (in_place("config.yaml", "anchors: 3\nsplit: 0\n..."), "field 'anchors'"),
+    "a suite without arms": (in_place("config.yaml", "kind: suite\nsplit: 0\n..."), "field 'suite"),
+    "database a text": (in_place("episodes.sqlite", "hello\n" * 99), "it is no SQLite file"),
+    "database a pipe": (pipe("episodes.sqlite"), "it is a pipe"),
+    "database a folder": (folder("episodes.sqlite"), "it is a folder"),
+    "database elsewhere": (linked("episodes.sqlite", "../elsewhere"), "leads out of its folder"),
+    "another database": (another("CREATE TABLE notes (a)"), "it has no table"),
+    "a column is missing": (
+        database("ALTER TABLE episodes RENAME COLUMN turns TO sentences"),
+        "it has no column 'episodes.turns'",
+    ),
+    "a view without end": (database("DROP TABLE episodes", ENDLESS), "it has no table 'episodes'"),
+}
+# Found when steps are read.
+LINES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "metrics a pipe": (pipe("metrics.jsonl"), "it is a pipe"),
+    "metrics huge": (huge("metrics.jsonl", LARGEST_LINES + 1), "bytes, where at most"),
+    "a line without end": (in_place("metrics.jsonl", b'{"stage": "' + 2**20 * b"a"), "line 1"),
+    "a reward a text": (
+        in_place("metrics.jsonl", '{"stage": "a", "step": 1, "reward": "x"}\n'),
+        "its 'reward' is no number",
+    ),
+    "parts a list": (
+        in_place("metrics.jsonl", '{"stage": "a", "step": 1, "parts": [1]}\n'),
+        "its 'parts' is no mapping",
+    ),
+    "a line deep": (in_place("metrics.jsonl", f"{DEEP}\n"), "nested deeper than"),
+}
+WHERE = "WHERE rowid = (SELECT MAX(rowid) FROM episodes WHERE doctor = 'trained')"
+# Found when episodes are read.
+ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "an ending": (database(f"UPDATE episodes SET ending = 'gone' {WHERE}"), "its 'ending'"),
+    "questions": (database(f"UPDATE episodes SET questions = 'many' {WHERE}"), "its 'questions'"),
+    "a total": (database(f"UPDATE episodes SET total = 'x' {WHERE}"), "its 'total'"),
+    "measures no JSON": (database(f"UPDATE episodes SET measures = '{{' {WHERE}"), "Expecting"),
+    "measures a list": (database(f"UPDATE episodes SET measures = '[1]' {WHERE}"), "'measures'"),
+    "a measure a text": (
+        database(f"""UPDATE episodes SET measures = '{{"noise": "x"}}' {WHERE}"""),
+        "'noise' is no number",
+    ),
+    "no UTF-8": (
+        database("UPDATE cases SET diagnosis = CAST(X'ff' AS TEXT)"),
+        "it is damaged",
+    ),
+}
+PAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "turns no JSON": (database(f"UPDATE episodes SET turns = 'x' {WHERE}"), "Expecting value"),
+    "turns of another shape": (
+        database(f"""UPDATE episodes SET turns = '{{"columns": [], "rows": [[1]]}}' {WHERE}"""),
+        "an episode is damaged",
+    ),
+    "tokens of odd length": (
+        database(f"UPDATE episodes SET tokens = X'000102' {WHERE}"),
+        "an episode is damaged",
+    ),
+    "too few tokens": (database(f"UPDATE episodes SET tokens = X'' {WHERE}"), "log-probabilities"),
+    "a case's body": (database("UPDATE cases SET body = '{}'"), "an episode is damaged"),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole made-up run, of which each test damages a copy."""
+    path = tmp_path_factory.mktemp("runs") / "sound"
+    with example_run.make(path, steps=6, cases=6, samples=1) as run:
+        (run.path / "summary.json").write_text(summary())
+    return path
+
+
+def copies(sound: Path, at: Path, damage: Callable[[Path], None]) -> tuple[Path, Path]:
+    """(a sound run, a damaged one) in the folder `at`."""
+    good, bad = Path(shutil.copytree(sound, at / "good")), Path(shutil.copytree(sound, at / "bad"))
+    damage(bad)
+    return good, bad
+
+
+def looked_at(shown: Shown) -> list[str]:
+    """Every page of a run; raises UserError for one that cannot be shown."""
+    shown.columns.catch_up(60)
+    made = [
+        render("run.html", **pages.overview(shown)),
+        render("episodes.html", **pages.episodes(shown, {"sort": "return"})),
+        render("episodes.html", **pages.episodes(shown, {"text": "fever"})),
+    ]
+    for row in shown.columns.rows("SELECT * FROM columns"):
+        key = (row["phase"], row["doctor"], row["stage"], row["step"], row["case_id"])
+        for view in pages.VIEWS:
+            query = {"episode": written((*key, row["sample"])), "view": view}
+            made.append(render("episode.html", **pages.episode(shown, query)))
+    return made
+
+
+def rows(shown: dict[str, Shown]) -> dict[str, Any]:
+    content = pages.runs(shown)
+    assert render("runs.html", **content)
+    return {row["name"]: row for row in content["rows"]}
+
+
+@pytest.mark.parametrize("name", [*OPENED, *LINES])
+def test_a_damaged_run_takes_no_other_away(name: str, sound: Path, tmp_path: Path) -> None:
+    damage, why = {**OPENED, **LINES}[name]
+    good, bad = copies(sound, tmp_path, damage)
+    shown = opened([bad, good], restricted=False)
+    found = rows(shown)
+    assert why in found["bad"]["damage"]
+    assert "\n" not in found["bad"]["damage"]
+    assert not found["good"]["damage"]
+    assert found["good"]["accuracy"] == ".50"
+    looked_at(shown["good"])
+    with pytest.raises(DamagedError, match=r".") as told:
+        looked_at(shown["bad"])
+    assert why in str(told.value)
+
+
+@pytest.mark.parametrize("name", [*ROWS, *PAGES])
+def test_a_damaged_episode_is_named_and_stays_so(name: str, sound: Path, tmp_path: Path) -> None:
+    """It is not read again and again, and no page says "0 episodes" meanwhile."""
+    damage, why = {**ROWS, **PAGES}[name]
+    good, bad = copies(sound, tmp_path, damage)
+    shown = opened([bad, good], restricted=False)
+    for _ in range(2):
+        with pytest.raises(DamagedError) as told:
+            looked_at(shown["bad"])
+        assert why in str(told.value)
+    if name in ROWS:
+        assert why in rows(shown)["bad"]["damage"]
+    case = example_run.case(0).id
+    found = pages.case(shown, "good", {"case": case}, ())
+    assert {row["run"] for row in found["rows"]} == {"good"} | ({"bad"} if name in PAGES else set())
+
+
+@pytest.mark.parametrize("name", [*OPENED, *LINES, *ROWS, *PAGES])
+def test_commands_refuse_a_damaged_run_in_one_line(
+    name: str, sound: Path, call: Call, tmp_path: Path
+) -> None:
+    damage, why = {**OPENED, **LINES, **ROWS, **PAGES}[name]
+    copies(sound, tmp_path, damage)
+    words = {
+        "compare": ("compare", "good", "bad"),
+        "export": ("export", "bad", "--as", "jsonl"),
+        "resume": ("resume", "bad"),
+        "report": ("report", "bad"),
+    }
+    asked = {
+        **dict.fromkeys(OPENED, COMMANDS),
+        **dict.fromkeys(LINES, ("compare", "report")),
+        **dict.fromkeys(ROWS, ("compare", "report")),
+        **dict.fromkeys(PAGES, ("export", "report")),
+    }
+    for command in asked[name]:
+        status, _, told = call(*words[command])
+        (line,) = told.splitlines()
+        assert (status, line.startswith("error: ")) == (2, True), line
+        assert why in line
+    assert not (tmp_path / "exports").exists() or not list((tmp_path / "exports").iterdir())
+
+
+def test_a_run_is_shown_again_when_it_is_whole_again(sound: Path, tmp_path: Path) -> None:
+    _, bad = copies(sound, tmp_path, in_place("summary.json", "{"))
+    shown = opened([bad], restricted=False)
+    assert rows(shown)["bad"]["damage"]
+    shutil.copy(sound / "summary.json", bad / "summary.json")
+    assert not rows(shown)["bad"]["damage"]
+    shutil.copy(sound / "episodes.sqlite", bad / "kept")
+    in_place("episodes.sqlite", "no database")(bad)
+    assert rows(shown)["bad"]["damage"]
+    (bad / "kept").rename(bad / "episodes.sqlite")
+    assert not rows(shown)["bad"]["damage"]
+    looked_at(shown["bad"])
+
+
+def test_a_run_whose_settings_could_not_be_read_stays_closed(sound: Path, tmp_path: Path) -> None:
+    """They may have said that its cases are restricted."""
+    _, bad = copies(sound, tmp_path, in_place("config.yaml", "a: ["))
+    shown = opened([bad], restricted=False)
+    (bad / "config.yaml").write_text("restricted: true\n")
+    with pytest.raises(DamagedError):
+        looked_at(shown["bad"])
+
+
+def test_an_empty_database_is_a_run_without_episodes(sound: Path, tmp_path: Path) -> None:
+    _, bad = copies(sound, tmp_path, in_place("episodes.sqlite", b""))
+    assert not rows(opened([bad], restricted=False))["bad"]["damage"]
+    with Run.open(bad) as run:
+        assert not run.episodes()
+        run.write([example_run.record(0, "trained", 0, 0)])
+        assert len(run.episodes()) == 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+FILES = ("summary.json", "metrics.jsonl", "versions.json")
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys that lead to every part of a JSON value."""
+    pairs: Any = ()
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return [at, *(place for key, each in pairs for place in places(each, (*at, key)))]
+
+
+def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    if not at:
+        return new
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    made = {key: changed(each, at[1:], new) if key == at[0] else each for key, each in pairs}
+    return made if isinstance(value, dict) else list(made.values())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(FILES), st.data())
+def test_whatever_json_says_pages_are_shown_or_say_what_is_damaged(
+    sound: Path, name: str, data: st.DataObject
+) -> None:
+    file = sound.parent / "any" / name
+    if not file.parent.exists():
+        shutil.copytree(sound, file.parent)
+    lines = (sound / name).read_text().splitlines() if name == "metrics.jsonl" else []
+    before = json.loads(lines[-1] if lines else (sound / name).read_text())
+    at = data.draw(st.sampled_from(places(before)))
+    new = json.dumps(changed(before, at, data.draw(json_values)))
+    try:
+        file.write_text("\n".join([*lines[:-1], new]) + "\n")
+        shown = opened([file.parent], restricted=False)
+        rows(shown)
+        with suppress(DamagedError):
+            render("run.html", **pages.overview(shown["any"]))
+    finally:
+        shutil.copy(sound / name, file)
+
+
+sqlite_values = (
+    st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=9)
+) | json_values.map(lambda value: json.dumps(value, ensure_ascii=False, default=str))
+COLUMNS = [
+    *(("episodes", name) for name in ("stage", "step", "sample", "ending", "reason", "correct")),
+    *(("episodes", name) for name in ("questions", "total", "scores", "parts", "measures")),
+    *(("episodes", name) for name in ("turns", "tokens", "mask", "logprobs", "advantages")),
+    *(("cases", name) for name in ("diagnosis", "category", "body")),
+    ("openings", "messages"),
+]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(COLUMNS), sqlite_values)
+def test_whatever_a_database_holds_pages_are_shown_or_say_what_is_damaged(
+    sound: Path, column: tuple[str, str], value: Any
+) -> None:
+    path = sound.parent / "rows"
+    if not path.exists():
+        path.mkdir()
+        with Run.create(path / "any", {"cases": "clinic:s", "split": 0}, {}) as run:
+            run.write([example_run.record(0, "trained", 0, 0)])
+    kept = (path / "any" / "episodes.sqlite").read_bytes()
+    table, name = column
+    try:
+        with closing(sqlite3.connect(path / "any" / "episodes.sqlite")) as connection:
+            connection.execute(f"UPDATE {table} SET {name} = ?", (value,))
+            connection.commit()
+        shown = opened([path / "any"], restricted=False)
+        rows(shown)
+        with suppress(DamagedError):
+            looked_at(shown["any"])
+    finally:
+        for end in ("-wal", "-shm"):
+            (path / "any" / f"episodes.sqlite{end}").unlink(missing_ok=True)
+        (path / "any" / "episodes.sqlite").write_bytes(kept)
