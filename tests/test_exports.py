@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -306,6 +309,28 @@ def test_what_fails_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: Any) 
         with pytest.raises(UserError, match="the disk is full"):
             written(run, name, tmp_path / "out")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["mine"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from workup import exports
+from workup.exports import material
+from workup.exports.formats import parquet
+from workup.exports.writing import export
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+parquet.of_run = killed
+export(material.chosen(Path(sys.argv[1]), ()), exports.load("parquet"), Path(sys.argv[2]))
+"""
+
+
+def test_what_a_killed_export_left_is_gone_after_the_next(run: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(run), str(tmp_path / "out")]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert [each.name for each in tmp_path.iterdir() if each.suffix == ".draft"]
+    assert table(written(run, "parquet", tmp_path / "out"))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine", "out"]
 
 
 def test_mistakes_are_one_line(call: Call, run: Path, tmp_path: Path) -> None:

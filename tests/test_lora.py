@@ -16,7 +16,7 @@ import pytest
 import torch
 from command_line import CLOCKED, SMALL, forked, told, without, workup
 from disturbing import disturbed
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from workup import api
 from workup.engines.settings import LoraSettings
@@ -216,6 +216,22 @@ def broken(adapters: Path, how: str) -> None:
             config = json.loads((adapters / "adapter_config.json").read_text())
             config["base_model_name_or_path"] = None
             (adapters / "adapter_config.json").write_text(json.dumps(config))
+        case "base.json is deep":
+            (adapters / "base.json").write_text("[" * 100_000 + "]" * 100_000)
+        case "adapter_config.json is deep":
+            (adapters / "adapter_config.json").write_text("[" * 100_000 + "]" * 100_000)
+        case "the rank is another":
+            config = json.loads((adapters / "adapter_config.json").read_text())
+            (adapters / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
+        case "the kind is another":
+            config = json.loads((adapters / "adapter_config.json").read_text())
+            (adapters / "adapter_config.json").write_text(json.dumps(config | {"peft_type": "X"}))
+        case "the adapters are of something else":
+            save_file({"a": torch.zeros(2)}, adapters / "adapter_model.safetensors")
+        case "one of them is missing":
+            held = load_file(adapters / "adapter_model.safetensors")
+            held.pop(sorted(held)[0])
+            save_file(held, adapters / "adapter_model.safetensors")
         case "the adapters are gone":
             (adapters / "adapter_model.safetensors").unlink()
         case "the adapters are cut off":
@@ -229,7 +245,13 @@ def broken(adapters: Path, how: str) -> None:
         ("base.json is no JSON", "base.json cannot be read"),
         ("base.json lacks a name", "base.json cannot be read"),
         ("nothing names the model", "does not name the model that they change"),
-        ("the adapters are gone", "holds no weights that can be loaded"),
+        ("base.json is deep", "base.json cannot be read: maximum recursion"),
+        ("adapter_config.json is deep", "holds no weights that can be loaded"),
+        ("the rank is another", "of another shape than its settings and its base model"),
+        ("the kind is another", "holds no weights that can be loaded: KeyError"),
+        ("the adapters are of something else", "does not hold all of its adapters"),
+        ("one of them is missing", "does not hold all of its adapters"),
+        ("the adapters are gone", r"holds none: adapter_model\.safetensors is missing"),
         ("the adapters are cut off", "holds no weights that can be loaded"),
     ],
 )
@@ -237,6 +259,36 @@ def test_damaged_adapters_are_one_line(how: str, said: str, moved: tuple[Path, P
     broken(moved[1], how)
     with pytest.raises(UserError, match=said) as caught:
         load(moved[1])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_base_model_of_another_shape_is_one_line(
+    moved: tuple[Path, Path], tmp_path: Path
+) -> None:
+    base, adapters = moved
+    model, tokenizer = load(base)
+    wider = type(model.config)(**{**model.config.to_dict(), "hidden_size": 64})
+    type(model)(wider).save_pretrained(tmp_path / "wider")
+    tokenizer.save_pretrained(tmp_path / "wider")
+    renamed(adapters, tmp_path / "wider")
+    with pytest.raises(UserError, match="of another shape than its settings and its base"):
+        load(adapters)
+
+
+def test_a_folder_that_lacks_weights_of_its_model_is_one_line(moved: tuple[Path, Path]) -> None:
+    """Transformers draws what is missing, and only warns."""
+    base, _ = moved
+    held = load_file(base / "model.safetensors")
+    name = next(each for each in sorted(held) if "layers" in each)
+    save_file({key: held[key] for key in held if key != name}, base / "model.safetensors")
+    with pytest.raises(UserError, match=f"lacks 1 weights of the model .* {name}") as caught:
+        load(base)
+    assert "\n" not in str(caught.value)
+    save_file(held | {name: torch.zeros(2)}, base / "model.safetensors")
+    with pytest.raises(
+        UserError, match=rf"{name} has the shape \[2\], and by config.json"
+    ) as caught:
+        load(base)
     assert "\n" not in str(caught.value)
 
 

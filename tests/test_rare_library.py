@@ -99,6 +99,19 @@ def test_a_row_that_cannot_be_read_is_named(
         Release.open(str(release(tmp_path / "r", [row])))
 
 
+@pytest.mark.parametrize("last", COLUMNS)
+def test_a_row_with_too_few_cells_is_named(tmp_path: Path, last: str) -> None:
+    """Whichever column stands last."""
+    columns = [*(each for each in COLUMNS if each != last), last]
+    folder = release(tmp_path / "r", columns=columns)
+    file = folder / "phenotype.hpoa"
+    short = ["OMIM:1" if each == "database_id" else "P" for each in columns][:-1]
+    file.write_text(file.read_text() + "\t".join(short) + "\n")
+    line = len(file.read_text().splitlines())
+    with pytest.raises(CaseError, match=f"line {line}: has 6 cells, and the table 7 columns"):
+        Release.open(str(folder))
+
+
 def test_files_that_are_no_release(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no hp\.obo"):
         Release.open(str(tmp_path))

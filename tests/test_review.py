@@ -9,10 +9,11 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import krippendorff as library
@@ -500,13 +501,44 @@ def test_every_mark_is_written_unblinded(paired: Results, tmp_path: Path) -> Non
         for name in COLUMNS:
             value = getattr(mark, name)
             assert same[name] == value
-            assert row[name] == ("" if value is None else str(value))
+            told = "" if value is None else str(value)
+            assert row[name] == (f"'{told}" if told.startswith("=") else told)
     skipped = [row for row in table if row["skipped"]]
     assert skipped
     assert {(row["value"], row["note"]) for row in skipped} == {(None, "cannot read it")}
     assert {row["doctor"] for row in table} == set(WORDS.values())
     assert {row["run"] for row in table} == {SECRET}
     assert json.loads(files["json"].read_text())["questions"]["better"]["wins"]
+
+
+FORMULAS = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "＝1")
+
+
+def test_no_spreadsheet_runs_what_somebody_typed(paired: Results, tmp_path: Path) -> None:
+    mark = paired.marks[0]
+    texts = [each.name for each in fields(Mark) if isinstance(getattr(mark, each.name), str)]
+    assert {"reviewer", "note", "doctor", "run", "label"} <= set(texts)
+    marks = [replace(mark, number=-1.5, **dict.fromkeys(texts, said)) for said in FORMULAS]
+    marks.append(replace(mark, note="a = b, -1"))
+    results: Any = SimpleNamespace(review=paired.review, marks=marks)
+    tables.write_csv(results, tmp_path / "marks.csv")
+    with (tmp_path / "marks.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row, said in zip(rows, FORMULAS, strict=False):
+        assert {row[name] for name in texts} == {f"'{said}"}
+        assert row["number"] == "-1.5", "a number is none"
+    assert rows[-1]["note"] == "a = b, -1"
+
+
+def test_a_review_draws_its_seed_unless_it_is_told_one(run: Path, tmp_path: Path) -> None:
+    words = ("review", "make", run, "--cases", 5)
+    for name in "abc":
+        assert "seed: " in printed(*words, "--out", tmp_path / name)
+    drawn = [Review.open(tmp_path / name).manifest.seed for name in "abc"]
+    assert len(set(drawn)) == 3
+    assert 0 not in drawn
+    printed(*words, "--seed", drawn[0], "--out", tmp_path / "again")
+    assert Review.open(tmp_path / "again").items == Review.open(tmp_path / "a").items
 
 
 def test_the_commands_and_their_mistakes(

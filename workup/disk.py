@@ -1,20 +1,48 @@
-"""Files and folders that are whole or absent, and where the user's own cache lies."""
+"""Files and folders that are whole or absent, and where the user's own cache lies.
+
+What is being written is a draft beside its place, and its process holds a lock on it. So a draft
+that nobody holds is one whose process was killed: the next one that writes to the same place, on
+the same machine, removes it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
+from zlib import crc32
 
 from workup.errors import UserError
 
-_held: WeakSet[IO[Any]] = WeakSet()
+# Another machine's lock on a shared disk may not show: its drafts are left alone.
+_HERE = f"{crc32(socket.gethostname().encode()) & 0xFFFF:04x}"
+
+
+class _Lock:
+    """An open file or folder that this process alone holds, as far as the disk knows locks."""
+
+    def __init__(self, path: Path) -> None:
+        self._opened = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # a disk without locks: nobody can take the draft for abandoned
+            fcntl.flock(self._opened, fcntl.LOCK_EX)
+        _held.add(self)
+
+    def close(self) -> None:
+        if self._opened >= 0:
+            os.close(self._opened)
+        self._opened = -1
+
+
+_held: WeakSet[IO[Any] | _Lock] = WeakSet()
 
 
 @contextmanager
@@ -25,15 +53,17 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
     With `private` no other user may read it. Where the block fails, `path` stays as it was. Raises
     OSError when the disk refuses.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+    sweep(path)
+    mode = 0o600 if private else 0o666
+    draft, lock = _begun(path, lambda new: os.close(os.open(new, os.O_CREAT | os.O_EXCL, mode)))
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666))
         yield draft
         with draft.open("rb") as file:
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+        lock.close()
 
 
 @contextmanager
@@ -41,15 +71,18 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """An empty folder beside `path`, which takes its place when the block ends.
 
     With `shared` other processes may write the same folder at the same time, and the first one
-    stays. Without, it replaces what was there, and what a killed process left is removed. Where the
-    block fails, `path` stays as it was. Raises OSError when the disk refuses.
+    stays. Without, it replaces what was there. Where the block fails, `path` stays as it was.
+    Raises OSError when the disk refuses.
     """
-    draft = path.with_name(
-        f".{path.name}.{secrets.token_hex(4)}.draft" if shared else f"{path.name}.draft"
-    )
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
+    lock: _Lock | None = None
+    if shared:
+        sweep(path)
+        draft, lock = _begun(path, Path.mkdir)
+    else:
+        draft = path.with_name(f"{path.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
+    try:
         yield draft
         if path.exists() and not shared:
             shutil.rmtree(path)
@@ -60,6 +93,42 @@ def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        if lock is not None:
+            lock.close()
+
+
+def _begun(path: Path, make: Callable[[Path], None]) -> tuple[Path, _Lock]:
+    """A new draft of `path`, and the lock on it."""
+    while True:
+        draft = path.with_name(f".{path.name}.{_HERE}{secrets.token_hex(4)}.draft")
+        make(draft)
+        try:
+            lock = _Lock(draft)
+        except FileNotFoundError:  # swept away before it was locked
+            continue
+        if draft.exists():
+            return draft, lock
+        lock.close()
+
+
+def sweep(path: Path) -> None:
+    """Removes the drafts of `path` whose processes were killed on this machine."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.{_HERE}[0-9a-f]{{8}}\.draft")
+    try:
+        found = [Path(each) for each in os.scandir(path.parent) if ours.fullmatch(each.name)]
+    except OSError:  # no such folder yet, or one that nobody may list
+        return
+    for draft in found:
+        with suppress(OSError):  # another process holds it, or has just removed it
+            opened = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if stat.S_ISDIR(os.fstat(opened).st_mode):
+                    shutil.rmtree(draft, ignore_errors=True)
+                else:
+                    draft.unlink()
+            finally:
+                os.close(opened)
 
 
 def hold(file: IO[Any]) -> None:

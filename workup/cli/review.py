@@ -37,7 +37,9 @@ def make(
     truth: Annotated[
         bool, typer.Option("--truth/--no-truth", help="show reviewers the recorded diagnosis")
     ] = True,
-    seed: Annotated[int, typer.Option(min=0, help="of cases, order and sides")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="of cases, order and sides [default: drawn]")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="the review's folder [default: reviews/RUN]")
     ] = None,
@@ -52,6 +54,7 @@ def make(
     whose = ", ".join(each.label for each in made.manifest.doctors)
     what = "pairs" if pairs else "episodes"
     print(f"{len(made.items)} {what} of {len({item.case for item in made.items})} cases: {whose}")
+    print(f"seed: {made.manifest.seed}, which reviewers should not know")
     print(f"next: workup view --review {made.path} --reviewer NAME")
 
 

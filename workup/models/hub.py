@@ -20,10 +20,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TypeVar
 
-from workup.errors import UserError
+from workup.errors import UserError, WorkupError
 from workup.models import smollm2
 
 T = TypeVar("T")
@@ -87,14 +86,18 @@ def opened(name: str, make: Callable[[str], T], *, forms: str = FORMS) -> T:
 @contextmanager
 def readable(name: str, forms: str = FORMS) -> Iterator[None]:
     """A context that says in one line why a model, or what is made of its files, cannot be had."""
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (OSError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
+    except (WorkupError, MemoryError):
+        raise
+    except Exception as error:  # whatever a library stumbles over in somebody's files
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not loaded here
+            raise
         if isinstance(error, ValueError) and CODE in str(error):
             raise _coded(name, "auto_map in its config.json, or a class of its modules") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if not isinstance(error, OSError | ValueError):
+            reason = f"{type(error).__name__}: {reason}"
         raise UserError(
             f"'{name}' holds no weights that can be loaded: {reason} ({forms})"
         ) from error
@@ -141,8 +144,9 @@ def digest(folder: Path) -> str:
 
 def _digest(path: Path) -> bytes:
     if path.name == BASE:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return hashlib.blake2b(str(told["weights"]).encode(), digest_size=16).digest()
+        with readable(str(path.parent)):
+            told = json.loads(path.read_text(encoding="utf-8"))
+            return hashlib.blake2b(str(told["weights"]).encode(), digest_size=16).digest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 ADAPTERS = "adapter_config.json"
+HELD = ("adapter_model.safetensors", "adapter_model.bin")  # their weights, as peft names them
+MISSING = "missing adapter keys while loading the checkpoint"  # peft's words for it
 # peft 0.21 asks transformers 5.23 by an attribute's old name, which a user can do nothing about.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
 NAMED = "base_model_name_or_path"  # peft's key for the base model
@@ -69,7 +71,7 @@ def base_of(folder: str | Path) -> Base | None:
         if file.name == BASE:
             return Base(*(str(told[key]) for key in ("name", "weights", "dtype")))
         named = told.get(NAMED)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{file} cannot be read: {' '.join(str(error).split())[:120]}") from error
     if not named:
         raise UserError(
@@ -153,8 +155,29 @@ def write(model: PeftModel, base: Base, folder: Path) -> None:
 
 
 def merged(model: Any, folder: str) -> Any:
-    """The base model with a folder's adapters merged into its weights, all of them trainable."""
+    """The base model with a folder's adapters merged into its weights, all of them trainable.
+
+    Raises UserError for a folder that holds no adapters, not all of them, or those of a model of
+    another shape.
+    """
     from peft import PeftModel
 
-    whole: Any = PeftModel.from_pretrained(model, folder)
+    if Path(folder).is_dir() and not any((Path(folder) / name).is_file() for name in HELD):
+        raise UserError(f"{folder} describes adapters and holds none: {HELD[0]} is missing")
+    try:
+        with warnings.catch_warnings():
+            # peft adds what is missing as if it were untrained, and says so in this warning.
+            warnings.filterwarnings("error", f".*{MISSING}", UserWarning)
+            whole: Any = PeftModel.from_pretrained(model, folder)
+    except UserWarning as warning:
+        named = str(warning).partition(MISSING)[2].strip(" :")
+        raise UserError(f"{folder} does not hold all of its adapters: {named[:120]}") from warning
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        why = " ".join(str(error).partition("size mismatch")[2].splitlines()[0].split())
+        raise UserError(
+            f"{folder} holds adapters of another shape than its settings and its base model have: "
+            f"{why[:240]}"
+        ) from error
     return whole.merge_and_unload().requires_grad_(True)

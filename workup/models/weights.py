@@ -34,12 +34,41 @@ def load(path: str | Path, *, dtype: str = "float32", device: str | None = None)
         if base is not None:
             whole, _ = load(lora.place_of(base, place), dtype=base.dtype or dtype, device=where)
             return _cast(lora.merged(whole, place), getattr(torch, dtype)).eval(), tokenizer
-        model = AutoModelForCausalLM.from_pretrained(
-            place, dtype=getattr(torch, dtype), trust_remote_code=False
-        )
+        model = _whole(place, dtype)
         return model.to(where).eval(), tokenizer
 
     return opened(str(path), make)
+
+
+def _whole(place: str, dtype: str) -> Any:
+    """The model of a folder or a hub id. Raises UserError where weights of it are missing.
+
+    Transformers draws what is missing, or of another shape, and goes on.
+    """
+    spoken = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        model, told = AutoModelForCausalLM.from_pretrained(
+            place,
+            dtype=getattr(torch, dtype),
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    finally:
+        logging.set_verbosity(spoken)
+    if other := sorted(told["mismatched_keys"]):
+        name, found, wanted = other[0]
+        raise UserError(
+            f"{place}: {name} has the shape {list(found)}, and by config.json {list(wanted)}; "
+            f"{len(other)} weights have another shape"
+        )
+    if missing := sorted(told["missing_keys"]):
+        raise UserError(
+            f"{place} lacks {len(missing)} weights of the model that its config.json describes, "
+            f"such as {missing[0]}"
+        )
+    return model
 
 
 def write_merged(place: str, folder: Path) -> None:

@@ -17,7 +17,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from workup.cases.files import Line, existing, lines_of
+from workup.cases.files import Line, bytes_at, existing, lines_of, text_of
 from workup.errors import CaseError, UserError
 from workup.extras import EXTRAS, install
 from workup.retrieval.hpo.ontology import Ontology
@@ -215,7 +215,10 @@ class _Reader:
     def _row(self, line: Line, columns: Mapping[str, int]) -> tuple[str, str, Annotation] | None:
         """A row as (disease, name, annotation); None for one that is left out, which is counted."""
         cells = line.text.split("\t")
-        if len(cells) <= columns["aspect"]:
+        if len(cells) < len(columns):  # blanks at the ends of a line are gone: cells may be empty
+            raw = text_of(bytes_at(self.path, line.offset), self.path, line.number)
+            cells = raw.rstrip("\r\n").split("\t")
+        if len(cells) <= max(columns[column] for column in COLUMNS):
             raise CaseError(
                 f"has {len(cells)} cells, and the table {len(columns)} columns.",
                 file=self.path,

@@ -9,6 +9,7 @@ What was drawn is copied: runs that are moved, changed or deleted afterwards cha
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -32,6 +33,7 @@ from workup.studies.review.drawing import Item, Played
 from workup.studies.review.form import Form
 
 FORMAT = 1
+SEEDS = 2**32
 
 
 class Doctor(BaseModel):
@@ -116,12 +118,15 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a review is to hold; `doctors` are names of evaluated doctors, or none for default."""
+    """What a review is to hold; `doctors` are names of evaluated doctors, or none for default.
+
+    Without a `seed` one is drawn: reviewers who know it know which side is whose.
+    """
 
     form: Form
     cases: int
     pairs: bool
-    seed: int = 0
+    seed: int | None = None
     doctors: Sequence[str] = ()
     truth: bool = True
 
@@ -142,7 +147,8 @@ def make(paths: Sequence[Path], plan: Plan, out: Path) -> Review:
     played = [_played(run, doctor) for run, doctor in chosen]
     if not drawing.common(played):
         raise UserError("there is no case that all of these doctors have played to its end")
-    items = (drawing.pairs if plan.pairs else drawing.singles)(played, plan.cases, plan.seed)
+    seed = secrets.randbelow(SEEDS) if plan.seed is None else plan.seed
+    items = (drawing.pairs if plan.pairs else drawing.singles)(played, plan.cases, seed)
     with clear_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with whole_folder(out) as draft:
@@ -150,7 +156,7 @@ def make(paths: Sequence[Path], plan: Plan, out: Path) -> Review:
             _copy(chosen, items, draft / "episodes.sqlite")
             manifest = Manifest(
                 format=FORMAT,
-                seed=plan.seed,
+                seed=seed,
                 pairs=plan.pairs,
                 restricted=any(bool(run.config.get("restricted")) for run, _ in chosen),
                 truth=plan.truth,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLUMNS = tuple(field.name for field in fields(Mark))
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how one begins
 _WHOLE, _TRUE = (
     ("item", "step", "sample", "against_sample"),
     ("skipped", "judged", "against_judged"),
@@ -42,7 +43,10 @@ def shown(results: Results) -> Iterator[Table | str]:
 
 
 def write_csv(results: Results, file: Path) -> None:
-    """One row per mark, with the columns of `Mark`. Raises UserError when the disk refuses."""
+    """One row per mark, with the columns of `Mark`. Raises UserError when the disk refuses.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
     private = results.review.manifest.restricted
     with (
         clear_errors(file),
@@ -51,7 +55,12 @@ def write_csv(results: Results, file: Path) -> None:
     ):
         writer = csv.DictWriter(opened, COLUMNS)
         writer.writeheader()
-        writer.writerows(asdict(mark) for mark in results.marks)
+        for mark in results.marks:
+            writer.writerow({name: _inert(value) for name, value in asdict(mark).items()})
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def write_parquet(results: Results, file: Path) -> None:

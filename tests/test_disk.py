@@ -1,0 +1,82 @@
+"""Drafts: what a killed process was writing is removed, and what a living one writes is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workup.disk import whole_file, whole_folder
+
+WRITER = """
+import sys
+from pathlib import Path
+from workup.disk import whole_file, whole_folder
+path = Path(sys.argv[2])
+context = whole_file(path) if sys.argv[1] == "file" else whole_folder(path, shared=True)
+with context as draft:
+    (draft if sys.argv[1] == "file" else draft / "part").write_text("half")
+    print(draft, flush=True)
+    sys.stdin.read()
+"""
+
+
+def drafts(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.endswith(".draft")]
+
+
+def begun(kind: str, path: Path) -> subprocess.Popen[str]:
+    """A process that has begun to write `path` and waits."""
+    words = [sys.executable, "-c", WRITER, kind, str(path)]
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_by_the_next(kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "made"
+    killed, living = begun(kind, place), begun(kind, place)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert len(drafts(tmp_path)) == 2
+    if kind == "file":
+        with whole_file(place) as draft:
+            draft.write_text("whole")
+        assert place.read_text() == "whole"
+    else:
+        with whole_folder(place, shared=True) as draft:
+            (draft / "part").write_text("whole")
+        assert (place / "part").read_text() == "whole"
+    assert len(drafts(tmp_path)) == 1, "the living one still writes"
+    living.communicate("", timeout=60)
+    assert living.returncode == 0
+    assert drafts(tmp_path) == []
+
+
+def test_a_writer_after_a_fork_keeps_its_draft(tmp_path: Path) -> None:
+    """A child that outlives its parent holds nothing of the parent's."""
+    script = WRITER.replace("sys.stdin.read()", "import os, time\n    os.fork() or time.sleep(600)")
+    words = [sys.executable, "-c", script, "folder", str(tmp_path / "made")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline()
+        it.wait()  # the parent has ended, and its folder is whole
+        assert (tmp_path / "made" / "part").read_text() == "half"
+        os.killpg(it.pid, signal.SIGKILL)
+
+
+def test_other_names_are_left_alone(tmp_path: Path) -> None:
+    others = (".made.draft", ".made.0000000000.draft", ".mad.deadbeef.draft", "made.x.draft")
+    for name in others:
+        (tmp_path / name).mkdir()
+    with whole_folder(tmp_path / "made", shared=True):
+        pass
+    assert sorted(drafts(tmp_path)) == sorted(others)
