@@ -31,8 +31,8 @@ class TrainHelp(TyperCommand):
 
     model: ClassVar[str] = "Settings"
     common: ClassVar[tuple[str, ...]] = (
-        *("steps", "batch", "group", "lr", "beta", "max_tokens", "seed", "split", "lora.r"),
-        *("sft.steps", "evaluation.cases", "evaluation.samples", "roles.NAME", "budget"),
+        *("steps", "batch", "group", "lr", "beta", "max_tokens", "seed", "split", "folds"),
+        *("lora.r", "sft.steps", "evaluation.cases", "evaluation.samples", "roles.NAME", "budget"),
     )
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:

@@ -9,6 +9,8 @@ policy/           the trained policy in HF format
 summary.json      headline metrics of every evaluated doctor, with intervals
 report.html       one page that opens offline
 transcripts/      further pages with every evaluated episode, which report.html links to
+folds/            of a cross-validation: a run folder for each fold, whose evaluated episodes stand
+                  in this one's episodes.sqlite, and which has the checkpoints and policies
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ from workup.runs.store import Store, conditions
 
 CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
-NOTED = ("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed")
+FOLDS = "folds"
+NOTED = (
+    *("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed"),
+    "parts",
+)
 
 
 class Episodes(Sequence[Record]):
@@ -171,6 +177,11 @@ class Run:
         _write_config(self.path, self.config)
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The folders of a cross-validation's runs within this one, by fold ("2/5"); else empty."""
+        return {str(split): part(split) for split in self.config.get("parts", ())}
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
 
@@ -197,6 +208,12 @@ class Run:
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Appends one training step's metrics; they must name their `stage` and `step`."""
         self._metrics.append({"stage": metrics["stage"], "step": metrics["step"], **metrics})
+
+    def log_anew(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Logs these steps in place of all that were logged before."""
+        self._metrics.cut(0)
+        for line in lines:
+            self.log(line)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Every logged step in order."""
@@ -339,6 +356,11 @@ def _read_config(file: Path) -> dict[str, Any]:
             "restore it, or add that line if it is whole"
         )
     return translated(config)
+
+
+def part(split: str) -> str:
+    """Where a cross-validation keeps the run of a fold: "folds/2" for "2/5"."""
+    return f"{FOLDS}/{split.partition('/')[0]}"
 
 
 def is_run(path: Path) -> bool:
