@@ -10,7 +10,7 @@ from workup import settings
 from workup.errors import UserError
 from workup.report import live
 from workup.runs import Run
-from workup.training import loop as training
+from workup.training import folds as training
 
 
 def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
@@ -37,14 +37,14 @@ def evaluate(
     `values` are the settings of `workup evaluate`. Without `cases` a trained policy is evaluated on
     the test side of the cases that it was trained on.
     """
-    from workup.evaluation import loop as evaluation
+    from workup.evaluation import folds, loop
 
     given = {} if cases is None else {"cases": cases}
-    read, notes = evaluation.completed({"policy": str(policy), **given, **values})
+    read, notes = loop.completed({"policy": str(policy), **given, **values})
     with live.show(stream=_nowhere() if quiet else None) as view:
         for note in notes:
             view.note(note)
-        return evaluation.start(read, Path(out), view)
+        return folds.start(read, Path(out), view)
 
 
 def evaluate_suite(
@@ -85,7 +85,7 @@ def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) 
 
     Raises UserError if there is no run, or an incomplete config.yaml.
     """
-    from workup.evaluation import loop as evaluation
+    from workup.evaluation import folds as evaluation
     from workup.evaluation.suites import play
     from workup.report import suite
 

@@ -56,6 +56,25 @@ def in_full(environment: Any) -> Any:
     return {} if environment is None else environment
 
 
+FEWEST_FOLDS = 2
+
+
+def _split(value: Any) -> Any:
+    """Raises ValueError for what is neither a number nor a fold, as in "2/5"."""
+    if isinstance(value, int) and value < 0:
+        raise ValueError("a split is a number from 0 on")
+    if not isinstance(value, str) or value.isdecimal():
+        return int(value) if isinstance(value, str) else value
+    number, _, of = value.partition("/")
+    if not (number.isdecimal() and of.isdecimal()):
+        raise ValueError("a split is a number, or a fold, as in 2/5")
+    if not 1 <= int(number) <= int(of) or int(of) < FEWEST_FOLDS:
+        raise ValueError(f"there is no fold {number} of {of}")
+    return f"{int(number)}/{int(of)}"
+
+
+SplitWords = Annotated[Annotated[int, Field(ge=0)] | str, BeforeValidator(_split)]
+Folds = Annotated[int, Field(ge=FEWEST_FOLDS, le=100)]
 EnvironmentWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
 ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
 
@@ -166,10 +185,12 @@ class PolicySettings(SamplerSettings, SupportSettings):
     cases: str = Field(description="where the cases come from (`workup sources`)")
     strict: Strict = False
     seed: int = Field(0, description="everything drawn follows from it")
-    split: int | None = Field(
+    split: SplitWords | None = Field(
         None,
-        ge=0,
         description="which fifth of a file is held out; as trained, or a file is played whole",
+    )
+    folds: Folds | None = Field(
+        None, description="of a cross-validation's policies, each on its own fold: how many"
     )
     environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
     max_tokens: int | None = Field(
@@ -236,7 +257,13 @@ class Settings(EngineSettings, SamplerSettings, SupportSettings):
     cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
     strict: Strict = False
     seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
-    split: int = Field(0, ge=0, description="which fifth of the cases is held out, for every seed")
+    split: SplitWords = Field(
+        0, description="which fifth of the cases is held out, for every seed; or a fold, as in 2/5"
+    )
+    folds: Folds | None = Field(
+        None,
+        description="for few cases: train once for each of so many folds, test every case once",
+    )
     policy: str = Field(
         "tiny", description="tiny, smollm2, a model folder, a run folder or a hub id"
     )

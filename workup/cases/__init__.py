@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from workup.case import FixedSource, Source
 from workup.cases import datasets
+from workup.cases.files import Split, numbered
 from workup.cases.recognised import kind_of
 from workup.cases.rows import RowErrors
 from workup.errors import CaseError, UserError, nearest, unknown
@@ -32,14 +33,15 @@ class Scheme(NamedTuple):
     example: str
 
 
-def open_source(spec: str, *, split: int = 0, strict: bool = False) -> Source:
+def open_source(spec: str, *, split: Split = 0, strict: bool = False) -> Source:
     """Opens `SCHEME:REST`, as in `clinic:s`, `ddxplus:FOLDER`, `mediq:FILE`, `jsonl:FILE`.
 
     `split` is the number of the split: it decides which fifth of a file is held out, and which
-    patients the built-in clinic draws. The same spec and split give the same cases in the same
-    order. A row of a file that is no case is left out, and the notes say how many and why; with
-    `strict` the first one is an error. Raises UserError for a scheme or a path that does not
-    exist, CaseError (file, line, field) for a file that cannot be read or has no case.
+    patients the built-in clinic draws. Or it is a fold of a file, as in "2/5". The same spec and
+    split give the same cases in the same order. A row of a file that is no case is left out, and
+    the notes say how many and why; with `strict` the first one is an error. Raises UserError for a
+    scheme or a path that does not exist, and for a fold of cases that are divided already;
+    CaseError (file, line, field) for a file that cannot be read or has no case.
     """
     return _opened(spec, split, RowErrors(strict=strict))
 
@@ -70,12 +72,14 @@ def problems(
     return count
 
 
-def _opened(spec: str, split: int, errors: RowErrors) -> Source:
+def _opened(spec: str, split: Split, errors: RowErrors) -> Source:
     scheme, colon, rest = spec.partition(":")
     module = _module(scheme) if colon and scheme in _modules() else None
     if module is None or not hasattr(module, "open"):
         raise _no_scheme(spec, scheme)
     source: FixedSource = module.open(rest, split, errors)
+    if not source.undivided:
+        numbered(split, source.name)
     return replace(source, notes=(*source.notes, *errors.notes(spec)))
 
 

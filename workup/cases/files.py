@@ -30,6 +30,9 @@ from workup.errors import CaseError, UserError, unknown
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
+Split = int | str
+"""Which cases are held out: those of a numbered split (a fifth), or those of a fold ("2/5")."""
+
 ALL = "all"  # the view of a source that holds every case out
 LINE_LIMIT = 1_000_000  # bytes in one line; a case is a few kilobytes
 DOCUMENT_LIMIT = 64_000_000  # bytes in one JSON document that is read whole
@@ -334,14 +337,28 @@ def view_of(rest: str, scheme: str, views: Sequence[str]) -> tuple[str, str]:
     return place, view
 
 
-def held_out(split: int, key: str) -> bool:
-    """Whether the group of cases named `key` is on the test side of split number `split`.
+def held_out(split: Split, key: str) -> bool:
+    """Whether the group of cases named `key` is on the test side of `split`.
 
-    One group in five is. It is a hash of number and key, so a case keeps its side when rows are
-    added or moved. Two numbers hold out two independently drawn fifths, which may overlap.
+    Of a number one group in five is. It is a hash of number and key, so a case keeps its side when
+    rows are added or moved. Two numbers hold out two independently drawn fifths, which may overlap.
+    A fold holds out its own part: a hash of the key alone, so that the folds of n are disjoint and
+    every group is in one of them.
     """
-    digest = blake2b(f"{split}\n{key}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) % _HELD_OUT_IN == 0
+    number, _, of = str(split).partition("/")
+    digest = blake2b(f"{'folds' if of else split}\n{key}".encode(), digest_size=8).digest()
+    place = int.from_bytes(digest)
+    return place % int(of) == int(number) - 1 if of else place % _HELD_OUT_IN == 0
+
+
+def numbered(split: Split, name: str) -> int:
+    """`split` as a number. Raises UserError for a fold, which the source `name` has none of."""
+    if isinstance(split, int):
+        return split
+    raise UserError(
+        f"{name} has a test side of its own, so there are no folds of it: leave folds=… out, or "
+        "number the split, as in split=1"
+    )
 
 
 class Lazy(Sequence[T]):

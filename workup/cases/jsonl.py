@@ -34,6 +34,7 @@ from workup.cases.files import (
     LINE_LIMIT,
     Lazy,
     Line,
+    Split,
     checked,
     existing,
     held_out,
@@ -180,7 +181,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FILE` or `FILE#all`. Raises UserError, and CaseError where no line is a case."""
     place, view = view_of(rest, "jsonl", [ALL])
     path = existing(place)

@@ -20,7 +20,7 @@ from unicodedata import normalize
 import numpy as np
 
 from workup.case import Case, FixedSource, Truth
-from workup.cases.files import ALL, Lazy, existing, held_out, parse_object
+from workup.cases.files import ALL, Lazy, Split, existing, held_out, parse_object
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
 from workup.cases.rows import RowErrors, sound
@@ -96,10 +96,10 @@ class Spec:
     place: str
     view: str
     settings: frozenset[str]
-    split: int
+    split: Split
 
 
-def asked(scheme: str, rest: str, split: int, settings: Sequence[str] = ()) -> Spec:
+def asked(scheme: str, rest: str, split: Split, settings: Sequence[str] = ()) -> Spec:
     """Takes `PLACE#VIEW`, `PLACE#SETTING` or `PLACE#SETTING,VIEW` apart.
 
     Several parts may be tested on together, as in `PLACE#dev,test`. Raises UserError for what is
@@ -168,7 +168,7 @@ class _Index:
     digest: array[int] = field(default_factory=lambda: array("Q"))
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def add(self, piece: Piece, number: int, part: str, rows: Rows, split: int) -> None:
+    def add(self, piece: Piece, number: int, part: str, rows: Rows, split: Split) -> None:
         for which, row in enumerate(rows):
             if not isinstance(row, Row):
                 self.dropped.update([row.reason] if isinstance(row, Dropped) and row.meant else [])

@@ -152,7 +152,7 @@ def train(
     """Train a policy: warm start, reinforcement, evaluation, report."""
     from workup import settings
     from workup.report import live
-    from workup.training import loop as training
+    from workup.training import folds as training
 
     given = {"method": method, **_given(cases=cases, policy=policy)}
     read = settings.furnished(settings.Settings, {**settings.read(words or (), config), **given})
@@ -254,7 +254,7 @@ def evaluate(
 ) -> None:
     """Evaluate a policy on cases it has not seen, or on a suite."""
     from workup import settings
-    from workup.evaluation import loop as evaluation
+    from workup.evaluation import folds, loop
     from workup.report import live
 
     more = [word for word in words or () if "=" not in word] if suite is not None else []
@@ -269,12 +269,12 @@ def evaluate(
     if data is not None or partial:
         raise UserError("--data and --partial belong to a suite: name one, as in --suite medr3")
     values["policy"] = policy
-    read, notes = evaluation.completed(values)
+    read, notes = loop.completed(values)
     out = out or _free(f"evaluate-{Path(policy).name}-{read.cases}")
     with live.show(as_json=as_json) as view:
         for note in notes:
             view.note(note)
-        _resumable(lambda: evaluation.start(read, out, view), out)
+        _resumable(lambda: folds.start(read, out, view), out)
 
 
 @app.command()
@@ -432,7 +432,7 @@ def play(
     if is_run(Path(source)):
         known = Run.open(source).config.get("cases")
         raise UserError(f"{source} is a run: type workup play {known} --against {source}")
-    opened, split = open_unseen(source, [str(against)] if against else [], split)
+    opened, _ = open_unseen(source, [str(against)] if against else [], split)
     name = str(against) if against else "random doctor"
     given = build(PolicySettings, {**read(words or ()), "policy": name, "cases": source})
     rival = None

@@ -31,7 +31,8 @@ class TrainHelp(TyperCommand):
 
     model: ClassVar[str] = "Settings"
     common: ClassVar[tuple[str, ...]] = (
-        *("preset", "steps", "batch", "group", "lr", "beta", "max_tokens", "seed", "split"),
+        *("preset", "steps", "batch", "group", "lr", "beta", "max_tokens"),
+        *("seed", "split", "folds"),
         *("lora.r", "sft.steps", "evaluation.cases", "evaluation.samples", "roles.NAME", "budget"),
     )
 

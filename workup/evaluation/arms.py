@@ -40,7 +40,7 @@ class Steps(Face):
         self.live.step(metrics)
 
     def note(self, text: str) -> None:
-        if text not in self.seen and not text.startswith("report "):
+        if text not in self.seen and not text.startswith(("report ", "look ")):
             self.seen.add(text)
             self.live.note(text)
 

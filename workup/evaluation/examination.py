@@ -27,6 +27,7 @@ from workup.runs.judged import measured
 from workup.settings import EvaluationSettings
 from workup.stages import Settle
 
+FOLDED = "folds=5 trains five times, so that every case is tested once"
 CHUNK = 256  # episodes in memory at a time
 Progress = Callable[[Mapping[str, float]], None]
 """Called after every episode with the figures so far:
@@ -77,7 +78,7 @@ class Examination:
         if not len(source.test):
             raise UserError(
                 f"{source.name} holds no test case; a file needs at least a handful of cases to "
-                "hold some out"
+                f"hold some out ({FOLDED})"
             )
         costs = {item.name: item.cost for item in source.items}
         made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]

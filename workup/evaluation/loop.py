@@ -38,7 +38,7 @@ from workup.report.live import Live
 from workup.rl.rollout import TokenDoctor
 from workup.roles import Staff
 from workup.runs import Run, versions
-from workup.runs.folder import free
+from workup.runs.folder import FOLDS, free
 from workup.runs.summary import repeats, summarise
 from workup.settings import PolicySettings, World, build, furnished, merge, revised, world
 
@@ -54,7 +54,8 @@ def completed(values: Mapping[str, Any]) -> tuple[PolicySettings, list[str]]:
     if values.get("cases") is not None:
         return furnished(PolicySettings, values), []
     given = (values.get("policy"), values.get("conclude"))
-    named = [str(name) for name in given if name not in (None, BAYES)]
+    several = [str(name) for name in given if name not in (None, BAYES)]
+    named = [next(iter(policies.fold_folders(name)), name) for name in several]
     for name in named:
         if policies.is_run_folder(name):
             policies.check(name)  # an evaluation, or a run that has not ended
@@ -172,6 +173,11 @@ class Evaluation:
 
         Raises UserError, also for cases that a policy was trained on, unless `seen` is set.
         """
+        if settings.folds is not None:
+            raise UserError(
+                f"'{settings.policy}' is no cross-validation: folds=… is for what `workup train "
+                "METHOD folds=…` made. A file that a policy was not trained on is played whole"
+            )
         if settings.conclude is not None:
             policies.check(settings.conclude, (BAYES,))
         settings, (strategy, plan) = as_trained(settings), strategy_of(settings)
@@ -297,7 +303,10 @@ class Evaluation:
 
 def short_name(policy: str) -> str:
     """An endpoint's name, or the last part of a folder or a hub id."""
-    return policy.removeprefix(ENDPOINT) if policy.startswith(ENDPOINT) else Path(policy).name
+    if policy.startswith(ENDPOINT):
+        return policy.removeprefix(ENDPOINT)
+    folder = Path(policy)  # a policy of a cross-validation is called after all of them
+    return folder.parent.parent.name if folder.parent.name == FOLDS else folder.name
 
 
 def played_as(policy: str, strategy: str | None) -> str:

@@ -55,12 +55,26 @@ def is_run_folder(name: str) -> bool:
     return name not in OURS and is_run(Path(name).expanduser())
 
 
+def fold_folders(name: str | Path) -> tuple[str, ...]:
+    """The run folders of the policies that a cross-validation trained; none of anything else."""
+    if str(name) in OURS or not is_run(Path(name).expanduser()):
+        return ()
+    with Run.open(Path(name).expanduser()) as run:
+        if "method" not in run.config:
+            return ()
+        return tuple(str(Path(name) / folder) for folder in run.parts.values())
+
+
 def trained(run: str) -> Mapping[str, Any]:
     """The settings of the run that trained a policy.
 
     Raises UserError for an evaluation, which trains none.
     """
     config = Run.open(Path(run).expanduser()).config
+    if parts := fold_folders(run):
+        raise UserError(
+            f"{run} is a cross-validation with {len(parts)} policies: name one, as in {parts[0]}"
+        )
     if "method" not in config:
         raise UserError(
             f"{run} is an evaluation and holds no policy; name what it evaluated: "

@@ -13,9 +13,9 @@ from typing import Any
 
 from workup.case import Case, Source
 from workup.cases import open_source
-from workup.cases.files import every_case, with_ids
+from workup.cases.files import Split, every_case, with_ids
 from workup.errors import UserError
-from workup.policies import OURS
+from workup.policies import OURS, fold_folders
 from workup.runs import Run
 from workup.runs.folder import is_run
 
@@ -29,12 +29,16 @@ class Trained:
 
     run: str
     cases: str
-    split: int
+    split: Split
 
     @property
     def spec(self) -> str:
         """`cases`, with a path that is valid in the current folder."""
         return _found(self.run, self.cases)
+
+    def of(self, spec: str) -> bool:
+        """Whether `spec` names the same file or folder, or the same clinic."""
+        return _place(self.spec) == _place(spec)
 
 
 def history(policy: str) -> tuple[Trained, ...]:
@@ -45,12 +49,14 @@ def history(policy: str) -> tuple[Trained, ...]:
     """
     found: list[Trained] = []
     folder = _run_of(policy)
+    if folder is not None and (parts := fold_folders(folder)):
+        folder = Path(parts[0])  # its policies were trained on the same cases
     while folder is not None and str(folder) not in {one.run for one in found}:
         with Run.open(folder) as run:
             config, settings = run.config, run.settings
         if "method" not in config:
             break
-        found.append(Trained(str(folder), str(config["cases"]), int(settings["split"])))
+        found.append(Trained(str(folder), str(config["cases"]), settings["split"]))
         if "trained_before" in config:
             return (*found, *(Trained(**one) for one in config["trained_before"]))
         folder = _run_of(str(config["policy"]))  # a run that is older than the record
@@ -96,8 +102,8 @@ def recorded(policy: str) -> list[dict[str, Any]]:
 
 
 def open_unseen(
-    spec: str, policies: Sequence[str], split: int | None = None, *, strict: bool = False
-) -> tuple[Source, int | None]:
+    spec: str, policies: Sequence[str], split: Split | None = None, *, strict: bool = False
+) -> tuple[Source, Split | None]:
     """The source `spec` with the cases to evaluate `policies` on as its test side; and its split.
 
     Without a `split`, it is the one that the policies were trained in. If none of them was trained
@@ -108,15 +114,17 @@ def open_unseen(
     if split is not None:
         return open_source(spec, split=split, strict=strict), split
     known = [trained for trained in map(history, policies) if trained]
-    here = [[one.split for one in trained if _place(one.spec) == _place(spec)] for trained in known]
+    here = [[one.split for one in trained if one.of(spec)] for trained in known]
     newest = {splits[0] for splits in here if splits}
     if len(newest) > 1:
+        splits = sorted(map(str, newest))
         raise UserError(
             f"{' and '.join(policies)} were trained in different splits of {spec}: "
-            f"{', '.join(map(str, sorted(newest)))}. Name one, as in split={min(newest)}, and set "
+            f"{', '.join(splits)}. Name one, as in split={splits[0]}, and set "
             "evaluation.seen=true, since no test side is unseen by all of them"
         )
-    chosen = next(iter(newest), known[0][0].split if known else 0)
+    elsewhere = known[0][0].split if known else 0
+    chosen = next(iter(newest), elsewhere if isinstance(elsewhere, int) else 0)
     source = open_source(spec, split=chosen, strict=strict)
     if source.undivided and not newest:
         return every_case(source), None
@@ -143,7 +151,7 @@ class Met:
 
 
 def met(
-    cases: Sequence[Case], spec: str, split: int | None, policies: Sequence[str]
+    cases: Sequence[Case], spec: str, split: Split | None, policies: Sequence[str]
 ) -> Iterator[Met]:
     """How many of `cases` each of `policies` was trained on.
 
@@ -167,7 +175,7 @@ def met(
 def refuse_met(
     cases: Sequence[Case],
     spec: str,
-    split: int | None,
+    split: Split | None,
     policies: Sequence[str],
     *,
     allowed: bool,
@@ -187,11 +195,10 @@ def refuse_met(
     return [str(one) for one in found]
 
 
-def played_cases(run: Run) -> tuple[tuple[str, str, str], int | None]:
+def played_cases(run: Run) -> tuple[tuple[str, str, str], Split | None]:
     """The source that a run was evaluated on, and the split; None if it played a file whole."""
     source = _view(_found(str(run.path), str(run.config.get("cases"))))
-    split = run.settings["split"]
-    return source, None if split is None else int(split)
+    return source, run.settings["split"]
 
 
 def alike(one: Run, other: Run) -> bool:
@@ -205,7 +212,7 @@ def alike(one: Run, other: Run) -> bool:
     return source == theirs and (split == other_split or None in (split, other_split))
 
 
-def counted(source: Source, played: int, split: int | None) -> str:
+def counted(source: Source, played: int, split: Split | None) -> str:
     """How many of the cases of `source` are played, in words."""
     whole, left = len(source.test), len(source.train)
     kind = "cases" if split is None or not left else "test cases"

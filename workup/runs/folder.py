@@ -9,6 +9,8 @@ policy/           the trained policy in HF format
 summary.json      headline metrics of every evaluated doctor, with intervals
 report.html       one page that opens offline
 transcripts/      further pages with every evaluated episode, which report.html links to
+folds/            of a cross-validation: a run folder for each fold, whose evaluated episodes stand
+                  in this one's episodes.sqlite, and which has the checkpoints and policies
 """
 
 from __future__ import annotations
@@ -48,9 +50,11 @@ from workup.runs.untouched import Untouched
 
 CHECKPOINTS = "checkpoints"
 _END = "..."  # how YAML marks the end of a document
+FOLDS = "folds"
 NOTED = (
     *("kind", "restricted", "account", "trained_before", "notes", "anchors", "changed"),
     "encounter",  # the environment's name, where an evaluation left it to its default
+    "parts",
 )
 
 
@@ -190,6 +194,11 @@ class Run:
         _write_config(self.path, self.config)
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The folders of a cross-validation's runs within this one, by fold ("2/5"); else empty."""
+        return {str(split): part(split) for split in self.config.get("parts", ())}
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
 
@@ -216,6 +225,12 @@ class Run:
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Appends one training step's metrics; they must name their `stage` and `step`."""
         self._metrics.append({"stage": metrics["stage"], "step": metrics["step"], **metrics})
+
+    def log_anew(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Logs these steps in place of all that were logged before."""
+        self._metrics.cut(0)
+        for line in lines:
+            self.log(line)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Every logged step in order."""
@@ -373,6 +388,11 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedError(f"{file}: {error}; restore it from a copy") from None
     return config
+
+
+def part(split: str) -> str:
+    """Where a cross-validation keeps the run of a fold: "folds/2" for "2/5"."""
+    return f"{FOLDS}/{split.partition('/')[0]}"
 
 
 def is_run(path: Path) -> bool:

@@ -31,7 +31,7 @@ from workup.cases.order import Order
 from workup.engines import Job
 from workup.engines.settings import PreferenceSettings, TuningSettings
 from workup.errors import UserError
-from workup.evaluation.examination import Examination, Player, examine, playing
+from workup.evaluation.examination import FOLDED, Examination, Player, examine, playing
 from workup.evaluation.remarks import remarks
 from workup.methods import load
 from workup.models import samplers
@@ -60,6 +60,7 @@ from workup.training import warm
 from workup.training.collect import Collection, Share, Step, metrics
 from workup.training.search import Exploration, kept, pairs, searched, step_figures
 
+FEW = 30  # test cases, below which a cross-validation is pointed out
 LOOKED_AT = 20  # training cases that are looked at before anything is written
 UNTRAINED, TRAINED = "untrained", "trained"
 RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
@@ -92,6 +93,11 @@ class Plan:
                 f"({policies.TRAINABLE})"
             )
         policies.check(settings.policy, forms=policies.TRAINABLE)
+        if settings.folds is not None:
+            raise UserError(
+                "folds=… trains in one process, with `workup train`; here name one fold, as in "
+                f"split=1/{settings.folds}"
+            )
         engine = engines.load(settings.engine)
         samplers.load(settings.sampler)
         options = build(method.settings, settings.reward, prefix="reward")
@@ -182,9 +188,11 @@ class Plan:
         default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
         trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
         tested = counted(self.source, len(played), s.split)
+        few = self.source.undivided and isinstance(s.split, int) and len(played) < FEW
         return [
             f"cases   trained on {trained}",
             f"cases   evaluated on {tested}",
+            *([f"cases   so few tell little: {FOLDED}"] if few else []),
             *met,
             *self.notes,
         ]
@@ -248,14 +256,15 @@ class Plan:
         return engines.load(s.engine).open(job)
 
 
-def start(settings: Settings, out: Path, live: Live) -> Run:
+def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
     """Trains into the new folder `out` and returns the finished run.
 
-    Raises UserError for what the user can mend, before anything is written. Raises
-    KeyboardInterrupt after Ctrl-C, when everything is saved.
+    Its calls are on `account` in the ledger, by default on one of its own. Raises UserError for
+    what the user can mend, before anything is written. Raises KeyboardInterrupt after Ctrl-C, when
+    everything is saved.
     """
     free(out)
-    account = _account(settings)
+    account = account or _account(settings)
     plan = Plan.of(settings, account)
     notes = plan.introduced()
     # Loads torch, only now: mistakes are reported without the wait.

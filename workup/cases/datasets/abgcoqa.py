@@ -14,7 +14,7 @@ from typing import Literal, TypedDict
 from pydantic import BaseModel, Field, field_validator
 
 from workup.case import Case, FixedSource, Truth
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -84,7 +84,7 @@ class _Row(BaseModel):
         return value or None
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

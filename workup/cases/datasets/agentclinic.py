@@ -22,6 +22,7 @@ from workup.cases.files import (
     ALL,
     Lazy,
     Line,
+    Split,
     checked,
     existing,
     held_out,
@@ -116,7 +117,7 @@ class _Read:
     pictured: bool = False
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "agentclinic", [ALL])
     path = existing(place)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, Field, field_validator
 
 from workup.case import Case, FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -61,7 +61,7 @@ class _Row(BaseModel):
     pairs: list[Any] | dict[str, list[Any]] | None = Field(alias="QA_pairs", default=None)
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

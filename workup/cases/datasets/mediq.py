@@ -17,6 +17,7 @@ from workup.cases.files import (
     ALL,
     Lazy,
     Line,
+    Split,
     checked,
     existing,
     held_out,
@@ -56,7 +57,7 @@ class _Row(BaseModel):
         return str(self.id).strip()
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "mediq", [ALL])
     path = existing(place)

@@ -15,7 +15,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from workup.case import FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -56,7 +56,7 @@ class _Row(BaseModel):
     subject_name: str | None = None
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`.
 
     Raises UserError and CaseError (file, line, field).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, model_validator
 
 from workup.case import FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     File,
@@ -41,7 +41,7 @@ class _Row(BaseModel):
         return self
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

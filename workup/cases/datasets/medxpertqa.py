@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, field_validator
 
 from workup.case import FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -57,7 +57,7 @@ class _Row(BaseModel):
         return "".join(map(str, value)) if isinstance(value, list) else value
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from workup.case import Case, Fact, FixedSource, Kind, Truth
-from workup.cases.files import ALL, Lazy, existing, held_out, read_object
+from workup.cases.files import ALL, Lazy, Split, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
 from workup.cases.leaks import WITHHELD, Mask
 from workup.cases.rows import RowErrors
@@ -56,7 +56,7 @@ _HEADING = re.compile(r"([A-Z][A-Za-z /&-]{1,40}):\s*")
 _NOTE = re.compile(r"(\d{1,12})-[A-Z]{2}-\d{1,6}")
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FOLDER#WORD,WORD`.
 
     Raises UserError (which file is missing) and CaseError (file, line, field).
@@ -91,7 +91,7 @@ def _source(
     errors: RowErrors,
     *,
     held_out_all: bool,
-    split: int,
+    split: Split,
 ) -> FixedSource:
     sides: tuple[array[int], array[int]] = array("Q"), array("Q")
     labels: tuple[array[int], array[int]] = array("H"), array("H")

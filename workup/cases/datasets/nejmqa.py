@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from workup.case import FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
 from workup.cases.questions import (
     Dropped,
@@ -44,7 +44,7 @@ class _Row(BaseModel):
     answer: str
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

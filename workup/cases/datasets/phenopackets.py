@@ -24,6 +24,7 @@ from workup.cases.files import (
     ALL,
     Lazy,
     Line,
+    Split,
     checked,
     existing,
     held_out,
@@ -148,7 +149,7 @@ class _Patient(BaseModel):
         return min(self.publications, default=self.id)
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER`, `FILE`, or either with `#all` or `#diseases`.
 
     Raises UserError and CaseError (file, line, field).

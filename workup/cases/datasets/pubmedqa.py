@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from workup.case import Case, FixedSource
-from workup.cases.files import checked, existing, read_object
+from workup.cases.files import Split, checked, existing, read_object
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -47,7 +47,7 @@ class _Row(BaseModel):
     pmid: str | int | None = None
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -13,7 +13,7 @@ import re
 from pydantic import BaseModel, Field
 
 from workup.case import Case, FixedSource, Truth
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.leaks import Mask
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
@@ -50,7 +50,7 @@ class _Row(BaseModel):
     test_results: str | None = None
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from workup.case import Case, FixedSource
-from workup.cases.files import checked
+from workup.cases.files import Split, checked
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
@@ -46,7 +46,7 @@ class _Row(BaseModel):
     advice: str = ""
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -18,7 +18,7 @@ from workup.cases.datasets.ddxplus.patients import Index, Patient
 from workup.cases.datasets.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.datasets.ddxplus.release import Release, age_fact, person, read_release, sex_fact
 from workup.cases.datasets.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
-from workup.cases.files import Lazy, existing, held_out, view_of
+from workup.cases.files import Lazy, Split, existing, held_out, numbered, view_of
 from workup.cases.icd import chapter
 from workup.cases.rows import RowErrors
 from workup.errors import UserError
@@ -39,7 +39,7 @@ _LICENCE = (
 )
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER`, `FILE`, or either with `#simulated`.
 
     Raises UserError, and CaseError for malformed files.
@@ -48,8 +48,8 @@ def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
     path = existing(place)
     release = read_release(path if path.is_dir() else path.parent)
     name = f"ddxplus:{rest}"
-    index = Index()
-    return (_simulated if view else _released)(name, _Rows(path, release, index, errors), split)
+    index, number = Index(), numbered(split, name)
+    return (_simulated if view else _released)(name, _Rows(path, release, index, errors), number)
 
 
 def _patient_files(path: Path) -> list[Path]:

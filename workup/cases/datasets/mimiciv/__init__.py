@@ -15,7 +15,7 @@ from workup.case import Case, FixedSource
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
-from workup.cases.files import ALL, Lazy, existing, held_out
+from workup.cases.files import ALL, Lazy, Split, existing, held_out
 from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Index, words_of
 from workup.errors import UserError
@@ -24,7 +24,7 @@ EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
 FILES = ("hosp/admissions.csv*",)
 
 
-def open(rest: str, split: int, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     """Opens `FOLDER#TASK`.
 
     Raises UserError (which file is missing, which tasks exist) and CaseError (file, line, field).

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from workup.case import Case, Fact, Kind, Truth
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, Stay, stays_of, until
 from workup.cases.datasets.mimiciv.release import SEXES, tells_death
+from workup.cases.files import Split
 from workup.cases.findings import kind_of, sentences
 from workup.cases.tables import Index
 
@@ -32,7 +33,7 @@ class Chart:
 
     index: Index
     task: str
-    split: int
+    split: Split
 
     def case(self, subject: int, hadm: int, comes_true: bool) -> Case:
         """The case of admission `hadm`.
