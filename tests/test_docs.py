@@ -291,7 +291,7 @@ def test_the_example_source_opens(extended: Path) -> None:
     again = workup.open_source("colds:50", split=3)
     assert [source.train[i] for i in range(50)] == [again.train[i] for i in range(50)]
     assert {source.train[i].truth.diagnosis for i in range(50)} == set(source.diagnoses)
-    with pytest.raises(UserError, match="Did you mean 'colds'"):
+    with pytest.raises(UserError, match="Did you mean 'colds:50'"):
         workup.open_source("cold:50")
 
 
