@@ -5,6 +5,7 @@ Links lead somewhere, commands parse, examples run.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -14,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from pydantic import BaseModel
+from safetensors.torch import load_file
 
 import workup
 import workup.cases
 import workup.methods
 from workup import environments, settings
+from workup.cases import datasets
 from workup.cli import app as cli
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
@@ -28,7 +32,7 @@ from workup.environments.questioning import Questioning
 from workup.errors import UserError
 from workup.methods import load
 from workup.metrics import extra
-from workup.ports import Environment
+from workup.ports import Engine, Environment
 from workup.stages import KeptStage
 
 ROOT = Path(__file__).parents[1]
@@ -212,15 +216,20 @@ def test_the_examples_of_the_python_page_run(
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say.
 
-    They are a method's folder, a source's file and a module outside.
+    They are a method's folder, the files of two sources and modules outside.
     """
-    method, stages, source, outside = fences(ROOT / "docs/extending.md", "python")
+    method, stages, source, questions, outside, sampler, engine = fences(
+        ROOT / "docs/extending.md", "python"
+    )
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
         ("best_of_four.py", stages),
         ("cases/colds.py", source),
+        ("datasets/quiz.py", questions),
         ("scarce.py", outside),
+        ("plain.py", sampler),
+        ("last_layer.py", engine),
     ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,6 +238,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")]
     )
     monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
+    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(folder / "datasets")])
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -329,12 +339,86 @@ def test_the_example_environment_refuses_and_trains_from_outside(extended: Path)
     assert run.config["environment"]["granted"] == 2
 
 
-def test_every_member_of_an_environment_is_in_its_table() -> None:
+QUESTIONS = (
+    {"stem": "A man has a cough. What is it?", "options": ["A cold", "Gout"], "right": 0},
+    {"stem": "A woman has a sore toe. What is it?", "options": ["A cold", "Gout"], "right": 1},
+    {"stem": "A child has a rash. What is it?", "options": ["Measles", "Gout"], "right": None},
+    {"stem": "A man sneezes. What is it?", "options": ["A cold", "Gout"], "right": 2},
+    {"stem": "A man sleeps. What is it?", "options": "none"},
+)
+
+
+def test_the_example_question_set_opens_and_tells_what_is_no_question(extended: Path) -> None:
+    for name, rows in (("train", QUESTIONS[1:]), ("test", QUESTIONS[:1])):
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        path = extended / "set" / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(lines)
+    source = workup.open_source("quiz:set")
+    assert [len(source.train), len(source.test)] == [1, 1]
+    case = source.train[0]
+    assert (case.presentation, case.question) == ("A woman has a sore toe.", "What is it?")
+    assert (case.options, case.truth.diagnosis) == (("A cold", "Gout"), "Gout")
+    assert any("1 dropped: its answer is not published" in note for note in source.notes)
+    (left,) = [note for note in source.notes if "left out" in note]
+    assert left.startswith("2 of 5 rows left out")
+    assert "line 3: 'right' is no place of an option" in left
+    assert "line 4, field 'options'" in left
+
+
+def test_the_example_sampler_draws_what_the_local_one_draws(extended: Path) -> None:
+    runs = [
+        workup.train("craft", cases="clinic:xs", out=name, sampler=name, **SMALL)
+        for name in ("plain:sampler", "local")
+    ]
+    assert runs[0].config["sampler"] == "plain:sampler"
+    plain, local = (
+        [
+            (turn.completion, turn.prompt_tokens)
+            for record in run.episodes()
+            for turn in record.episode.turns
+        ]
+        for run in runs
+    )
+    assert len(plain) == len(local) > 4
+    for (mine, read), (theirs, also) in zip(plain, local, strict=True):
+        assert (mine.text, mine.tokens, mine.truncated, read) == (
+            theirs.text,
+            theirs.tokens,
+            theirs.truncated,
+            also,
+        )
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+
+
+def test_the_example_engine_trains_the_last_layer_alone(extended: Path) -> None:
+    two = {"width": 16, "heads": 2, "layers": 2}
+    before = workup.train("outcome", cases="clinic:xs", out="before", **{**SMALL, "tiny": two})
+    own = {**SMALL, "engine": "last_layer:engine", "warm_start": True}
+    after = workup.train("outcome", cases="clinic:xs", out="after", policy="before", **own)
+    start, end = (load_file(run.policy / "model.safetensors") for run in (before, after))
+    moved = {name for name in start if not torch.equal(start[name], end[name])}
+    assert moved
+    assert all(".layers.1." in name for name in moved)
+    with pytest.raises(UserError, match=r"leave out lora\.r"):
+        workup.train("outcome", cases="clinic:xs", out="no", lora={"r": 2}, **own)
+
+
+@pytest.mark.parametrize(
+    ("port", "after"),
+    [
+        (Environment, "An environment without it has to define every member of"),
+        (Engine, "An engine of your own has every member of"),
+    ],
+)
+def test_every_member_of_a_port_is_in_its_table(port: type, after: str) -> None:
+    from test_ports import members
+
     page = (ROOT / "docs/extending.md").read_text()
-    table = page.partition("`workup.ports.Environment`:")[2].partition("\n\n`evidence`")[0]
+    table = page.partition(after)[2].partition("\n|")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {name for name in vars(Environment) if not name.startswith("_")}
+    assert named == members(port)
 
 
 def test_make_targets_named_in_the_documentation_exist() -> None:

@@ -79,7 +79,9 @@ def flying(made: Any) -> int:
     """How many requests the sampler is still at work on."""
     if isinstance(made, LocalPolicy):
         return len(made.active)
-    return len(made.engine.llm.output_processor.request_states)
+    if isinstance(made, vllm.VllmPolicy):
+        return len(made.engine.llm.output_processor.request_states)
+    return 0  # all that is under way is the coroutine itself, which has ended
 
 
 def together(*tasks: Coroutine[Any, Any, Any]) -> list[Any]:
