@@ -22,7 +22,7 @@ from workup.metrics.extra import Measure, Models, Values, open_measures, take
 from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
 from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.runs import Record, Run
-from workup.runs.judged import measured
+from workup.runs.judged import measured, with_score
 from workup.settings import EvaluationSettings
 from workup.stages import Settle
 
@@ -234,6 +234,5 @@ async def scored(
     instruments = Instruments(verdicts, scorers=examination.scorers, models=examination.models)
     scores = iter((await examination.reward((good,), instruments))[0])
     return [
-        record if record.correct is None else replace(record, score=next(scores))
-        for record in records
+        record if record.correct is None else with_score(record, next(scores)) for record in records
     ]
