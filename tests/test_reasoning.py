@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,11 +39,15 @@ from workup.methods.medr3 import Settings as MedR3Settings
 from workup.methods.medr3 import stages_of
 from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.ports import Instruments, Passage, Teaching
+from workup.rewards import graphs
 from workup.rewards.graphs import Graph, logical, statistic
 from workup.rewards.progressive import STAGES, Reads, check, progressive
 from workup.rewards.searching import trigrams
+from workup.runs import Record, Run
+from workup.runs.judged import with_score
 from workup.settings import build, read
 from workup.stages import GrpoStage
+from workup.training.collect import metrics
 
 CLINIC = open_source("clinic:xs")
 CASE: Case = CLINIC.train[0]
@@ -269,6 +275,30 @@ def test_reasoning_is_compared_with_the_reference_by_the_mathematics() -> None:
         assert score.parts["logical"] == pytest.approx(logical(part, [graph]))
         if count == len(wanted):
             assert score.parts["semantic"] == pytest.approx(1.0)
+
+
+def test_a_truncated_graph_is_a_measure_of_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (told,) = WORLD.references(CASE)
+    episode = played(f"<think>{told}</think><answer>x</answer>")
+    whole = scored(episode, "statistic", "logical")
+    assert whole.measures == {"truncated_graph": 0}
+    assert scored(episode, "statistic").measures == {}
+    monkeypatch.setattr(graphs, "simple_paths", partial(graphs.simple_paths, most=1))
+    cut = scored(episode, "statistic", "logical")
+    assert cut.measures == {"truncated_graph": 1}
+    assert cut.total == sum(cut.parts.values())
+    records = [
+        with_score(Record("policy", episode, phase="train", step=1, sample=k, correct=False), score)
+        for k, score in enumerate((whole, whole, whole, cut))
+    ]
+    assert metrics(records)["truncated_graph"] == 0.25
+    assert set(metrics(records)["parts"]) == {"statistic", "logical"}
+    with Run.create(tmp_path / "run", {"cases": "clinic:xs"}, {}) as run:
+        run.write(records)
+        assert [each.measures["truncated_graph"] for each in run.episodes()] == [0, 0, 0, 1]
+        assert list(run.episodes()) == records
 
 
 def test_breadth_and_quality_are_those_of_what_was_retrieved() -> None:

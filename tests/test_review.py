@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from workup.cli.app import app
 from workup.errors import UserError
 from workup.runs import Run
+from workup.studies import questions
 from workup.studies.review import answers, drawing, folder, form, tables
 from workup.studies.review.answers import Answers
 from workup.studies.review.folder import Plan, Review
@@ -140,10 +141,26 @@ questions:
 """
 
 
+def test_the_papers_scales_are_those_of_its_judges() -> None:
+    found = form.read("promed")
+    assert tuple(found) == questions.SCALES
+    for name, question in found.items():
+        assert question.answers == {str(mark): mark for mark in range(1, 6)}
+        assert question.level == "ordinal"
+        # The judges' rubric has a line for each scale, which may say more.
+        (line,) = (line for line in questions.READING.splitlines() if line.startswith(name))
+        asked = question.ask.lower().rstrip("?")
+        assert line.removeprefix(f"{name}: ").startswith(asked), name
+    with pytest.raises(UserError, match="Did you mean 'promed'"):
+        form.read("promet")
+    with pytest.raises(UserError, match="no such file"):
+        form.read("promet.yaml")
+
+
 def test_questions_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "questions.yaml"
     file.write_text(QUESTIONS)
-    found = form.read(file)
+    found = form.read(str(file))
     assert found["warmth"].answers == {"cold": 1, "fair": 2, "warm": 3}
     assert found["marks"].answers == {"1": 1, "2": 2, "3": 3}
     assert found["sooner"].answers == {"A": 1.0, "B": 0.0}
@@ -175,7 +192,7 @@ def test_a_wrong_form_is_told_in_one_line(tmp_path: Path, text: str, why: str) -
     file = tmp_path / "questions.yaml"
     file.write_text(text)
     with pytest.raises(UserError, match=re.escape(why)) as error:
-        form.read(file)
+        form.read(str(file))
     assert "\n" not in str(error.value)
 
 

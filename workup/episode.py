@@ -132,11 +132,13 @@ Batch = tuple[Group, ...]
 class Score:
     """One number per turn; their sum is the episode's return.
 
-    `parts` names the components, for the live view and the report.
+    `parts` names the components, for the live view and the report. `measures` are what the scoring
+    found of the episode besides; they stand among the measures of its record.
     """
 
     turns: tuple[float, ...]
     parts: Mapping[str, float] = field(default_factory=dict)
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def at_end(cls, episode: Episode, value: float, **parts: float) -> Score:

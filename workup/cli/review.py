@@ -33,7 +33,9 @@ def make(
         list[str] | None,
         typer.Option(help="whose episodes; may be repeated [default: each run's policy]"),
     ] = None,
-    questions: Annotated[Path | None, typer.Option(help="a YAML file of questions")] = None,
+    questions: Annotated[
+        str | None, typer.Option(help="promed (its five scales), or a YAML file of questions")
+    ] = None,
     truth: Annotated[
         bool, typer.Option("--truth/--no-truth", help="show reviewers the recorded diagnosis")
     ] = True,

@@ -23,7 +23,7 @@ from workup.ports import Doctor, Environment, Instruments, Judge, Model, Reward,
 from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
 from workup.rl.running import run_to_end
 from workup.runs import Record, Run
-from workup.runs.judged import measured
+from workup.runs.judged import measured, with_score
 from workup.settings import EvaluationSettings
 from workup.stages import Settle
 
@@ -241,6 +241,5 @@ async def scored(
     )
     scores = iter((await examination.reward((good,), instruments))[0])
     return [
-        record if record.correct is None else replace(record, score=next(scores))
-        for record in records
+        record if record.correct is None else with_score(record, next(scores)) for record in records
     ]

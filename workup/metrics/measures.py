@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from workup.environments.base.lists import take_apart
 from workup.environments.base.searching import SEARCH
 from workup.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.metrics import facts
 from workup.metrics.documents import doc_hit
 from workup.ports import Environment
+
+LISTS = "differential"  # the further measure that environments of ranked lists take by themselves
 
 
 def measure(
@@ -33,6 +36,8 @@ def measure(
       searched; one in the last turn, which gets no reply, counts too
     - not_understood: the share of the readable questions that were not understood, where something
       can be asked; undefined where nothing was
+    - ddx: the length of the first turn's list, where ranked lists are written (ES-14); undefined
+      where none could be read
     - malformed: the share of the turns without a readable action
     - diagnosed, out_of_turns, out_of_tokens, failed: 0 or 1 for each `Ending`
     - cost: the sum of `costs` by item name over the questions; an item without a cost counts 1
@@ -51,12 +56,19 @@ def measure(
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
         **(_retrieval(episode, environment) if environment.searches else {}),
+        **({"ddx": ddx(episode)} if LISTS in environment.measures else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
             for turn in episode.turns
             if turn.action.kind != DIAGNOSE
         ),
     }
+
+
+def ddx(episode: Episode) -> float | None:
+    """#DDx: how many candidates the first turn ranks (ES-14); None where no list could be read."""
+    first = take_apart(episode.turns[0].completion.text).candidates if episode.turns else ()
+    return float(len(first)) or None
 
 
 def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:

@@ -37,6 +37,7 @@ PANELS = {
     "critical": "Critical share of what was found",
     "noise": "Noise share of what was found",
     "coverage": "Share of the findings found",
+    "ddx": "Candidates in the first list (#DDx)",
 }
 HEALTH = {
     "loss": "Loss",

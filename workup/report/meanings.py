@@ -22,6 +22,11 @@ MEASURES = {
     "not_understood": "share of the readable questions that the patient or the record did not "
     "understand, or has nothing on",
     "cost": "sum of the costs of what was asked; 1 each where the cases name none",
+    "ddx": "how many candidates the first turn ranks",
+    "truncated_graph": (
+        "share of the episodes whose graph has more paths than are enumerated, so that R_logical "
+        "counts the shorter ones alone"
+    ),
     "return": "sum of the episode's rewards; compare it only between runs with one reward",
 }
 # Terms of rewards that their names do not explain.

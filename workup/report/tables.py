@@ -33,6 +33,7 @@ HEADINGS = {
     "diff_acc": "DiffAcc",
     "initial": "first in list",
     "ddx": "#DDx",
+    "truncated_graph": "graphs truncated",
     "hacks": "hacks",
     "worth": "orders' worth",
     "plausible": "plausible orders",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -102,7 +102,9 @@ def progressive(
 ) -> tuple[Reward, Settle]:
     """The sum of `components`, on the last turn, and what settles an episode for it.
 
-    Every component is a part of the score. An episode that breaks the grammar has format 0, one
+    Every component is a part of the score. Where `logical` is paid, the score's measure
+    `truncated_graph` is 1 for an episode whose graph has more paths than are enumerated, else 0. An
+    episode that breaks the grammar has format 0, one
     without an answer has answer 0; the other components are paid as usual. An episode whose reader
     or grader gives up is failed where the stage settles it; a reward of an episode that was not
     settled raises RolloutError.
@@ -148,6 +150,7 @@ class _Scoring:
     async def score(self, episode: Episode, instruments: Instruments) -> Score:
         wanted = set(self.components)
         parts: dict[str, float] = {}
+        besides: dict[str, float] = {}
         if "format" in wanted:
             parts["format"] = float(well_formed(episode))
         if "answer" in wanted:
@@ -163,11 +166,14 @@ class _Scoring:
             graph, others = await self._graph(episode), await self._compared(episode.case)
             parts["statistic"] = statistic(graph, others)
             parts["logical"] = logical(graph, others, longest=self.reads.longest)
+            if "logical" in wanted:
+                besides["truncated_graph"] = float(graph.entity_paths.truncated)
             parts["breadth"] = breadth(graph)
         if "quality" in wanted:
             parts["quality"] = quality(await self._graded(episode))
         ordered = {name: parts[name] for name in self.components}
-        return Score.at_end(episode, sum(ordered.values()), **ordered)
+        paid = Score.at_end(episode, sum(ordered.values()), **ordered)
+        return replace(paid, measures=besides)
 
     async def _graph(self, episode: Episode) -> Graph:
         said = thought(episode)

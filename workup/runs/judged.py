@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from workup.episode import Score
 from workup.metrics.measures import measure
 from workup.ports import Environment
 from workup.runs.record import Record
+
+
+def with_score(record: Record, score: Score) -> Record:
+    """`record` with its score, and among its measures those that the scoring has found."""
+    found = {**record.measures, **score.measures}
+    return replace(record, score=replace(score, measures={}), measures=found)
 
 
 def measured(

@@ -20,13 +20,13 @@ from workup.ports import LIVE, Environment, Instruments, Policy
 from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
 from workup.rl.samples import sample
 from workup.runs import Record
-from workup.runs.judged import measured
+from workup.runs.judged import measured, with_score
 from workup.settings import Settings
 from workup.stages import GrpoStage
 
 SHOWN = (
     *("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed"),
-    *("doc_hit", "hit_if_searched"),
+    *("doc_hit", "hit_if_searched", "ddx", "truncated_graph"),
 )
 
 
@@ -168,9 +168,9 @@ class Collection:
             # tells them apart.
             sample=number * self.share.world + self.share.rank,
             correct=correct,
-            score=score,
             advantages=made.advantages if made else (),
         )
+        record = record if score is None else with_score(record, score)
         return measured(record, self.environment)
 
 

@@ -21,6 +21,7 @@ from workup.judges.examinations import ExaminationJudge
 from workup.judges.questions import Appraised, Ordered, Placed, Ranked, Standing
 from workup.judges.ranking import RankingJudge
 from workup.metrics.extra import Measure, Models, Values, averaged
+from workup.metrics.measures import ddx
 
 RANKING, EXAMINING = "ranking", "examinations"
 ROLES = PANELS = (RANKING, EXAMINING)
@@ -78,9 +79,8 @@ class _Differential:
     async def __call__(self, episode: Episode, correct: bool) -> Values:
         """The measures by name. Raises RolloutError where a judge gives up."""
         said = [take_apart(turn.completion.text) for turn in episode.turns]
-        first = float(len(said[0].candidates)) if said and said[0].candidates else None
         return {
-            "ddx": first,
+            "ddx": ddx(episode),
             **await self._placed(said, episode.case),
             **await self._appraised(episode, said),
         }

@@ -1,4 +1,7 @@
-"""The questions of a review: ours, or those of a YAML file."""
+"""The questions of a review: ours, those of a paper, or those of a YAML file.
+
+A paper's are YAML files in `forms/`, found by their names.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from workup.errors import UserError, unknown
 from workup.mapping import load
 from workup.studies.agreement import Level
 
+HERE = Path(__file__).parent / "forms"
 MOST = 9  # values of a question: each has a key from 1 to 9
 A, EQUAL, B = "A", "equal", "B"  # what can be said of two episodes
 SIDES = (A, B)
@@ -121,13 +125,22 @@ class _File(BaseModel):
     questions: Form = Field(min_length=1, max_length=20)
 
 
-def read(file: Path | None) -> Form:
-    """The questions of a YAML file; without one, ours.
+def names() -> list[str]:
+    """The forms that come with Workup, sorted."""
+    return sorted(file.stem for file in HERE.glob("*.yaml"))
 
-    Raises UserError, in one line with the field, for a file that does not say them.
+
+def read(spec: str | None) -> Form:
+    """The questions of the form of this name, or of a YAML file; without either, ours.
+
+    Raises UserError for a name that does not exist, and, in one line with the field, for a file
+    that does not say them.
     """
-    if file is None:
+    if spec is None:
         return DEFAULT
+    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
+    if not file.exists() and not file.suffix and len(file.parts) == 1:
+        raise unknown("form", spec, names(), more="or a YAML file of your own")
     try:
         return _File.model_validate(load(file)).questions
     except ValidationError as error:
