@@ -110,14 +110,18 @@ def figures(loss: float, network: Any) -> dict[str, float]:
 
 
 def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
-    """The figures of a loss as our TRL engine computes it, in three micro-batches."""
+    """The figures of a loss as our TRL engine computes it, in three micro-batches.
+
+    They hold what is logged of it and verl computes too: entropy where it pays, kl where there is a
+    reference, and the clip ratio of a loss that clips.
+    """
     from trl import GRPOConfig
 
     from workup.engines.settings import EngineSettings
     from workup.engines.trl.arguments import policy_arguments
     from workup.engines.trl.policy import Correction, PolicyTrainer
     from workup.engines.trl.scoring import scoring
-    from workup.engines.trl.trainer import Hooks
+    from workup.engines.trl.trainer import NAMES, Hooks
 
     given = {"epsilon": EPSILON, **LOSSES[name]}
     settings, network = EngineSettings(**given), model(0, dtype)
@@ -143,7 +147,9 @@ def by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:
             loss = trainer.part_loss(network.train(), part)
             loss.backward()
             total += float(loss.detach())
-    return figures(total, network)
+    means = {NAMES.get(name, name): value for name, value in trainer._means.items()}
+    told = [*(["entropy"] if settings.entropy else []), "kl", "clip_ratio"]
+    return figures(total, network) | {name: means[name] for name in told if name in means}
 
 
 def lesson_by_trl(name: str, dtype: torch.dtype, folder: Path) -> dict[str, float]:

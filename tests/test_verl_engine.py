@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from ray.exceptions import ActorDiedError
 from transformers import AutoModelForCausalLM
 from verl.trainer.ppo.utils import need_reference_policy
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.replica import TokenOutput
 from waiting import HANG
 
-from workup.engines.verl import checkpoints, cluster, estimator, manager
+from workup.engines.verl import checkpoints, cluster, estimator, losses, manager
 from workup.engines.verl.adapters import whole_policy
 from workup.engines.verl.cluster import composed
 from workup.engines.verl.lessons import paired
@@ -175,6 +177,8 @@ def test_the_loss_is_a_mean_over_the_rows_that_were_played(queue: Any, folder: P
         torch.manual_seed(0)
         model = world.AutoModelForCausalLM.from_pretrained(folder)
         made.actor_rollout_wg = workers = world.Workers(queue, model, ranks)
+        actor = omega_conf_to_dataclass(queue.actor_rollout_ref.actor)
+        workers.set_loss_fn(partial(losses.reinforced, config=actor))
         batch = made._balance_batch(put(rows(whole, ["a", "b", "c"], 1)), metrics={})
         got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
         got["old_log_probs"], got["advantages"] = got["rollout_log_probs"], got["rm_scores"]
@@ -188,10 +192,39 @@ def test_the_loss_is_a_mean_over_the_rows_that_were_played(queue: Any, folder: P
         made._update_actor(batch, metrics)
         assert workers.seen[0]["global_batch_size"] == 6
         assert workers.seen[0]["rows"] == (6 if ranks == 1 else 8)
-        norms[ranks] = (metrics["actor/loss"], metrics["actor/grad_norm"])
+        norms[ranks] = (
+            metrics["actor/loss"],
+            metrics["actor/grad_norm"],
+            metrics["actor/clip_ratio"],
+        )
         transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
     assert norms[1] == pytest.approx(norms[4], rel=1e-5)
-    assert norms[1][1] > 0
+    assert norms[1][1] > 0 < norms[1][2]
+
+
+def test_the_entropy_before_an_update_is_a_mean_over_the_tokens(
+    queue: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's own one is averaged as the loss is: by default first within each sequence."""
+
+    def theirs(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+        got = transfer_queue.kv_batch_get(keys=batch.keys, partition_id="train")
+        got["entropy"] = got["rm_scores"]
+        transfer_queue.kv_batch_put(
+            keys=batch.keys, partition_id="train", fields=got.select("entropy")
+        )
+        metrics["actor/entropy"] = 7.0
+        return batch
+
+    monkeypatch.setattr(PPOTrainer, "_compute_old_log_prob", theirs)
+    drawn = samples()
+    made = trainer(queue, ranks=4)
+    batch = made._balance_batch(put(rows(drawn, ["a", "b", "c"], 1)), metrics={})
+    metrics: dict[str, Any] = {}
+    made._compute_old_log_prob(batch, metrics)
+    transfer_queue.kv_clear(keys=batch.keys, partition_id="train")
+    values = [a for one in drawn for a, own in zip(one.advantages, one.mask, strict=True) if own]
+    assert metrics["actor/entropy"] == pytest.approx(sum(values) / len(values))
 
 
 # --- the policy on a client that behaves like verl's ---

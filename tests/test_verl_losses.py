@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -65,9 +66,9 @@ def by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
     from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
     from verl.utils import tensordict_utils
     from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers.utils.losses import ppo_loss
     from verl_world import logprobs
 
+    from workup.engines.verl import losses
     from workup.engines.verl.cluster import composed
     from workup.engines.verl.mapping import configuration
     from workup.engines.verl.rows import rows
@@ -86,7 +87,7 @@ def by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
         fields.append(template)
     for row in fields:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], row["rm_scores"]
-    share, total = len(fields) // ranks, 0.0
+    share, total, told = len(fields) // ranks, 0.0, Counter[str]()
     for rank in range(ranks):
         mine = fields[rank * share : (rank + 1) * share]
         for part in filter(None, (mine[:2], mine[2:])):
@@ -103,10 +104,12 @@ def by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
                 data["ref_log_prob"] = responses(theirs, data)
             spoken, entropy = logprobs(network, data, 1.0)
             output = {"log_probs": spoken} | ({"entropy": entropy} if settings.entropy else {})
-            loss, _ = ppo_loss(actor, output, data)
+            loss, metrics = losses.reinforced(output, data, config=actor)
             (loss / ranks).backward()  # what data-parallel workers do: gradients are averaged
             total += float(loss.detach()) / ranks
-    return world.figures(total, network)
+            for figure in {"entropy", "kl", "clip_ratio"} & metrics.keys():
+                told[figure] += metrics[figure].aggregate() / ranks
+    return world.figures(total, network) | told
 
 
 LESSONS = [(name, dtype) for name in world.LESSONS for dtype in world.TOLERANCE]

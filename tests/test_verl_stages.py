@@ -81,7 +81,7 @@ def played(run: Run, phase: str = "train") -> dict[tuple[str, int, str, int], An
 
 def lines(run: Run) -> tuple[list[Any], list[float]]:
     """The metrics without what a clock says: the episodes' figures, and those of the updates."""
-    updates = ("loss", "grad_norm", "margin", "kl")
+    updates = ("loss", "grad_norm", "margin", "kl", "clip_ratio")
     kept = [{k: v for k, v in line.items() if "second" not in k} for line in run.metrics()]
     figures = [line.pop(name) for line in kept for name in updates if name in line]
     return kept, figures

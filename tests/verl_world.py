@@ -211,8 +211,8 @@ class Workers:
         figures = {"loss": [total], "grad_norm": [float(norm)], "lr": self.actor.optim.lr, "mfu": 0}
         # verl takes the mean over its workers; here they are one after the other.
         figures |= {
-            name: sum(metric.aggregate() for metric in told[name]) / self.ranks
-            for name in ("margin", "preferred")
+            name: [sum(metric.aggregate() for metric in told[name]) / self.ranks / more["epochs"]]
+            for name in ("margin", "preferred", "entropy", "kl", "clip_ratio")
             if name in told
         }
         return {"metrics": figures}

@@ -23,12 +23,8 @@ class ImitationTrainer(WorkupTrainer):
     _enable_hybrid_replicas = False  # verl's name for servers beside the workers
 
     def __init__(self, config: Any, hooks: Hooks) -> None:
-        self.loss: Any = losses.supervised
         super().__init__(config, hooks)
-
-    def init(self) -> None:
-        super().init()
-        self.actor_rollout_wg.set_loss_fn(self.loss)
+        self.loss = losses.supervised
 
     def on_init_end(self) -> None:
         """Does nothing: no server waits for weights."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,11 +13,12 @@ from uuid import uuid4
 import transfer_queue
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.workers.utils.padding import response_from_nested
 
-from workup.engines.verl import checkpoints
+from workup.engines.verl import checkpoints, losses
 from workup.engines.verl.manager import PLACE, put
 from workup.engines.verl.rows import lessons
 from workup.episode import Sample
@@ -29,9 +31,9 @@ NAMES = {
     "actor/loss": "loss",
     "actor/grad_norm": "grad_norm",
     "actor/lr": "lr",
-    "kl_loss": "kl",
+    "actor/kl": "kl",
     "actor/entropy": "entropy",
-    "actor/pg_clipfrac": "clip_ratio",
+    "actor/clip_ratio": "clip_ratio",
     "training/rollout_probs_diff_mean": "gap_mean",
     "actor/margin": "margin",
     "actor/preferred": "preferred",
@@ -49,7 +51,7 @@ class Hooks:
 
 
 class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
-    """Differs from verl's trainer in five things.
+    """Differs from verl's trainer in six things.
 
     A step is one update per iteration over all of its rows, however many episodes failed. The loss
     is divided by the number of real rows, not by that of a batch without failures. A step's metrics
@@ -62,7 +64,13 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.hooks = hooks
         self.total_training_steps: int
         self._played = self._micro = 1  # rows of the present step, and of its micro-batches
+        actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+        self.loss: Any = partial(losses.reinforced, config=actor)
         super().__init__(config)
+
+    def init(self) -> None:
+        super().init()
+        self.actor_rollout_wg.set_loss_fn(self.loss)
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         batch = super().step(metrics, timing_raw)
@@ -94,7 +102,18 @@ class WorkupTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch.extra_info[MICRO] = self._micro
-        return super()._compute_old_log_prob(batch, metrics)
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if "actor/entropy" in metrics:  # verl averaged it as it averages the loss
+            metrics["actor/entropy"] = self._mean("entropy", batch)
+        return batch
+
+    def _mean(self, name: str, batch: Any) -> float:
+        """The mean over all policy tokens of a field of the rows in TransferQueue."""
+        data = transfer_queue.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=[name, "response_mask"]
+        )
+        values, mask = (data[each].to_padded_tensor(0) for each in (name, "response_mask"))
+        return float((values * mask).sum() / mask.sum())
 
     def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch.extra_info[MICRO] = self._micro
