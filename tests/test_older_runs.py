@@ -54,6 +54,22 @@ def test_what_a_method_was_told_of_its_encounter_moves(
     assert {key: chosen.config[key] for key in environment} == environment
 
 
+@pytest.mark.parametrize("name", ["medr3", "research", "r1-searcher"])
+def test_answers_were_marked_as_printed(name: str) -> None:
+    """A run that goes on is paid as it was before `marking` was a setting, and a newer one too."""
+    method = methods.load(name)
+    now = method.settings().model_dump(mode="json")
+    before = {key: value for key, value in now.items() if key != "marking"}
+    for reward, marking in ((before, "printed"), (now, "strict")):
+        found = translated({"method": name, "environment": {"max_turns": 6}, "reward": reward})
+        assert translated(found) == found
+        assert build(method.settings, found["reward"], prefix="reward").marking == marking
+    for other in ("craft", "cmig", "evidence-seeking"):
+        kept = methods.load(other).settings().model_dump(mode="json")
+        config = {"method": other, "environment": {}, "reward": kept}
+        assert translated(config) == config
+
+
 def test_what_an_evaluation_was_told_moves() -> None:
     before = {"policy": "p", "cases": "c", "conclude": None}
     old = {"environment": "questioning", "share": 0.5, "persona": None, "index": None}

@@ -13,6 +13,7 @@ ANCHORS = (
 )
 # What stood beside an evaluation's settings, or among a method's own, and belongs to the encounter.
 _ALWAYS = ("max_turns", "share", "persona", "index")
+_MARKED = "least"  # a setting of every method that marks answers, and of no other
 _LIBRARY = ("told", "subqueries", "passages", "passage_tokens")
 
 
@@ -21,8 +22,17 @@ def translated(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Example: {"method": "craft", "reward": {"alpha": 1.0, "max_turns": 6}} is
     {"method": "craft", "environment": {"max_turns": 6}, "reward": {"alpha": 1.0}}; the name is the
-    method's to say.
+    method's to say. Rules that were no settings yet are named: `marking` was "printed".
     """
+    found = _moved(config)
+    reward = found.get("reward")
+    if isinstance(reward, Mapping) and _MARKED in reward:
+        found["reward"] = {"marking": "printed", **reward}
+    return found
+
+
+def _moved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with the settings of its encounter under `environment`."""
     if isinstance(config.get("environment"), Mapping):
         return dict(config)
     if "method" in config:
