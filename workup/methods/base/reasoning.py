@@ -57,8 +57,8 @@ PRINTED: Mapping[str, Any] = {
 }
 """What Med-R³ prints for its training (Eqs. 3 and 8, experimental setup).
 
-`steps` are those of one stage: an epoch of 10,521 questions in batches of 256. A rollout batch is 64
-questions with 16 rollouts each.
+`steps` are those of one stage: an epoch of 10,521 questions in batches of 256. A rollout batch is
+64 questions with 16 rollouts each.
 """
 
 
