@@ -273,6 +273,39 @@ def test_a_share_of_the_demonstrated_lists_begins_with_a_name_for_nearly_everyth
     assert 40 <= sum(vague) <= 80  # six standard deviations around 60
 
 
+@pytest.mark.parametrize("lengths", [(1, 10), (3, 3), (6, 10), (1, 2), (10, 10)])
+def test_the_length_of_demonstrated_lists_is_a_setting(lengths: tuple[int, int]) -> None:
+    """Each list is the beginning of the posterior's order; no impossible candidate fills it."""
+    world = open(WING, Settings(max_turns=2, lengths=lengths))
+    assert WING.knowledge is not None
+    seen = set()
+    for index in range(60):
+        candidates = take_apart(
+            world.demonstrate(WING, Teaching(), 5, index).exchanges[0][0]
+        ).candidates
+        case = WING.train[int(np.random.default_rng([5, index]).integers(len(WING.train)))]
+        posterior = np.asarray(WING.knowledge.posterior(world.known(case)))
+        order = [WING.knowledge.diagnoses[place] for place in np.argsort(-posterior, kind="stable")]
+        assert list(candidates) == order[: len(candidates)]
+        least, most = lengths
+        assert min(least, np.count_nonzero(posterior)) <= len(candidates) <= most
+        assert np.sort(posterior)[::-1][len(candidates) - 1] > 0
+        seen.add(len(candidates))
+    assert len(seen) > 1 or lengths[0] == lengths[1]
+
+
+def test_the_default_length_draws_what_it_drew() -> None:
+    """Warm starts of runs that do not set it stay the same."""
+    usual, named = (
+        open(WING, Settings(max_turns=2, **given)) for given in ({}, {"lengths": (1, 10)})
+    )
+    for index in range(5):
+        told = usual.demonstrate(WING, Teaching(), 5, index)
+        assert told == named.demonstrate(WING, Teaching(), 5, index)
+    with pytest.raises(ValueError, match="the least length first"):
+        Settings(lengths=(8, 3))
+
+
 def test_nearly_everything_has_a_name_where_the_diagnoses_are_known() -> None:
     assert "disease" in open(open_source("clinic:xs"), Settings(vague=1)).phrases
     nameless = replace(WING, diagnoses=())

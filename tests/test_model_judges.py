@@ -520,7 +520,7 @@ def test_chinese_cases_are_judged_in_their_own_words(server: Server, model: Endp
 
 RUBRICS = {
     "diagnosis/1": "82597e0502e2",
-    "ranking/1": "26c124f768ca",
+    "ranking/2": "6a3c69abb425",
     "answer/1": "d2e86587fd00",
     "examinations/2": "2cfd1dc46350",
     "entailment/1": "682655130fd2",

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from workup.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
@@ -38,7 +38,7 @@ from workup.environments.base.rages import (
     refusal,
 )
 from workup.environments.base.ranked_doctor import RankedDoctor
-from workup.environments.base.ranked_teacher import RankedTeaching
+from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
 from workup.environments.base.rankers import Rankers
 from workup.environments.consultation import Consultation
 from workup.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
@@ -201,7 +201,23 @@ class Settings(EncounterSettings):
             "name for nearly everything"
         ),
     )
+    lengths: tuple[Annotated[int, Field(ge=1, le=MOST_CANDIDATES)], ...] = Field(
+        (1, MOST_CANDIDATES),
+        min_length=2,
+        max_length=2,
+        description=(
+            "warm start: candidates of its lists, at least and at most; beyond the least, what is "
+            "hardly possible is left out"
+        ),
+    )
     rages: RagesSettings = Field(RagesSettings(), description="where results come from (ES-9)")
+
+    @field_validator("lengths")
+    @classmethod
+    def _ordered(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if lengths[0] > lengths[1]:
+            raise ValueError("write the least length first, as in [5,10]")
+        return lengths
 
 
 class EvidenceSeeking(Encounter):
@@ -418,7 +434,8 @@ class EvidenceSeeking(Encounter):
         self, source: Source, teaching: Teaching, seed: int, index: int
     ) -> Demonstration:
         """Ranked lists of the exact posterior (`RankedTeaching`)."""
-        teacher = RankedTeaching(self, teaching.focus, self.settings.vague, self._group)
+        own = self.settings
+        teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
         return teacher.demonstrate(source, seed, index)
 
     # --- wording ---

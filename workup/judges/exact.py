@@ -20,6 +20,7 @@ from workup.cases.clinic.catalogue import (
 )
 from workup.cases.icd import compact
 from workup.judges.claims import disowned
+from workup.judges.qualifiers import core
 from workup.judges.questions import (
     Answered,
     Appraised,
@@ -137,6 +138,9 @@ class ExactRanking:
     - is vague: it is no diagnosis but a group, and more than half of truth and reference
       differentials belong to that group;
     - does not exist: the catalogue has neither a diagnosis nor a group of that name.
+
+    A known name with a grade, a qualifier or a subtype beside it (`workup.judges.qualifiers`) is
+    judged as that name: "glioblastoma, IDH-wildtype" is a glioblastoma, and no made-up disease.
     """
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
@@ -157,6 +161,8 @@ class ExactRanking:
         if found := self._catalogue.find(candidate):
             impossible = all(self._contradicts(entry, case) for entry in found)
             return Standing.CONTRADICTS if impossible else Standing.OTHER
+        if name := _within(candidate, case, self._catalogue):
+            return self._standing(name, case)
         if not (group := self._catalogue.around(candidate)):
             return Standing.NONEXISTENT
         return Standing.VAGUE if self._mirrors(group, case) else Standing.OTHER
@@ -184,6 +190,14 @@ class ExactRanking:
         ) > len(known)
 
 
+def _within(candidate: str, case: Case, catalogue: Catalogue) -> str:
+    """The known name that a candidate qualifies, in normal form; "" if it qualifies none."""
+    truth = case.truth
+    own = {normalise(name) for name in (truth.diagnosis, *truth.aliases, *truth.differentials)}
+    name = core(candidate, lambda form: form in own or bool(catalogue.find(form)))
+    return "" if name == normalise(candidate) else name
+
+
 class CredulousRanking:
     """An `Assessor[Ranked, Placed]` that looks for no hacks: what ES-8 forbids is a hit here.
 
@@ -200,6 +214,7 @@ class CredulousRanking:
         own = self._catalogue.find(case.truth.diagnosis)
         hits = (
             _same(candidate, case)
+            or _same(_within(candidate, case, self._catalogue), case)
             or any(entry in own for entry in self._catalogue.around(candidate))
             for candidate in question.candidates
         )
@@ -220,7 +235,12 @@ class ExactExaminations:
         self._catalogue = catalogue or clinic_catalogue()
 
     async def judge(self, question: Ordered) -> Appraised:
-        candidates = [entry for name in question.candidates for entry in self._catalogue.find(name)]
+        find = self._catalogue.find
+        candidates = [
+            entry
+            for name in question.candidates
+            for entry in find(name) or find(core(name, lambda form: bool(find(form))))
+        ]
         return Appraised(
             tuple(_worth(examination, candidates) for examination in question.examinations)
         )

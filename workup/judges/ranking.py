@@ -34,7 +34,7 @@ class _Answer(BaseModel):
 
 
 RUBRIC = Rubric(
-    "ranking/1",
+    "ranking/2",
     "You compare each candidate of a ranked differential diagnosis with the diagnosis that was "
     "established later, and look out for candidates that only serve to collect credit. Give every "
     "candidate exactly one standing:\n"
@@ -47,6 +47,8 @@ RUBRIC = Rubric(
     '"nonexistent": medicine knows no such disease; the name is made up.\n'
     '"other": any other disease, even if it is unlikely, related to the established one or easily '
     "confused with it.\n"
+    "A grade, a stage, a qualifier or a subtype beside the name of a real disease does not make it "
+    "nonexistent: judge such a candidate as the disease whose name it qualifies.\n"
     "The reference differentials are reasonable but wrong: a candidate that equals one of them is "
     '"other".\n'
     "Each candidate stands on one line behind its number; all of the line is that one candidate. "

@@ -1,9 +1,9 @@
 """Demonstrations for a policy that has never ranked candidates: the grammar, and what is probable.
 
-The lists are those of the exact posterior, cut after a random length. Half of the examinations are
-drawn at random. So how long a list should be, and what is worth ordering, is left to reinforcement.
-A share of the lists can begin with a name for nearly everything, so that a policy knows how to
-write what the hack penalty is for.
+The lists are those of the exact posterior, cut after a random length between two bounds. Half of
+the examinations are drawn at random. So how long a list should be, and what is worth ordering, is
+left to reinforcement. A share of the lists can begin with a name for nearly everything, so that a
+policy knows how to write what the hack penalty is for.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ class RankedTeaching:
 
     `focus` is the share of the examinations that are the most informative ones; the others are
     drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
-    front of. Both shares are within [0, 1].
+    front of. Both shares are within [0, 1]. `lengths` are the least and the most candidates that a
+    list is meant to have; each length between them is equally likely.
     """
 
     world: Lists
     focus: float = 0.5
     vague: float = 0.0
     group: str = ""
+    lengths: tuple[int, ...] = (1, MOST_CANDIDATES)
 
     def demonstrate(self, source: Source, seed: int, index: int) -> Demonstration:
         """The index-th demonstration: k ~ U{1 … max_turns − 1} orders, then the diagnosis.
@@ -75,14 +77,21 @@ class RankedTeaching:
         return Demonstration(self.world.open(case), (*exchanges, (last, ())))
 
 
-def ranked(knowledge: Knowledge, evidence: Evidence, most: int = MOST_CANDIDATES) -> list[str]:
-    """The `most` most probable diagnoses given the evidence, best first, at least one.
+def ranked(
+    knowledge: Knowledge, evidence: Evidence, most: int = MOST_CANDIDATES, least: int = 1
+) -> list[str]:
+    """The `most` most probable diagnoses given the evidence, best first.
 
-    Those less probable than LEAST are left out.
+    Behind the first `least`, those less probable than LEAST are left out; what is impossible is
+    left out in any case, but for the first.
     """
     posterior = np.asarray(knowledge.posterior(evidence))
     places = np.argsort(-posterior, kind="stable")[:most]
-    kept = [place for place in places if posterior[place] >= LEAST] or places[:1].tolist()
+    kept = [
+        place
+        for rank, place in enumerate(places)
+        if not rank or posterior[place] >= (LEAST if rank >= least else np.nextafter(0, 1))
+    ]
     return [knowledge.diagnoses[place] for place in kept]
 
 
@@ -139,8 +148,9 @@ class _Scene:
         return self._blurred([truth, *(name for name in self._listed() if name != truth)])
 
     def _listed(self) -> list[str]:
-        length = int(self.rng.integers(1, MOST_CANDIDATES + 1))
-        return ranked(self.knowledge, self.evidence, length)
+        least, most = self.teaching.lengths
+        length = int(self.rng.integers(least, most + 1))
+        return ranked(self.knowledge, self.evidence, length, least)
 
     def _blurred(self, candidates: list[str]) -> list[str]:
         """The list, or the list with the group's name in front."""

@@ -1,0 +1,134 @@
+"""Grades, qualifiers and subtypes of a known name: the name itself, and no made-up disease."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workup.case import Case, Fact, Truth
+from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue
+from workup.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
+from workup.judges.qualifiers import core
+from workup.judges.questions import Ordered, Ranked, Standing, Worth
+from workup.studies.audits.probes import MADE_UP
+
+BRAIN = Case(
+    "b",
+    "A mass of the brain.",
+    Truth(
+        "glioblastoma",
+        aliases=("GBM", "glioblastoma multiforme"),
+        differentials=("meningioma", "neuroblastoma"),
+    ),
+    given=(Fact("sex:male", "sex", "A man."), Fact("specimen:brain", "specimen", "Brain.")),
+)
+ENTRIES = clinic_catalogue().entries
+
+
+def standing(candidate: str, case: Case = BRAIN) -> Standing:
+    (found,) = asyncio.run(ExactRanking().judge(Ranked((candidate,), case))).standings
+    return found
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        "Glioblastoma (WHO grade 4)",
+        "glioblastoma, IDH-wildtype",
+        "Glioblastoma (GBM)",
+        "GBM, CNS WHO grade IV",
+        "giant cell glioblastoma",
+        "recurrent glioblastoma of the left temporal lobe",
+        "glioblastoma multiforme, MGMT promoter methylated, EGFR-amplified",
+        "Glioblastoma, NOS",
+    ],
+)
+def test_a_grade_or_a_subtype_of_the_truth_is_the_truth(candidate: str) -> None:
+    assert standing(candidate) is Standing.SAME
+    placed = asyncio.run(CredulousRanking().judge(Ranked((candidate,), BRAIN)))
+    assert placed.position == 1
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        ("meningioma, WHO grade 1", Standing.OTHER),  # a reference differential
+        ("melanoma, BRAF V600E-mutant", Standing.OTHER),
+        ("seminoma, pT1 N0", Standing.CONTRADICTS),  # of an organ that this specimen is not of
+        ("high-grade serous carcinoma of the ovary, stage IIIC", Standing.CONTRADICTS),
+    ],
+)
+def test_of_another_name_it_is_that_name(candidate: str, expected: Standing) -> None:
+    bare = candidate.partition(",")[0]
+    assert standing(candidate) is standing(bare) is expected
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        *MADE_UP,
+        "zorgoid glioblastoma",
+        "glioblastoma-like lesion",
+        "pseudoglioblastoma",
+        "non-glioblastoma",
+        "no glioblastoma",
+        "glioblastoma unlikely",
+        "possible glioblastoma",
+        "glioblastoma or meningioma",
+        "glioblastoma meningioma",
+        "glioblastoma (BMG)",  # no abbreviation of it
+        "the glioblastoma that I believe in",
+        "glioblastoma " + "left " * 40,
+    ],
+)
+def test_what_says_something_else_stays_unknown(candidate: str) -> None:
+    assert standing(candidate) is Standing.NONEXISTENT
+
+
+def test_no_name_of_the_clinic_qualifies_another_disease() -> None:
+    """Each of 115 diseases is known by its own names, whole; so a part must not decide."""
+    for entry in ENTRIES:
+        for name in entry.names:
+            others = {other.name for other in ENTRIES if not {*other.names} & {*entry.names}}
+
+            def of_another(form: str, others: set[str] = others) -> bool:
+                return any(found.name in others for found in clinic_catalogue().find(form))
+
+            assert core(name, of_another) == "", name
+
+
+@given(st.data())
+def test_the_longest_name_is_found_whatever_qualifies_it(data: st.DataObject) -> None:
+    """The oracle is the name that was put in."""
+    entry = data.draw(st.sampled_from(ENTRIES))
+    name = data.draw(st.sampled_from(entry.names))
+    before = data.draw(st.lists(st.sampled_from(["recurrent", "severe", "left"]), max_size=2))
+    after = data.draw(st.lists(st.sampled_from(["grade 2", "stage IIIB", "NOS"]), max_size=2))
+    term = ", ".join([" ".join([*before, name]), *after])
+    catalogue = clinic_catalogue()
+    found = core(term, lambda form: bool(catalogue.find(form)))
+    assert entry in catalogue.find(found)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert core(text, lambda form: False) == ""
+    core(text, lambda form: True)
+
+
+def test_the_own_list_of_a_source_is_read_alike() -> None:
+    catalogue = Catalogue([Entry(("Bronchitis",), "", ""), Entry(("Asthma",), "", "")])
+    case = Case("c", "", Truth("Asthma"))
+    (found,) = asyncio.run(
+        ExactRanking(catalogue).judge(Ranked(("Acute severe asthma",), case))
+    ).standings
+    assert found is Standing.SAME
+
+
+def test_candidates_with_a_grade_are_told_apart_by_examinations() -> None:
+    asked = Ordered(("GFAP",), ("glioblastoma, WHO grade 4", "melanoma (stage II)"))
+    (worth,) = asyncio.run(ExactExaminations().judge(asked)).worths
+    assert worth is Worth.DIFFERENTIATES
