@@ -101,7 +101,8 @@ def regress(played: Mapping[str, Sequence[Outcome]]) -> Regression:
     ]
     verdicts = {model: [each.right for each in complete if each.model == model] for model in played}
     constant = [model for model, found in verdicts.items() if len(set(found)) < 2]
-    notes += [_constant(model, verdicts[model], len(played[model])) for model in constant]
+    if complete:
+        notes += [_constant(model, verdicts[model], len(played[model])) for model in constant]
     used = [each for each in complete if each.model not in constant]
     cases, models = {each.case for each in used}, {each.model for each in used}
     size = (len(used), len(cases), len(models))

@@ -27,7 +27,7 @@ CHECKS = (
     Check(
         "malformed",
         0.5,
-        "{share} of its turns could not be read: its accuracy says more about the format than "
+        "{share} of its turns could not be read, so its accuracy says more about the format than "
         "about its diagnoses (a transcript shows what it wrote)",
     ),
     Check(
