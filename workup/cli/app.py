@@ -352,6 +352,9 @@ def cases(
             "--validate", help="list every row that is no case or looks odd, and nothing else"
         ),
     ] = False,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="count test cases that equal a training case")
+    ] = False,
     strict: Strict = False,
     export: Annotated[
         Path | None, typer.Option(help="write the test cases as a jsonl file")
@@ -369,6 +372,9 @@ def cases(
         _validate(source)
         return
     opened = open_source(source, split=split, strict=strict)
+    if overlap:
+        _tell_overlap(opened)
+        return
     if export is not None:
         chosen = taken(opened, of, sample, seed)
         jsonl.write(
@@ -400,6 +406,19 @@ def _validate(source: str) -> None:
         raise UserError(f"{source}: {count:,} problem{'s' if count > 1 else ''}")
     told = f", {len(remarks):,} remark{'s' if len(remarks) > 1 else ''}" if remarks else ""
     print(f"{source}: valid{told}")
+
+
+def _tell_overlap(opened: Any) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from workup.cases import overlap
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        size = min(len(opened.train), overlap.MOST_TRAINED)
+        task = progress.add_task("cases", total=size + min(len(opened.test), overlap.MOST_TESTED))
+        found = overlap.overlap(opened, lambda: progress.advance(task))
+    print(f"{opened.name}: {found}")
 
 
 @app.command()
