@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from waiting import HANG
 
 from workup.errors import UserError
+from workup.models.worker import computing
 from workup.ports import Passage
 from workup.retrieval import bm25, open_retriever, store, words
 from workup.retrieval.batching import Together
@@ -691,6 +692,23 @@ def test_searches_at_the_same_time_share_a_call_and_get_their_own_answers() -> N
             assert [p.id for p in found] == [f"q{i}{rank}" for rank in range(i % 3)]
     assert list(map(len, noting.batches)) == [50, 30, 50, 30]
     assert threading.get_ident() not in noting.threads
+
+
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("sampling", [True, False])
+def test_only_an_own_index_answers_in_the_loop_where_a_policy_samples(
+    here: bool, sampling: bool
+) -> None:
+    noting = Noting()
+    library = Together(noting, here=here)
+
+    async def ask() -> Sequence[Passage]:
+        if sampling:
+            computing.add(asyncio.get_running_loop())
+        return await library.search("q", 1)
+
+    assert [p.id for p in asyncio.run(ask())] == ["q0"]
+    assert (threading.get_ident() in noting.threads) == (here and sampling)
 
 
 def test_an_error_is_that_of_its_batch_alone() -> None:

@@ -22,7 +22,7 @@ from workup.episode import Completion
 from workup.errors import UserError
 from workup.models.chat_tokens import ChatTokens, endings
 from workup.models.slots import BLOCK, Slots, blocks_of
-from workup.models.worker import Worker
+from workup.models.worker import Worker, computing
 from workup.ports import Sampling
 
 # Requests with at most this many new tokens share one padded forward pass with those that decode.
@@ -169,6 +169,7 @@ class LocalPolicy(ChatTokens):
         if room <= 0 or not prompt:
             return Completion("", truncated=True)
         loop = asyncio.get_running_loop()
+        computing.add(loop)
         endings = self._endings(sampling.stop)
         request = Generation(
             tuple(prompt), sampling, loop.create_future(), endings, room, constraint

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+from weakref import WeakSet
+
+computing: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""The event loops in which a local policy has sampled: each forward pass holds them up."""
 
 
 class Worker:

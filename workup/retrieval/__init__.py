@@ -21,13 +21,16 @@ FORMS = (
     "opensearch:ADDRESS#INDEX"
 )
 JOINED = " + "
+SERVERS = ("http", "https", "qdrant", "opensearch")
 
 
 def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Together:
     """The library that `spec` names, as `finder` has it, for searches that come one by one."""
     from workup.retrieval.batching import Together
 
-    return Together(finder(spec, kind=kind, seed=seed, patient=patient), library=spec)
+    find = finder(spec, kind=kind, seed=seed, patient=patient)
+    here = not any(_scheme(one) in SERVERS for one in spec.split(JOINED))
+    return Together(find, library=spec, here=here)
 
 
 def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:
@@ -44,8 +47,12 @@ def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) ->
     return finds[0] if len(finds) == 1 else fused(finds)
 
 
+def _scheme(spec: str) -> str:
+    return spec.strip().partition(":")[0]
+
+
 def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
-    scheme, _, rest = spec.partition(":")
+    scheme, rest = _scheme(spec), spec.partition(":")[2]
     if scheme in ("http", "https"):
         from workup.retrieval.remote import Remote
 

@@ -1,4 +1,4 @@
-"""Searches that are asked for at the same time, answered together, off the event loop."""
+"""Searches that are asked for at the same time, answered together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from workup.models.worker import computing
 from workup.ports import Passage
 from workup.retrieval import words
 from workup.retrieval.fusion import Find
@@ -53,10 +54,17 @@ class Together:
     While one batch is away, those who ask meanwhile wait for the next. An error is the error of
     that batch's searches alone. May be used from one event loop after another. `library` is what
     `workup.retrieval.open_retriever` opened, "" where something else is searched.
+
+    A batch is answered in a thread. Where `find` asks no server (`here`) and a local policy samples
+    in the event loop, it is answered in the loop itself. A thread's answer would come earlier or
+    later in every run; other episodes would share the policy's next forward pass, and its
+    log-probabilities would round differently.
     """
 
-    def __init__(self, find: Find, most: int = MOST, library: str = "") -> None:
-        self._find, self._most, self.library = find, most, library
+    def __init__(
+        self, find: Find, most: int = MOST, library: str = "", *, here: bool = False
+    ) -> None:
+        self._find, self._most, self.library, self._here = find, most, library, here
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Asked]] = (
             WeakKeyDictionary()
         )
@@ -89,10 +97,12 @@ class Together:
         """One call for all: the best passages for a smaller `k` are the first of a larger one."""
         if not batch:
             return
+        queries, k = [asked.query for asked in batch], max(asked.k for asked in batch)
         try:
-            found = await _away(
-                self._find, [asked.query for asked in batch], max(asked.k for asked in batch)
-            )
+            if self._here and asyncio.get_running_loop() in computing:
+                found = self._find(queries, k)
+            else:
+                found = await _away(self._find, queries, k)
         except Exception as error:
             for asked in batch:
                 if not asked.answer.done():

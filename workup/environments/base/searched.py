@@ -297,7 +297,7 @@ def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]
     need_names(source, spec)
     if spec.startswith(CLINIC):
         made = _own(spec.removeprefix(CLINIC))
-        return Together(made.find), tuple(_pieces(source, made.passages))
+        return Together(made.find, here=True), tuple(_pieces(source, made.passages))
     if not index:
         raise UserError(
             f"{source.name} has no library of its own: name one with environment.index=FOLDER; "

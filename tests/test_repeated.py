@@ -1,0 +1,69 @@
+"""One command and one seed: the weights of two undisturbed runs are the same, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from command_line import environment
+from trained import trained
+from waiting import HANG
+
+from workup import methods
+from workup.ports import Passage
+from workup.retrieval.index import Index
+from workup.runs import Run
+
+pytestmark = pytest.mark.usefixtures("shared_cache", "unreported")
+_find = Index.find
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No report is made, which takes longer than such a run."""
+    monkeypatch.setattr("workup.report.build", lambda run: None)
+
+
+def late(self: Index, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    """What the index finds, after a moment: another machine, or one with other work to do."""
+    time.sleep(random.random() * 0.01)
+    return _find(self, queries, k)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_two_runs_of_one_command_have_the_same_weights(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one trains the warm start, the second one finds it, and its searches take long."""
+    first = trained(name, tmp_path / "first")
+    monkeypatch.setattr(Index, "find", late)
+    assert trained(name, tmp_path / "second") == first
+
+
+@pytest.mark.parametrize("name", ["cmig", "medr3"])
+def test_the_runs_that_search_are_worth_comparing(name: str, tmp_path: Path) -> None:
+    trained(name, tmp_path / "run")
+    with Run.open(tmp_path / "run") as run:
+        turns = [turn for r in run.episodes(phase="train") for turn in r.episode.turns]
+    assert sum(bool(turn.observation.evidence) for turn in turns) > 3
+
+
+def test_nothing_depends_on_how_a_process_hashes_strings(tmp_path: Path) -> None:
+    """Sets of names are in another order in each process."""
+    name = "medr3"
+    program = [sys.executable, Path(__file__).with_name("trained.py"), tmp_path, name]
+    variables = environment(tmp_path / "cache", PYTHONHASHSEED="1")
+    done = subprocess.run(
+        list(map(str, program)),
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.stdout.split() == [name, trained(name, tmp_path / "here")], done.stderr[-2000:]
