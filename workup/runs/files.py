@@ -56,6 +56,8 @@ def _os_hint(error: OSError) -> str:
 
 
 def _sqlite_hint(error: sqlite3.DatabaseError) -> str | None:
+    if "user-defined function" in str(error):  # ours, over what a block holds
+        return _SQLITE_HINTS["SQLITE_CORRUPT"]
     name = getattr(error, "sqlite_errorname", "")
     return next((hint for prefix, hint in _SQLITE_HINTS.items() if name.startswith(prefix)), None)
 

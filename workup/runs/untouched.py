@@ -23,7 +23,8 @@ from typing import Any
 
 from workup.errors import UserError
 from workup.runs.files import clear_errors
-from workup.runs.store import Store, refuse_newer
+from workup.runs.packed import Connection
+from workup.runs.store import Store, format_of
 
 Stamp = tuple[int, ...]
 _TRIES, _PAUSE = 5, 0.05  # attempts to read a file that is being replaced; seconds between
@@ -81,10 +82,10 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, factory=Connection)
     try:
         connection.row_factory = sqlite3.Row
-        refuse_newer(connection, path)
+        format_of(connection, path)
     except BaseException:
         connection.close()
         raise
