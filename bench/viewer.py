@@ -9,6 +9,7 @@ own scan of the same columns.
 from __future__ import annotations
 
 import random
+import sqlite3
 import statistics
 import threading
 import time
@@ -25,6 +26,7 @@ from workup.case import Case, Source
 from workup.cases import open_source
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.runs import Record, Run
+from workup.runs.packed import PER_BLOCK
 from workup.viewer import app, opened
 from workup.viewer.asking import Asked
 from workup.viewer.columns import FIXED
@@ -72,12 +74,25 @@ def _fill(path: Path) -> None:
     with Run.create(path, {"method": "craft", "cases": "clinic:m", "split": 0}, {}) as run:
         run.write([_record(source, k, draw) for k in range(BASE)])
         with run.store.transaction() as connection:
-            names = [row[1] for row in connection.execute("PRAGMA table_info(episodes)")]
-            taken = ", ".join("? + step" if name == "step" else name for name in names)
+            blocks = [id for (id,) in connection.execute("SELECT id FROM blocks")]
             for step in range(1, STEPS):
-                connection.execute(
-                    f"INSERT INTO episodes SELECT {taken} FROM episodes WHERE step = 1", (step,)
-                )
+                for block in blocks:
+                    _copy(connection, block, step)
+
+
+def _copy(connection: sqlite3.Connection, block: int, step: int) -> None:
+    """The same block `step` steps later."""
+    names = [row[1] for row in connection.execute("PRAGMA table_info(blocks)")][1:]
+    taken = ", ".join(f"{step} + step" if name == "step" else name for name in names)
+    new = connection.execute(
+        f"INSERT INTO blocks ({', '.join(names)}) SELECT {taken} FROM blocks WHERE id = ?", (block,)
+    ).lastrowid
+    rest = [row[1] for row in connection.execute("PRAGMA table_info(kept)")][1:]
+    connection.execute(
+        f"INSERT INTO kept SELECT ? * {PER_BLOCK} + id % {PER_BLOCK}, {', '.join(rest)} FROM kept "
+        f"WHERE id / {PER_BLOCK} = ?",
+        (new, block),
+    )
 
 
 def _record(source: Source, k: int, draw: random.Random) -> Record:

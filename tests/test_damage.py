@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing, suppress
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from hypothesis import strategies as st
 
 from workup.runs import Run
 from workup.runs.files import DEEPEST, LARGEST_JSON, LARGEST_LINES, DamagedError
+from workup.runs.packed import PER_BLOCK, TOLD, Connection, likeness, squeezed
+from workup.runs.packed import opened as unpacked
 from workup.viewer import opened, pages
 from workup.viewer.app import render
 from workup.viewer.asking import written
@@ -84,12 +88,78 @@ def huge(name: str, size: int) -> Callable[[Path], None]:
 
 def database(*statements: str) -> Callable[[Path], None]:
     def damage(run: Path) -> None:
-        with closing(sqlite3.connect(run / "episodes.sqlite")) as connection:
+        with reached(run) as connection:
             for statement in statements:
                 connection.execute(statement)
-            connection.commit()
 
     return damage
+
+
+@contextmanager
+def reached(run: Path) -> Iterator[Connection]:
+    """The run's database, which is written at the end."""
+    with closing(sqlite3.connect(run / "episodes.sqlite", factory=Connection)) as connection:
+        yield connection
+        connection.commit()
+
+
+def part(name: str, change: Callable[[bytes, int], bytes]) -> Callable[[Path], None]:
+    """Changes a part of the last block: `change` takes it and an episode's place in the block."""
+
+    def damage(run: Path) -> None:
+        with reached(run) as connection:
+            block, place = divmod(connection.execute(LAST).fetchone()[0], PER_BLOCK)
+            ((whole,),) = connection.execute(f"SELECT {name} FROM blocks WHERE id = {block}")
+            new = change(whole, place)
+            connection.execute(f"UPDATE blocks SET {name} = ? WHERE id = {block}", (new,))
+
+    return damage
+
+
+def told(column: str, line: str) -> Callable[[Path], None]:
+    """Another line in the place of an episode's scores, parts or measures."""
+
+    def change(whole: bytes, place: int) -> bytes:
+        lines = unpacked(whole)
+        lines[len(TOLD) * place + TOLD.index(column)] = line
+        return squeezed(lines)
+
+    return part("told", change)
+
+
+def turn(line: str) -> Callable[[Path], None]:
+    """Another text in the place of an episode's last turn."""
+    return part("said", lambda whole, place: with_text(whole, place, -1, line))
+
+
+def with_text(whole: bytes, place: int, which: int, line: str) -> bytes:
+    """A block's texts with another one in the place of one of an episode's."""
+    count, *lines = unpacked(whole)
+    own, episodes = [*lines[: int(count)], line], lines[int(count) :]
+    numbers, *counts = episodes[place].split(";")
+    texts = numbers.split(",")
+    texts[which] = str(-len(own))
+    episodes[place] = ";".join([",".join(texts), *counts])
+    return squeezed([str(len(own)), *own, *episodes])
+
+
+def body(line: str) -> Callable[[Path], None]:
+    """Another line in the place of every case."""
+
+    def damage(run: Path) -> None:
+        with reached(run) as connection:
+            chunks = connection.execute("SELECT id, lines FROM bodies").fetchall()
+            like = likeness(connection)
+            for id, lines in chunks:
+                how = like if id > 1 else b""
+                new = squeezed([line] * len(unpacked(lines, how)), how)
+                connection.execute("UPDATE bodies SET lines = ? WHERE id = ?", (new, id))
+
+    return damage
+
+
+def cut_off(whole: bytes, place: int) -> bytes:
+    return whole[:-3]
 
 
 def another(*statements: str) -> Callable[[Path], None]:
@@ -145,10 +215,23 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
     "database elsewhere": (linked("episodes.sqlite", "../elsewhere"), "leads out of its folder"),
     "another database": (another("CREATE TABLE notes (a)"), "it has no table"),
     "a column is missing": (
-        database("ALTER TABLE episodes RENAME COLUMN turns TO sentences"),
-        "it has no column 'episodes.turns'",
+        database("ALTER TABLE blocks RENAME COLUMN said TO sentences"),
+        "it has no column 'blocks.said'",
     ),
-    "a view without end": (database("DROP TABLE episodes", ENDLESS), "it has no table 'episodes'"),
+    "a column that is computed": (
+        database("DROP TABLE bodies", "CREATE TABLE bodies (id, lines AS (zeroblob(900000000)))"),
+        "it has no column 'bodies.lines'",
+    ),
+    "a table that is computed": (
+        database("DROP TABLE kept", "CREATE VIEW kept AS SELECT 1 AS id"),
+        "it has no table 'kept'",
+    ),
+    "a view without end": (
+        database("DROP VIEW episodes", ENDLESS),
+        "it has no view 'episodes' as we write it",
+    ),
+    "a view is missing": (database("DROP VIEW cases"), "it has no view 'cases'"),
+    "an earlier format": (database("PRAGMA user_version = 1"), "written by an earlier workup"),
 }
 # Found when steps are read.
 LINES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -165,35 +248,41 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a line deep": (in_place("metrics.jsonl", f"{DEEP}\n"), "nested deeper than"),
 }
-WHERE = "WHERE rowid = (SELECT MAX(rowid) FROM episodes WHERE doctor = 'trained')"
+LAST = "SELECT MAX(rowid) FROM listed WHERE doctor = 'trained'"
+TURN = '["","ask",[],0,"",[],[],false,false,[],true]'
+WHERE = f"WHERE id = ({LAST})"
 # Found when episodes are read.
 ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an ending": (database(f"UPDATE episodes SET ending = 'gone' {WHERE}"), "its 'ending'"),
-    "questions": (database(f"UPDATE episodes SET questions = 'many' {WHERE}"), "its 'questions'"),
-    "a total": (database(f"UPDATE episodes SET total = 'x' {WHERE}"), "its 'total'"),
-    "measures no JSON": (database(f"UPDATE episodes SET measures = '{{' {WHERE}"), "Expecting"),
-    "measures a list": (database(f"UPDATE episodes SET measures = '[1]' {WHERE}"), "'measures'"),
-    "a measure a text": (
-        database(f"""UPDATE episodes SET measures = '{{"noise": "x"}}' {WHERE}"""),
-        "'noise' is no number",
-    ),
+    "an ending": (database("UPDATE endings SET name = 'gone'"), "its 'ending'"),
+    "questions": (database(f"UPDATE kept SET questions = 'many' {WHERE}"), "its 'questions'"),
+    "a total": (database(f"UPDATE kept SET total = 'x' {WHERE}"), "its 'total'"),
+    "measures no JSON": (told("measures", "{"), "Expecting"),
+    "measures a list": (told("measures", "[1]"), "'measures'"),
+    "a measure a text": (told("measures", '{"noise": "x"}'), "'noise' is no number"),
     "no UTF-8": (
-        database("UPDATE cases SET diagnosis = CAST(X'ff' AS TEXT)"),
+        database("UPDATE people SET diagnosis = CAST(X'ff' AS TEXT)"),
         "it is damaged",
     ),
+    "scores cut off": (part("told", cut_off), "it is damaged"),
+    "scores no bytes": (database("UPDATE blocks SET told = 7"), "it is damaged"),
 }
 PAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "turns no JSON": (database(f"UPDATE episodes SET turns = 'x' {WHERE}"), "Expecting value"),
-    "turns of another shape": (
-        database(f"""UPDATE episodes SET turns = '{{"columns": [], "rows": [[1]]}}' {WHERE}"""),
-        "an episode is damaged",
+    "turns no JSON": (turn("x]\t1\t"), "Expecting value"),
+    "turns of another shape": (turn("[1]\t1\t"), "an episode is damaged"),
+    "texts cut off": (part("said", cut_off), "it is damaged"),
+    "a text that is not there": (
+        part("said", lambda whole, place: squeezed(["0", *["-1,-2;0;0"] * (place + 1)])),
+        "it is damaged",
     ),
-    "tokens of odd length": (
-        database(f"UPDATE episodes SET tokens = X'000102' {WHERE}"),
-        "an episode is damaged",
+    "a token no number": (turn(f"{TURN}\t1,x\t"), "it is damaged"),
+    "a token of more than 32 bits": (turn(f"{TURN}\t{2**40}\t"), "it is damaged"),
+    "too few log-probabilities": (
+        part("logprobs", lambda whole, place: 4 * zlib.compress(b"")),
+        "log-probabilities",
     ),
-    "too few tokens": (database(f"UPDATE episodes SET tokens = X'' {WHERE}"), "log-probabilities"),
-    "a case's body": (database("UPDATE cases SET body = '{}'"), "an episode is damaged"),
+    "log-probabilities cut off": (part("logprobs", cut_off), "it is damaged"),
+    "a case's body": (body("{}"), "an episode is damaged"),
+    "a case no JSON": (body("{"), "Expecting"),
 }
 
 
@@ -376,12 +465,14 @@ sqlite_values = (
     st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.binary(max_size=9)
 ) | json_values.map(lambda value: json.dumps(value, ensure_ascii=False, default=str))
 COLUMNS = [
-    *(("episodes", name) for name in ("stage", "step", "sample", "ending", "reason", "correct")),
-    *(("episodes", name) for name in ("questions", "total", "scores", "parts", "measures")),
-    *(("episodes", name) for name in ("turns", "tokens", "mask", "logprobs", "advantages")),
-    *(("cases", name) for name in ("diagnosis", "category", "body")),
-    ("openings", "messages"),
+    *(("kept", name) for name in ("person", "sample", "ending", "reason", "correct")),
+    *(("kept", name) for name in ("questions", "total")),
+    *(("blocks", name) for name in ("phase", "doctor", "stage", "step")),
+    *(("blocks", name) for name in ("told", "said", "logprobs", "advantages")),
+    *(("people", name) for name in ("name", "diagnosis", "category")),
+    *(("endings", "name"), ("bodies", "lines")),
 ]
+LINES_OF = [("blocks", "told"), ("blocks", "said"), ("bodies", "lines")]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -389,17 +480,42 @@ COLUMNS = [
 def test_whatever_a_database_holds_pages_are_shown_or_say_what_is_damaged(
     sound: Path, column: tuple[str, str], value: Any
 ) -> None:
+    table, name = column
+    looked_at_with(sound, table, name, lambda held: value)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(LINES_OF), json_values | st.text(max_size=9), st.data())
+def test_whatever_a_block_holds_pages_are_shown_or_say_what_is_damaged(
+    sound: Path, column: tuple[str, str], value: Any, data: st.DataObject
+) -> None:
+    """One field of one line is another one."""
+
+    def change(held: Any) -> bytes:
+        lines = unpacked(held)
+        at = data.draw(st.integers(0, len(lines) - 1))
+        fields = re.split(r"([\t;])", lines[at])
+        fields[data.draw(st.integers(0, len(fields) - 1))] = (
+            value if isinstance(value, str) else json.dumps(value, default=str)
+        )
+        lines[at] = "".join(fields)
+        return squeezed(lines)
+
+    looked_at_with(sound, *column, change)
+
+
+def looked_at_with(sound: Path, table: str, name: str, change: Callable[[Any], Any]) -> None:
+    """Every page of a run of one episode, in which one value is another one."""
     path = sound.parent / "rows"
     if not path.exists():
         path.mkdir()
         with Run.create(path / "any", {"cases": "clinic:s", "split": 0}, {}) as run:
             run.write([example_run.record(0, "trained", 0, 0)])
     kept = (path / "any" / "episodes.sqlite").read_bytes()
-    table, name = column
     try:
-        with closing(sqlite3.connect(path / "any" / "episodes.sqlite")) as connection:
-            connection.execute(f"UPDATE {table} SET {name} = ?", (value,))
-            connection.commit()
+        with reached(path / "any") as connection:
+            ((held,),) = connection.execute(f"SELECT {name} FROM {table}")
+            connection.execute(f"UPDATE {table} SET {name} = ?", (change(held),))
         shown = opened([path / "any"], restricted=False)
         rows(shown)
         with suppress(DamagedError):

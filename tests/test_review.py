@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from workup.cli.app import app
 from workup.errors import UserError
 from workup.runs import Run
+from workup.runs.packed import opened, squeezed
 from workup.studies import questions
 from workup.studies.review import answers, drawing, folder, form, tables
 from workup.studies.review.answers import Answers
@@ -232,7 +233,7 @@ def test_a_review_that_cannot_be_made_is_told_in_one_line(run: Path, tmp_path: P
         changed.store.close()
         with sqlite3.connect(other / "episodes.sqlite") as connection:
             body = json.dumps({**json.loads(_body(connection)), "presentation": "Somebody else."})
-            connection.execute("UPDATE cases SET body = ?", (body,))
+            connection.execute("UPDATE bodies SET lines = ?", (squeezed([body]),))
     for runs, plan, why in (
         ([run], Plan(asked, 5, True), "--pairs needs two doctors"),
         ([run], Plan(asked, 5, True, doctors=("nobody",)), "no evaluated doctor 'nobody'"),
@@ -249,7 +250,8 @@ def test_a_review_that_cannot_be_made_is_told_in_one_line(run: Path, tmp_path: P
 
 
 def _body(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("SELECT body FROM cases").fetchone()[0])
+    (body,) = opened(connection.execute("SELECT lines FROM bodies").fetchone()[0])
+    return body
 
 
 def test_damaged_and_newer_reviews_are_told(run: Path, tmp_path: Path) -> None:

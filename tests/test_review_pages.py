@@ -144,7 +144,7 @@ def test_pages_are_the_same_whoever_played_and_whatever_was_judged(
     with Run.open(run) as old, Run.create(tmp_path / "other", CONFIG, {}) as new:
         new.write(another(record) for record in old.episodes())
         names = tuple(new.doctors())
-    plan = Plan(first.form, 6, pairs, doctors=names)
+    plan = Plan(first.form, 6, pairs, 0, names)
     second = make([tmp_path / "other"], plan, tmp_path / "second")
     pages = []
     for review in (first, second):
@@ -165,7 +165,7 @@ def test_the_recorded_diagnosis_can_be_left_out(tmp_path: Path) -> None:
         run.write([Record("trained", Episode(case, opening, (answer,), Ending.DIAGNOSED))])
     asked = {"q": Question(ask="Fine?", values={"no": 0, "yes": 1})}
     for truth in (True, False):
-        plan = Plan(asked, 5, pairs=False, truth=truth)
+        plan = Plan(asked, 5, pairs=False, seed=0, truth=truth)
         review = make([tmp_path / "run"], plan, tmp_path / f"review-{truth}")
         with serving(review) as address, client(address) as ada:
             text = ada.get("/item/1").text
@@ -199,7 +199,9 @@ def test_a_hostile_run_shows_as_text(tmp_path: Path) -> None:
         "q": Question(ask=WORSE, hint=WORSE, values={WORSE: 0, EVIL: 1}),
         "better": Question(ask=WORSE, pairs=True),
     }
-    review = make([path], Plan(asked, 5, pairs=True, doctors=(WORSE, EVIL)), tmp_path / "review")
+    review = make(
+        [path], Plan(asked, 5, pairs=True, seed=0, doctors=(WORSE, EVIL)), tmp_path / "review"
+    )
     with serving(review) as address, client(address) as ada:
         note = {"as": "Dr Ada", "q.A": WORSE, "q.B": EVIL, "better": "A", "note": WORSE}
         assert ada.post("/item/1", data=note).status_code == 303
@@ -434,7 +436,7 @@ def test_pages_fit_the_window(
     asked = {"q": Question(ask=WORSE, values={"one " * 10: 0, "x" * 60: 1})}
     if pairs:
         asked["better"] = Question(ask=WORSE, pairs=True)
-    review = make([path], Plan(asked, 5, pairs, doctors=(WORSE, EVIL)), tmp_path / "review")
+    review = make([path], Plan(asked, 5, pairs, 0, doctors=(WORSE, EVIL)), tmp_path / "review")
     with serving(review) as address:
         tab = opened(chromium, address, "token-of-ada")
         tab.size(width, 900)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from array import array
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from workup.case import Case, Fact, Kind, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import UserError, WorkupError
 from workup.runs import Record, Run, versions
+from workup.runs.packed import opened
+from workup.runs.record import flat
+from workup.runs.store import Store
+from workup.runs.untouched import Untouched
 
 CONFIG = {
     "method": "craft",
@@ -139,6 +144,94 @@ def test_what_an_observation_says_besides_its_text_is_kept(run: Run) -> None:
     assert record.episode.turns[0].observation == seen
 
 
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_what_is_told_again_comes_out_again(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Steps that share openings and turns, in one session or several, whole or replaced."""
+    some = data.draw(st.lists(turns(), min_size=1, max_size=3))
+    opening = data.draw(messages)
+    folder = tmp_path_factory.mktemp("run")
+    run, expected = Run.create(folder, CONFIG, {}), {}
+    for step in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6)):
+        batch = []
+        for sample in range(data.draw(st.integers(1, 3))):
+            past = tuple(data.draw(st.lists(st.sampled_from(some), max_size=4)))
+            case = Case(data.draw(st.sampled_from("ab")), "It hurts.", Truth("gout"))
+            episode = Episode(case, opening, past, Ending.DIAGNOSED)
+            count = len(flat(episode)[0])
+            weights = data.draw(st.sampled_from([(), (0.5,) * count]))
+            batch.append(simple(step, sample, episode=episode, advantages=weights))
+        run.write(batch)
+        expected |= {record.key: record for record in batch}
+        if data.draw(st.booleans()):
+            run.close()
+            run = Run.open(folder)
+    in_order = [expected[key] for key in sorted(expected)]
+    assert list(run.episodes()) == in_order
+    for store in (run.store, Untouched(folder / "episodes.sqlite")):
+        assert list(store.read({})) == in_order
+        query = (
+            "SELECT tokens, mask, logprobs, advantages FROM episodes ORDER BY step, case_id, sample"
+        )
+        for row, record in zip(store.query(query), in_order, strict=True):
+            tokens, mask, logprobs = flat(record.episode)
+            assert array("i", row["tokens"]).tolist() == tokens
+            assert row["mask"] == bytes(mask)
+            assert array("f", row["logprobs"]).tolist() == logprobs
+            assert array("f", row["advantages"]).tolist() == list(record.advantages)
+    run.close()
+
+
+def test_a_text_that_comes_back_is_written_once(run: Run) -> None:
+    words = [f"<ask>{'word ' * 20}{number}</ask>" for number in range(40)]
+    (turn,) = simple().episode.turns
+
+    def played(number: int) -> Episode:
+        said = Completion(words[number], (3,), (-0.5,))
+        return replace(simple().episode, turns=(replace(turn, completion=said),))
+
+    for step in range(1, 9):
+        run.write([simple(step, k, episode=played(k)) for k in range(40)])
+    run.close()
+    with closing(sqlite3.connect(run.path / "episodes.sqlite")) as store:
+        own = [opened(said) for (said,) in store.execute("SELECT said FROM blocks ORDER BY id")]
+        shared = [opened(texts) for (texts,) in store.execute("SELECT texts FROM shared")]
+    assert [int(lines[0]) for lines in own] == [41] + 7 * [0]
+    assert len(shared) == 1, "in the second step, and never again"
+    assert sorted(set(shared[0])) == sorted(shared[0])
+    assert len(shared[0]) == 41
+    told = [record.episode.turns[0].completion.text for record in run.episodes(step=8)]
+    assert told == words
+
+
+@pytest.mark.parametrize("name", ["told", "said", "logprobs", "advantages"])
+def test_a_damaged_block_is_one_clear_line(run: Run, name: str) -> None:
+    run.write([simple(advantages=(0.0, 0.0, 0.25))])
+    with run.store.transaction() as store:
+        (whole,) = store.execute(f"SELECT {name} FROM blocks").fetchone()
+        store.execute(f"UPDATE blocks SET {name} = ?", (whole[:-3],))
+    run.close()
+    for each in (Run.open(run.path), Run.open(run.path, Untouched)):
+        with pytest.raises(UserError, match=r"episodes.sqlite: it is damaged") as caught:
+            list(each.episodes())
+        assert "\n" not in str(caught.value)
+        assert len(each.episodes()) == 1, "lists read what is whole"
+        each.close()
+
+
+def test_a_block_that_would_fill_the_memory_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workup.runs.packed.LARGEST", 10_000)
+    run.write([simple(1, k) for k in range(2_000)])
+    with pytest.raises(UserError, match="it is damaged"):
+        list(run.episodes())
+
+
 def test_config_and_versions_are_what_was_given(run: Run) -> None:
     assert yaml.safe_load((run.path / "config.yaml").read_text()) == CONFIG
     again = Run.open(run.path)
@@ -148,13 +241,12 @@ def test_config_and_versions_are_what_was_given(run: Run) -> None:
     assert again.name == "run"
 
 
-def test_blobs_are_readable_without_us(run: Run) -> None:
+def test_numbers_are_bytes_and_lists_need_no_program_of_ours(run: Run) -> None:
     run.write([simple(advantages=(0.0, 0.0, 0.25))])
-    row = (
-        sqlite3.connect(run.path / "episodes.sqlite")
-        .execute("SELECT tokens, mask, logprobs, advantages FROM episodes")
-        .fetchone()
-    )
+    (row,) = run.store.query("SELECT tokens, mask, logprobs, advantages FROM episodes")
+    with closing(sqlite3.connect(run.path / "episodes.sqlite")) as plain:
+        listed = plain.execute("SELECT stage, step, case_id, ending, correct, total FROM listed")
+        assert listed.fetchall() == [("craft", 1, "a", "diagnosed", 1, 1.0)]
     assert array("i", row[0]).tolist() == [1, 2, 3]
     assert list(row[1]) == [0, 0, 1]
     assert array("f", row[2]).tolist() == [0.0, 0.0, -0.5]
@@ -473,12 +565,18 @@ def test_a_damaged_database_is_one_clear_line(run: Run) -> None:
         list(run.episodes())
 
 
-def test_a_newer_format_is_refused(run: Run) -> None:
+@pytest.mark.parametrize(("format", "said"), [(99, "a newer workup"), (1, "an earlier workup")])
+def test_another_format_is_refused(run: Run, format: int, said: str) -> None:
     run.write([simple()])
-    run._store._open().execute("PRAGMA user_version = 99")
+    run._store._open().execute(f"PRAGMA user_version = {format}")
     run.close()
-    with pytest.raises(UserError, match="newer workup"):
-        list(run.episodes())
+    there = rf"{said} \(format {format}, this one reads 2\)"
+    for store in (Store, Untouched):
+        with pytest.raises(UserError, match=there) as told:
+            Run.open(run.path, store)
+        assert "\n" not in str(told.value)
+        with pytest.raises(UserError, match=there):
+            list(store(run.path / "episodes.sqlite").read({}))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ LARGEST_LINES = 256 * 2**20
 LONGEST_LINE = 2**20
 DEEPEST = 32  # levels of JSON within each other
 _KINDS = {stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder", stat.S_IFSOCK: "socket"}
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_TOOBIG")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEALED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _ON = "free some space, then type the command again, or `workup resume` where a run had begun"
@@ -38,6 +38,10 @@ _SQLITE_HINTS = {
     "SQLITE_CORRUPT": "it is damaged; restore it from a copy, or start again with another --out",
     "SQLITE_NOTADB": (
         "it is no SQLite file; restore it from a copy, or start again with another --out"
+    ),
+    "SQLITE_TOOBIG": (
+        "it is damaged: it holds a value that is larger than any that is written; restore it from "
+        "a copy"
     ),
 }
 
@@ -152,8 +156,12 @@ def _os_hint(error: OSError) -> str:
 
 def _sqlite_hint(error: sqlite3.DatabaseError) -> tuple[str, str]:
     """The kind of error with what to do about it; two empty texts for one that we do not know."""
-    # Python's own error about a text that is no UTF-8 has no name.
-    name = getattr(error, "sqlite_errorname", "SQLITE_CORRUPT" if "UTF-8" in str(error) else "")
+    # Two errors are Python's own: a text is no UTF-8, and a function of ours failed over a block.
+    told = str(error)
+    if "UTF-8" in told or "user-defined function" in told:
+        name = "SQLITE_CORRUPT"
+    else:
+        name = getattr(error, "sqlite_errorname", "")
     found = (each for each in _SQLITE_HINTS.items() if name.startswith(each[0]))
     return next(found, ("", ""))
 

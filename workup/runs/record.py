@@ -1,8 +1,8 @@
 """One episode as the run folder keeps it: what happened, its score, and its place in the run.
 
-A `Record` becomes one row of SQLite and comes back equal, with two exceptions. `Truth.extra`
-(typed, owned by a method) is not stored. Log-probabilities and advantages are kept in single
-precision.
+A `Record` becomes a row of SQLite and a part of a block (see packed.py), and comes back equal, with
+two exceptions. `Truth.extra` (typed, owned by a method) is not stored. Log-probabilities and
+advantages are kept in single precision.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,27 +18,11 @@ from workup.case import Case, Fact, Kind, Truth
 from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.errors import WorkupError
 from workup.runs import transcript
+from workup.runs.packed import Entry, text
 
 encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
-_TURN_COLUMNS = encode(
-    [
-        "text",
-        "kind",
-        "content",
-        "errors",
-        "item",
-        "evidence",
-        "observation",
-        "done",
-        "truncated",
-        "prompt",
-        "completion",
-        "sources",
-        "understood",
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +75,23 @@ class Outcome(NamedTuple):
     measures: Mapping[str, float | None]
 
 
-def to_row(record: Record, opening: str) -> tuple[Any, ...]:
-    """The values of one row in the order of store.COLUMNS; `opening` is the key of its opening.
+def columns(record: Record) -> tuple[Any, ...]:
+    """Ending, reason, verdict, questions and total: what is a column beside the blocks."""
+    episode, score = record.episode, record.score
+    correct = None if record.correct is None else int(record.correct)
+    total = None if score is None else score.total
+    return episode.ending.value, episode.reason, correct, episode.questions, total
+
+
+def entry(record: Record) -> Entry:
+    """The rest of the record, for a block.
 
     Raises WorkupError when a score or measure is no finite number, which is a bug of the reward or
-    measure that made it.
+    measure that made it, and when advantages or log-probabilities do not fit the tokens.
     """
     episode, score = record.episode, record.score
     try:
-        scores = encode(score.turns) if score else None
+        scores = encode(score.turns) if score else "null"
         parts = encode(dict(score.parts)) if score else "{}"
         measures = encode(dict(record.measures))
     except ValueError as error:
@@ -107,25 +99,25 @@ def to_row(record: Record, opening: str) -> tuple[Any, ...]:
             f"case {episode.case.id}, {record.doctor}: a score or measure is no finite number "
             f"({error})"
         ) from error
-    correct = None if record.correct is None else int(record.correct)
-    total = None if score is None else score.total
-    judged = (
-        episode.ending.value,
-        episode.reason,
-        correct,
-        episode.questions,
-        total,
-        scores,
-        parts,
-        measures,
-    )
-    return (*record.key, *judged, opening, _turns(episode.turns), *_tokens(record))
+    logprobs = array("f", [each for turn in episode.turns for each in turn.completion.logprobs])
+    drawn = sum(len(turn.completion.tokens) for turn in episode.turns)
+    count = drawn + sum(len(turn.prompt_tokens) for turn in episode.turns)
+    if len(record.advantages) not in (0, count) or len(logprobs) != drawn:
+        raise WorkupError(
+            f"case {episode.case.id}: {len(record.advantages)} advantages for {count} tokens of "
+            f"transcript, and {len(logprobs)} log-probabilities for {drawn} of the doctor's own"
+        )
+    texts = list(_texts(episode))
+    return Entry(texts, (scores, parts, measures), logprobs, array("f", record.advantages))
 
 
-def _turns(turns: Sequence[Turn]) -> str:
-    """{"columns": names, "rows": one list per turn}: half the size of one object per turn."""
-    rows = [
-        (
+def _texts(episode: Episode) -> Iterator[str]:
+    """The opening and the turns, each with the prompt that follows it."""
+    prompts = [turn.prompt_tokens for turn in episode.turns] + [()]
+    opening = encode([(message.role, message.content) for message in episode.opening])
+    yield text(opening, prompts[0])
+    for turn, following in zip(episode.turns, prompts[1:], strict=True):
+        row = (
             turn.completion.text,
             turn.action.kind,
             turn.action.content,
@@ -135,14 +127,10 @@ def _turns(turns: Sequence[Turn]) -> str:
             [(message.role, message.content) for message in turn.observation.messages],
             turn.observation.done,
             turn.completion.truncated,
-            len(turn.prompt_tokens),
-            len(turn.completion.tokens),
             turn.observation.sources,
             turn.observation.understood,
         )
-        for turn in turns
-    ]
-    return f'{{"columns":{_TURN_COLUMNS},"rows":{encode(rows)}}}'
+        yield text(encode(row), turn.completion.tokens, following)
 
 
 def turns_of(text: str) -> list[dict[str, Any]]:
@@ -169,30 +157,14 @@ def flat(episode: Episode) -> tuple[list[int], bytearray, list[float]]:
     return tokens, mask, logprobs
 
 
-def _tokens(record: Record) -> tuple[bytes, bytes, bytes, bytes]:
-    """`flat` and the advantages as int32, uint8, float32, float32 in the machine's byte order."""
-    tokens, mask, logprobs = flat(record.episode)
-    if len(record.advantages) not in (0, len(tokens)):
-        raise WorkupError(
-            f"case {record.episode.case.id}: {len(record.advantages)} advantages for "
-            f"{len(tokens)} tokens of transcript"
-        )
-    return (
-        array("i", tokens).tobytes(),
-        bytes(mask),
-        array("f", logprobs).tobytes(),
-        array("f", record.advantages).tobytes(),
-    )
-
-
-def from_row(row: sqlite3.Row, case: Case, opening: str) -> Record:
-    """The record of a row."""
+def from_row(row: sqlite3.Row, case: Case) -> Record:
+    """The record of a row of the view `episodes`."""
     scores = (
         None
         if row["scores"] is None
         else Score(tuple(json.loads(row["scores"])), json.loads(row["parts"]))
     )
-    messages = tuple(Message(*message) for message in json.loads(opening))
+    messages = tuple(Message(*message) for message in json.loads(row["opening"]))
     episode = Episode(case, messages, _from_turns(row), Ending(row["ending"]), row["reason"])
     return Record(
         doctor=row["doctor"],
@@ -221,10 +193,10 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
         reply,
         done,
         truncated,
-        prompt,
-        length,
         sources,
         understood,
+        prompt,
+        length,
     ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)

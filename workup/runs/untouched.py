@@ -23,7 +23,8 @@ from typing import Any
 
 from workup.errors import UserError
 from workup.runs.files import DamagedError, damage, present
-from workup.runs.store import Store, refuse_newer, written
+from workup.runs.packed import Connection
+from workup.runs.store import Store, refuse_others, written
 
 LARGEST_VALUE = 256 * 2**20
 """The most bytes of one value of a row: the tokens or the turns of one episode."""
@@ -103,11 +104,11 @@ def _refuse_large(files: Sequence[Path], folder: Path) -> None:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, factory=Connection)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     try:
         connection.row_factory = sqlite3.Row
-        refuse_newer(connection, path)
+        refuse_others(connection, path)
     except BaseException:
         connection.close()
         raise
