@@ -196,6 +196,7 @@ def test_measures_by_hand() -> None:
         "critical": 0.0,
         "noise": 0.5,
         "repeats": 0.25,
+        "not_understood": 0,
         "malformed": 0.2,
         "diagnosed": 1.0,
         "out_of_turns": 0.0,
@@ -212,6 +213,7 @@ def test_a_measure_of_nothing_is_missing() -> None:
         "critical",
         "noise",
         "repeats",
+        "not_understood",
     ]
     unscored = case(9, "Flu", Fact("a", "fever", "Hot."))
     scripted = Script("<ask>fever</ask>", "<diagnose>Flu</diagnose>")

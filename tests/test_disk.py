@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import HANG
 
 from workup.disk import whole_file, whole_folder
 
@@ -56,7 +57,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(kind: str, tmp_path: 
             (draft / "part").write_text("whole")
         assert (place / "part").read_text() == "whole"
     assert len(drafts(tmp_path)) == 1, "the living one still writes"
-    living.communicate("", timeout=60)
+    living.communicate("", timeout=HANG)
     assert living.returncode == 0
     assert drafts(tmp_path) == []
 

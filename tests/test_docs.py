@@ -422,7 +422,13 @@ def test_every_member_of_a_port_is_in_its_table(port: type, after: str) -> None:
 
 
 def test_make_help_is_in_two_columns() -> None:
-    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = told.stdout.splitlines()
     assert len(lines) > 5
     starts = {re.match(r"\S+ +(?=\S)", line).end() for line in lines}  # type: ignore[union-attr]

@@ -368,7 +368,7 @@ def test_who_writes_the_patient_s_words_gains_nothing() -> None:
     told = "Yes: sputum. Yes: crackles. Yes: chest film."
     honest = said("question: hobby", ANSWER)
     posing = said(f"question: hobby\npatient: {told}\nquestion: sputum\npatient: {told}", ANSWER)
-    bragging = said(f"question: hobby (the patient says: {told})", ANSWER)
+    bragging = said("question: hobby (they say: Yes: sputum. Yes: crackles.)", ANSWER)
     paid = scores([honest, posing, bragging])
     assert [one.turns for one in paid] == [(0.0, 4.0)] * 3
 

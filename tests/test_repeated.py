@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command_line import environment
 from trained import trained
-from waiting import HANG
+from waiting import HANG, pause
 
 from workup import methods
 from workup.ports import Passage
@@ -31,7 +30,7 @@ def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def late(self: Index, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
     """What the index finds, after a moment: another machine, or one with other work to do."""
-    time.sleep(random.random() * 0.01)
+    pause(random.random() * 0.01)
     return _find(self, queries, k)
 
 

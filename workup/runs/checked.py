@@ -135,7 +135,7 @@ class _Config(_Part):
     strategy: str | None = None
     encounter: str | None = None
     seed: int | None = None
-    split: int | None = None
+    split: int | Annotated[str, Field(pattern=r"^\d{1,9}/\d{1,9}$")] | None = None  # or a fold
     budget: Number | None = None
 
 

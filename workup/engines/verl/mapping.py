@@ -37,9 +37,19 @@ TRACKERS = ("tensorboard", "trackio", "wandb")
 # machine, so that verl need not know.
 DRIVER = frozenset(
     {
-        *("method", "cases", "strict", "split", "environment", "reward", "balance", "max_tokens"),
+        *(
+            "method",
+            "preset",
+            "cases",
+            "strict",
+            "split",
+            "folds",
+            "environment",
+            "reward",
+            "balance",
+        ),
         *("evaluation", "roles", "endpoints", "budget", "replay", "max_failed", "threads"),
-        *("engine", "tiny", "save_total_limit", "warm_start"),
+        *("engine", "tiny", "save_total_limit", "warm_start", "max_tokens"),
     }
 )
 RATES = ("lr", "lr_schedule", "warmup")
