@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workup.case import Case
-from workup.errors import UserError, WorkupError, unknown
+from workup.errors import WorkupError, unknown
 from workup.runs import checked
 from workup.runs.files import DamagedError, clear_errors
 from workup.runs.packed import (
