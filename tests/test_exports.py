@@ -26,7 +26,8 @@ from workup.episode import Ending, Episode, Score
 from workup.errors import UserError
 from workup.exports import material
 from workup.exports.writing import export
-from workup.runs import Record, Run, parquet, versions
+from workup.runs import Record, Run, packed, parquet, versions
+from workup.runs import store as stored
 
 HOSTILE = "../../../etc/`|pass\nwd\x00<b>\\..\\x%2E"
 
@@ -216,15 +217,17 @@ def test_cases_as_lines_come_back_equal(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Runs of 40, 100 and 400 episodes, two of each case."""
+    """Runs of 40, 100 and 400 episodes, two of each case, in blocks of some 20 episodes."""
     found = {count: tmp_path_factory.mktemp("lengths") / "run" for count in (40, 100, 400)}
-    for count, path in found.items():
-        with Run.create(path, {"method": "x"}, {}) as run:
-            run.write(
-                example_run.record(case, "trained", sample, 0)
-                for case in range(count // 2)
-                for sample in range(2)
-            )
+    with pytest.MonkeyPatch.context() as smaller:
+        smaller.setattr(packed, "FULL", 30_000)
+        for count, path in found.items():
+            with Run.create(path, {"method": "x"}, {}) as run:
+                run.write(
+                    example_run.record(case, "trained", sample, 0)
+                    for case in range(count // 2)
+                    for sample in range(2)
+                )
     return found
 
 
@@ -235,6 +238,8 @@ def test_an_export_holds_a_bounded_part_in_memory(
     if name == "inspect":
         pytest.importorskip("inspect_ai", reason="it asks for older libraries than ours")
     monkeypatch.setattr(parquet, "_ROWS", 20)
+    monkeypatch.setattr(packed, "HELD", 10_000)  # otherwise a run of 400 is held as a whole
+    monkeypatch.setattr(stored, "_FETCHED", 20)
 
     def peak(count: int) -> int:
         tracemalloc.start()
