@@ -146,9 +146,9 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
     "another database": (another("CREATE TABLE notes (a)"), "it has no table"),
     "a column is missing": (
         database("ALTER TABLE episodes RENAME COLUMN turns TO sentences"),
-        "it has no column 'episodes.turns'",
+        "its 'episodes' lacks 'turns'",
     ),
-    "a view without end": (database("DROP TABLE episodes", ENDLESS), "it has no table 'episodes'"),
+    "a view without end": (database("DROP TABLE episodes", ENDLESS), "its 'episodes' lacks"),
 }
 # Found when steps are read.
 LINES: dict[str, tuple[Callable[[Path], None], str]] = {
