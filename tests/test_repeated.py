@@ -49,7 +49,7 @@ def test_the_runs_that_search_are_worth_comparing(name: str, tmp_path: Path) -> 
     trained(name, tmp_path / "run")
     with Run.open(tmp_path / "run") as run:
         turns = [turn for r in run.episodes(phase="train") for turn in r.episode.turns]
-    assert sum(bool(turn.observation.evidence) for turn in turns) > 3
+    assert any(turn.observation.evidence for turn in turns)
 
 
 def test_nothing_depends_on_how_a_process_hashes_strings(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from workup.environments.base.lists import lists, written
 from workup.prepare.verified_answers import KEPT
 
 # What makes a method's own stages short, where it has such a setting.
-SHORT = {"cases": 12, "width": 2, "iterations": 1, "depth": 2, "encoder": "trigrams"}
+SHORT = {"cases": 12, "width": 3, "iterations": 2, "depth": 2, "encoder": "trigrams"}
 # After this warm start most episodes search or ask something.
 SMALL: dict[str, Any] = {
     "tiny": {"width": 32},
-    "sft": {"steps": 60, "batch": 8, "lr": 0.01},
+    "sft": {"steps": 60, "batch": 16, "lr": 0.01},
     "steps": 1,
     "batch": 4,
     "group": 3,
@@ -36,7 +36,11 @@ SMALL: dict[str, Any] = {
 def trained(name: str, out: Path) -> str:
     """A digest of the weights of a short run of this method, whose folder is `out`."""
     method = methods.load(name)
-    own = {key: few for key, few in SHORT.items() if key in method.settings.model_fields}
+    own: dict[str, Any] = {
+        key: few for key, few in SHORT.items() if key in method.settings.model_fields
+    }
+    if "iterations" in own:  # a short search seldom finds a right answer
+        own["cases"] = 24
     # A method that learns from all training cases, once each, learns from a few of them.
     epochs = 1 if "cases" in own or name == "verified-sft" else 1e-5
     tuning = {"batch": 4, "epochs": epochs}
