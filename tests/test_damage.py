@@ -215,7 +215,6 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
     "database elsewhere": (linked("episodes.sqlite", "../elsewhere"), "leads out of its folder"),
     "another database": (another("CREATE TABLE notes (a)"), "it has no table"),
     "a column is missing": (
-<<<<<<< HEAD
         database("ALTER TABLE blocks RENAME COLUMN said TO sentences"),
         "it has no column 'blocks.said'",
     ),
@@ -233,12 +232,6 @@ OPENED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a view is missing": (database("DROP VIEW cases"), "it has no view 'cases'"),
     "an earlier format": (database("PRAGMA user_version = 1"), "written by an earlier workup"),
-=======
-        database("ALTER TABLE episodes RENAME COLUMN turns TO sentences"),
-        "its 'episodes' lacks 'turns'",
-    ),
-    "a view without end": (database("DROP TABLE episodes", ENDLESS), "its 'episodes' lacks"),
->>>>>>> w-viewer
 }
 # Found when steps are read.
 LINES: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -282,9 +282,8 @@ def as_written(path: Path, row: sqlite3.Row) -> Iterator[None]:
 
 
 def written(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether anything has been written to the database; False for an empty one.
+    """Whether anything has been written to the database; False for a file without tables.
 
-<<<<<<< HEAD
     Raises DamagedError where a table or a column of ours is missing or computed, and where a view
     is missing or says something else: the file is another program's.
     """
@@ -317,34 +316,10 @@ def _tables(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
     names = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
     ).fetchall()
-=======
-    Raises DamagedError where a table or a column of ours is missing, and where a view is not as we
-    make it: the database is another program's, or computes what it should hold.
-    """
-    there = _schema(connection)
-    if not there:
-        return False
-    for name, columns in _ours().items():
-        lacking = columns - there.get(name, frozenset())
-        if lacking:
-            part = checked.one_line(min(lacking))
-            what = f"its '{name}' lacks '{part}'" if name in there else f"it has no table '{name}'"
-            raise DamagedError(
-                f"{path}: {what}, so it holds no episodes of ours; restore it from a copy"
-            )
-    return True
-
-
-def _schema(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    """Each stored table with its columns; of anything else, such as a view, its definition."""
-    names = "SELECT name, sql, sql LIKE 'CREATE TABLE %' FROM sqlite_master"
->>>>>>> w-viewer
     columns = "SELECT name FROM pragma_table_info(?)"
     return {
         name: frozenset(column for (column,) in map(tuple, connection.execute(columns, (name,))))
-        if stored
-        else frozenset([str(made)])
-        for name, made, stored in map(tuple, connection.execute(names).fetchall())
+        for (name,) in map(tuple, names)
     }
 
 
@@ -355,19 +330,10 @@ def _views(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 @cache
-<<<<<<< HEAD
 def _ours() -> tuple[dict[str, frozenset[str]], dict[str, str]]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
         return _tables(connection), _views(connection)
-=======
-def _ours() -> dict[str, frozenset[str]]:
-    """The same of a database of ours, without the indexes that SQLite makes by itself."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA)
-        found = _schema(connection)
-        return {name: columns for name, columns in found.items() if not name.startswith("sqlite_")}
->>>>>>> w-viewer
 
 
 def _people(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[str, int]:
