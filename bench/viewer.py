@@ -1,6 +1,6 @@
 """`workup view` on 100,000 episodes: seconds until a page has come, over real HTTP.
 
-The episodes have eight turns and 250 tokens each: 665 MB in all. Server and client share one
+The episodes have eight turns and 250 tokens each: 242 MB in all. Server and client share one
 process, so that the client's work is in the figures. What is allowed stands as the baseline.
 Reading the columns, and searching all transcripts for a text that is nowhere, stand beside SQLite's
 own scan of the same columns.

@@ -39,11 +39,11 @@ TURN = (
 COUNTED = ("prompt", "completion")  # of a turn's tokens; the last two of its columns
 _HEAD = '{"columns":' + json.dumps([*TURN, *COUNTED], separators=(",", ":")) + ',"rows":['
 PER_BLOCK = 4_096  # numbers of episodes and of cases that a block or a chunk has for its own
-FULL = 2**20  # characters of texts after which a block is closed
+FULL = 2**19  # characters after which a block of episodes or a chunk of cases is closed
 LARGEST = 2**28  # bytes of a part that is read, and characters of one episode's texts
 WINDOW = 2**15  # bytes that zlib takes for a dictionary
 REMEMBERED = 200_000  # texts that a writer looks out for
-HELD = 2**22  # bytes of compressed parts that a reader keeps unpacked; ten times as many then
+HELD = 2**20  # bytes of compressed parts that a reader keeps unpacked; ten times as many then
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Entry:
     logprobs: array[float]
     advantages: array[float]
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.texts))
+
 
 def text(body: str, *ids: Sequence[int]) -> str:
     """A text of a block: JSON on one line, and lists of token ids that belong to it."""
@@ -69,16 +73,16 @@ def _numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",")] if text else []
 
 
-def blocks(entries: Sequence[Entry]) -> Iterator[range]:
-    """The places of those that go into one block each."""
+def spans(sizes: Sequence[int]) -> Iterator[range]:
+    """The places of what goes into one block or chunk each, by the characters of each."""
     start, size = 0, 0
-    for place, entry in enumerate(entries):
+    for place, own in enumerate(sizes):
         if place > start and (size > FULL or place - start == PER_BLOCK):
             yield range(start, place)
             start, size = place, 0
-        size += sum(map(len, entry.texts))
-    if entries:
-        yield range(start, len(entries))
+        size += own
+    if sizes:
+        yield range(start, len(sizes))
 
 
 class Sharing:

@@ -34,9 +34,9 @@ from workup.runs.packed import (
     Connection,
     Entry,
     Sharing,
-    blocks,
     likeness,
     opened,
+    spans,
     squeezed,
 )
 from workup.runs.record import Record, columns, entry, from_case_row, from_row, to_case_row
@@ -105,7 +105,7 @@ class Store:
                 rows = [_row(connection, record, people) for record in together]
                 _drop(connection, place, {row[:2] for row in rows})
                 entries = [entry(record) for record in together]
-                for part in blocks(entries):
+                for part in spans([each.size for each in entries]):
                     block = self._write_block(connection, place, [entries[k] for k in part])
                     connection.executemany(
                         "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -343,8 +343,8 @@ def _people(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[s
     found = {id: connection.execute(query, (id,)).fetchone() for id in cases}
     numbers = {id: int(row[0]) for id, row in found.items() if row is not None}
     new = [to_case_row(case) for id, case in cases.items() if id not in numbers]
-    for start in range(0, len(new), PER_BLOCK):
-        rows = new[start : start + PER_BLOCK]
+    for span in spans([len(body) for *_, body in new]):
+        rows = [new[place] for place in span]
         lines = squeezed((body for *_, body in rows), likeness(connection))
         chunk = connection.execute("INSERT INTO bodies (lines) VALUES (?)", (lines,)).lastrowid
         assert chunk is not None
