@@ -165,17 +165,14 @@ class RecordedConsultation(Encounter):
         )
 
     def _consult_record(self, case: Case, request: str) -> Observation:
-        free = [fact for fact in case.given + case.truth.facts if fact.item not in self.items]
-        names = _free_names(free, request)
-        if len(names) > 1:  # which ones is not told: the names alone would say what is on record
+        facts = case.given + case.truth.facts
+        free = _free(tuple([fact for fact in facts if fact.item not in self.items]))
+        named = free.named(request)
+        if len(named) > 1:  # which ones is not told: the names alone would say what is on record
             return _unanswered(UNKNOWN)
-        if names:
-            named = [fact for fact in free if normalise(fact.item) == names[0]]
-            return self._report(case, named, named[0].item)
-        ranked = Lexicon([f"{fact.item} {fact.text}" for fact in free]).coverage(
-            request, _FACT_COVERAGE
-        )
-        chosen = [free[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
+        if named:
+            return self._report(case, named[0], named[0][0].item)
+        chosen = free.about(request)
         return self._report(case, chosen) if chosen else _unanswered(UNKNOWN)
 
     def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
@@ -222,13 +219,32 @@ def _unanswered(text: str) -> Observation:
     return Observation((Message("user", text),), understood=False)
 
 
-def _free_names(free: Sequence[Fact], request: str) -> list[str]:
-    """What free facts the request names, in normal form: by its whole wording, or within it."""
-    names = list(dict.fromkeys(filter(None, (normalise(fact.item) for fact in free))))
-    wanted = normalise(request)
-    return (
-        [wanted] if wanted in names else [names[index] for index in Lexicon(names).named(request)]
-    )
+class _Free:
+    """The facts of one case that belong to no listed item, indexed for requests."""
+
+    def __init__(self, facts: tuple[Fact, ...]) -> None:
+        self._facts = facts
+        self._by_name: dict[str, list[Fact]] = {}  # the normal form of an item → its facts
+        for fact in facts:
+            if name := normalise(fact.item):
+                self._by_name.setdefault(name, []).append(fact)
+        self._names = Lexicon(list(self._by_name))
+        self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
+
+    def named(self, request: str) -> list[list[Fact]]:
+        """The facts of each item that the request names: by its whole wording, or within it."""
+        if own := self._by_name.get(normalise(request)):
+            return [own]
+        items = list(self._by_name.values())
+        return [items[index] for index in self._names.named(request)]
+
+    def about(self, request: str) -> list[Fact]:
+        """The facts that share the request's words."""
+        ranked = self._words.coverage(request, _FACT_COVERAGE)
+        return [self._facts[index] for _, index in ranked[:_FACTS_PER_ANSWER]]
+
+
+_free = lru_cache(maxsize=1 << 10)(_Free)  # a case is asked many questions
 
 
 def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:

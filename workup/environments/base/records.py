@@ -66,9 +66,8 @@ class SimulatedRecord(Around):
         request = action.content[0]
         if before := answered_before(past, request):
             return before.observation
-        text = await self._simulate(
-            case, request, self._messages(case, past, request, self._usual(recorded))
-        )
+        usual = recorded.messages[0].content if recorded.understood else "(none)"
+        text = await self._simulate(case, request, self._messages(case, past, request, usual))
         return Observation((Message("user", text),), item=recorded.item)
 
     @staticmethod
@@ -76,10 +75,6 @@ class SimulatedRecord(Around):
         return not (
             recorded.done or recorded.evidence or recorded.messages[0].content == UNREADABLE
         )
-
-    @staticmethod
-    def _usual(recorded: Observation) -> str:
-        return recorded.messages[0].content if recorded.understood else "(none)"
 
     async def _simulate(self, case: Case, request: str, messages: tuple[Message, ...]) -> str:
         def written(result: _Result) -> str:
