@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -233,7 +234,7 @@ class Evaluation:
         """What the reader should know."""
         return (*self.met, *self.noted, *self.source.notes, *self.staff.notes)
 
-    @property
+    @cached_property  # it looks at many cases
     def noted(self) -> Sequence[str]:
         """What the run keeps of `notes`.
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
@@ -149,7 +149,7 @@ class Plan:
         }
         return {**self.settings.model_dump(mode="json"), **own}
 
-    @property
+    @cached_property  # it looks at many cases
     def notes(self) -> tuple[str, ...]:
         """The method's notes on its settings, what of `preset=paper` is not kept, and warnings.
 
