@@ -97,12 +97,12 @@ class Store:
                 f"{self.path}: two episodes of one batch have the same case and sample"
             )
         with self.transaction() as connection:
-            people = _people(connection, records)
+            people, endings = _people(connection, records), _endings(connection, records)
             places: dict[tuple[Any, ...], list[Record]] = {}
             for record in records:
                 places.setdefault(record.key[: len(PLACE)], []).append(record)
             for place, together in places.items():
-                rows = [_row(connection, record, people) for record in together]
+                rows = [_row(record, people, endings) for record in together]
                 _drop(connection, place, {row[:2] for row in rows})
                 entries = [entry(record) for record in together]
                 for part in spans([each.size for each in entries]):
@@ -192,10 +192,7 @@ class Store:
         )
         with self.transaction() as connection:
             for (block,) in connection.execute(query, (stage, step, *kept)).fetchall():
-                first = block * PER_BLOCK
-                connection.execute(
-                    "DELETE FROM kept WHERE id BETWEEN ? AND ?", (first, first + PER_BLOCK - 1)
-                )
+                connection.execute("DELETE FROM kept WHERE id BETWEEN ? AND ?", _held(block))
                 connection.execute("DELETE FROM blocks WHERE id = ?", (block,))
 
     @contextmanager
@@ -356,16 +353,24 @@ def _people(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[s
     return numbers
 
 
-def _row(
-    connection: sqlite3.Connection, record: Record, people: Mapping[str, int]
-) -> tuple[Any, ...]:
+def _endings(connection: sqlite3.Connection, records: Iterable[Record]) -> dict[str, int]:
+    """The numbers of all endings by their names; those of `records` that are new are written."""
+    new = [(name,) for name in dict.fromkeys(record.episode.ending.value for record in records)]
+    connection.executemany(
+        "INSERT INTO endings (name) SELECT ?1 WHERE ?1 NOT IN (SELECT name FROM endings)", new
+    )
+    return dict(map(tuple, connection.execute("SELECT name, id FROM endings")))
+
+
+def _row(record: Record, people: Mapping[str, int], endings: Mapping[str, int]) -> tuple[Any, ...]:
     """A row of `kept` without its number."""
     ending, *others = columns(record)
-    query = "SELECT id FROM endings WHERE name = ?"
-    if (known := connection.execute(query, (ending,)).fetchone()) is None:
-        connection.execute("INSERT INTO endings (name) VALUES (?)", (ending,))
-        known = connection.execute(query, (ending,)).fetchone()
-    return people[record.episode.case.id], record.sample, known[0], *others
+    return people[record.episode.case.id], record.sample, endings[ending], *others
+
+
+def _held(block: int) -> tuple[int, int]:
+    """The first and the last number that an episode of this block can have."""
+    return block * PER_BLOCK, block * PER_BLOCK + PER_BLOCK - 1
 
 
 def _drop(
@@ -374,9 +379,8 @@ def _drop(
     """Deletes the episodes of a place with these cases and samples, and blocks that are empty."""
     same = " AND ".join(f"{name} = ?" for name in PLACE)
     for (block,) in connection.execute(f"SELECT id FROM blocks WHERE {same}", place).fetchall():
-        span = block * PER_BLOCK, block * PER_BLOCK + PER_BLOCK - 1
         query = "SELECT id, person, sample FROM kept WHERE id BETWEEN ? AND ?"
-        rows = connection.execute(query, span).fetchall()
+        rows = connection.execute(query, _held(block)).fetchall()
         gone = [(id,) for id, *key in rows if tuple(key) in keys]
         connection.executemany("DELETE FROM kept WHERE id = ?", gone)
         if len(gone) == len(rows):

@@ -23,11 +23,8 @@ from typing import Any
 
 from workup.errors import UserError
 from workup.runs.files import DamagedError, damage, present
-from workup.runs.packed import Connection
+from workup.runs.packed import LARGEST, Connection
 from workup.runs.store import Store, refuse_others, written
-
-LARGEST_VALUE = 256 * 2**20
-"""The most bytes of one value of a row: the tokens or the turns of one episode."""
 
 Stamp = tuple[int, ...]
 _TRIES, _PAUSE = 5, 0.05  # attempts to read a file that is being replaced; seconds between
@@ -105,7 +102,7 @@ def _refuse_large(files: Sequence[Path], folder: Path) -> None:
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, factory=Connection)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
     try:
         connection.row_factory = sqlite3.Row
         refuse_others(connection, path)

@@ -159,18 +159,16 @@ def _cases(source: Source) -> Iterator[Case]:
 
 def _words(text: str) -> frozenset[str]:
     """The content words of a text, each in one form."""
-    return frozenset(_folded(_HAN.sub(" ", normalise(text))).split()) - _FILLING
+    plain = _HAN.sub(" ", normalise(text))
+    return frozenset(_respelled(plain, (*_SPELLING, *_ENDINGS)).split()) - _FILLING
 
 
-def _folded(text: str) -> str:
-    for pattern, form in (*_SPELLING, *_ENDINGS):
+def _respelled(text: str, rules: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, form in rules:
         text = pattern.sub(form, text)
     return text
 
 
 def _letters(text: str) -> str:
     """Letters and digits alone, in lower case and one spelling."""
-    plain = normalise(text)
-    for pattern, form in _SPELLING:
-        plain = pattern.sub(form, plain)
-    return "".join(filter(str.isalnum, plain))
+    return "".join(filter(str.isalnum, _respelled(normalise(text), _SPELLING)))
