@@ -58,7 +58,9 @@ def core(term: str, known: Callable[[str], bool]) -> str:
 def _qualifies(
     rest: list[str], name: str, bracketed: set[str], known: Callable[[str], bool]
 ) -> bool:
-    """Whether each word beside the name may stand there."""
+    """Whether every word of `rest` is a qualifier: listed, a number, an altered protein such as
+    V600E, or the name's own abbreviation in brackets.
+    """
     return all(
         word in _words()
         or _NUMBER.fullmatch(word) is not None

@@ -45,7 +45,10 @@ def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> flo
 
 
 def _forms(text: str) -> Iterator[str]:
-    """The normal form of a text as it is, and of the text without its markup, if it has any."""
+    """Normal forms of a text: with its markup, and where it has some, without.
+
+    "<b>flu</b>" gives "<b>flu< b>" and "flu".
+    """
     yield _form(text)
     if (plain := without_markup(text)) != text:
         yield _form(plain)

@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
 
 def columns(record: Record) -> tuple[Any, ...]:
-    """Ending, reason, verdict, questions and total: what is a column beside the blocks."""
+    """Ending, reason, verdict, questions and return: columns that lists filter and sort by."""
     episode, score = record.episode, record.score
     correct = None if record.correct is None else int(record.correct)
     total = None if score is None else score.total

@@ -63,7 +63,7 @@ class Comparisons:
         key = hashlib.sha256("\n".join(each.name for each in runs).encode()).hexdigest()[:16]
         with self._lock, tempfile.TemporaryDirectory() as folder:
             quiet = Console(file=io.StringIO())
-            # Restricted runs are here only if whoever started the viewer may read them.
+            # A restricted run reaches this line only if the viewer was started with --restricted.
             compare([each.run for each in runs], Path(folder) / self.PAGE, quiet, transcripts=True)
             self._made.pop(key, None)
             self._made[key] = {

@@ -372,7 +372,8 @@ def case(
     }
 
 
-# Of the runs beside the one that is asked for, a damaged one is left out and told.
+# A case page shows other runs of the same case too. A damaged one is left out, and the page says
+# why; if the run that was asked for is damaged, there is no page.
 def _rows_of_case(
     shown: Mapping[str, Shown], name: str, case: str, asked: Asked
 ) -> tuple[list[Content], list[str]]:

@@ -54,7 +54,7 @@ class Shown:
 
     @property
     def run(self) -> Run:
-        """The run as it is now; read again only where a file of it has changed.
+        """The run as its files are now; they are read again only after one of them has changed.
 
         Raises DamagedError where the folder is gone, or a file of it is damaged.
         """

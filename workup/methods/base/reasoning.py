@@ -94,7 +94,7 @@ class ReasoningMethod(ABC):
         """The stages' names, in the order of training, each with the components of its reward."""
 
     def reads(self, settings: Any, diagnoses: tuple[str, ...]) -> Reads:
-        """`diagnoses` are those that the cases list."""
+        """How answers and reasoning are read; `diagnoses` is the closed list of names, if any."""
         partly = Partly(settings.partly, settings.marking, diagnoses)
         if not isinstance(settings, GraphSettings):
             return Reads(trigrams, least=settings.least, partly=partly)

@@ -234,7 +234,10 @@ async def audit(
     model: Model | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Adversarial:
-    """Orders `n` pairs from RAGES with `model`, or with a candid writer in its place."""
+    """Asks RAGES for `n` pairs of orders: one names the truth, one another disease.
+
+    `model` writes the results; without one a writer that answers every order truthfully does.
+    """
     planned = pairs(source, n, seed)
     plain = ExamSimulator(source, settings)
     yes, no = (plain.staffed(model or Candid(says)) for says in (True, False))
