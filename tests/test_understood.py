@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from handmade import Script, play
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases import open_source
@@ -21,6 +23,8 @@ from workup.environments.questioning import Questioning
 from workup.episode import Action, Observation
 from workup.metrics.facts import not_understood
 from workup.metrics.measures import measure
+from workup.report.live import print_result
+from workup.runs.words import columns
 
 SOURCE = open_source("clinic:s", split=0)
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses)
@@ -274,3 +278,27 @@ def test_the_exact_patient_tells_not_knowing_from_not_understanding() -> None:
 
 def _has(case: Case, item: str) -> bool:
     return any(fact.item == item for fact in (*case.given, *case.truth.facts))
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (0.0, "every readable question understood"),
+        (0.0049, "fewer than 1 in 200 readable questions not understood"),
+        (0.005, None),
+        (None, None),
+    ],
+)
+def test_a_share_that_a_table_shows_as_zero_stands_in_its_caption(
+    lost: float | None, said: str | None
+) -> None:
+    none = {"mean": None, "low": None, "high": None, "n": 9}
+    entry = dict.fromkeys(columns([]), none) | {"episodes": 9, "cases": 9}
+    entry["not_understood"] = none | {"mean": lost}
+    shown = columns([{}, entry])
+    assert ("not_understood" in shown) == (lost == 0.005)
+    summary = {"policy": "p", "cases": "c", "doctors": {"p": entry}, "anchors": []}
+    stream = io.StringIO()
+    print_result(summary, Console(file=stream, width=120))
+    text = " ".join(stream.getvalue().split())
+    assert (said in text) if said else ("readable" not in text)

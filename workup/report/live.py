@@ -21,11 +21,13 @@ from rich.text import Text
 from workup.runs import warnings
 from workup.runs.files import finite
 from workup.runs.words import (
+    SEEN,
     cell,
     columns,
     duration,
     equation,
     in_order,
+    not_understood,
     number,
 )
 
@@ -223,10 +225,13 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
 
 
 def _all_understood(entries: Iterable[Mapping[str, Any]]) -> str:
-    """For a caption: that no question was lost, so that a table needs no column of zeros."""
-    asked = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
-    known = [mean for mean in asked if mean is not None]
-    return "every readable question understood · " if known and not any(known) else ""
+    """For a caption: how many questions were lost, where a table needs no column for them."""
+    means = not_understood(entries)
+    if not means or max(means) >= SEEN:
+        return ""
+    if not any(means):
+        return "every readable question understood · "
+    return f"fewer than 1 in {1 / SEEN:.0f} readable questions not understood · "
 
 
 def _warn(lines: Sequence[str], console: Console) -> None:

@@ -1,19 +1,26 @@
-"""How episodes lie in episodes.sqlite: in blocks, compressed, and each text of a run once.
+"""How episodes lie in episodes.sqlite: in blocks that are compressed.
 
-A block holds the episodes of one write that have their place (phase, doctor, stage, step) in
-common. Four parts of it are compressed by themselves, so that a list of episodes reads no
-transcripts:
+A block holds the episodes of one write that have phase, doctor, stage and step in common. An
+episode's number is 4,096 times the id of its block, plus its place in the block. A case's number is
+made in the same way, from the id of its chunk of cases. Four parts of a block are compressed by
+themselves, so that a list of episodes reads no transcripts:
 
     told        scores, parts and measures, three lines of JSON per episode
-    said        the block's own texts, a line each, and then a line per episode: its texts by number
-    logprobs    float32, of the doctor's own tokens
+    said        how many texts are the block's own; these texts, a line each; a line per episode
+    logprobs    float32, of the doctor's own tokens; the column of an episode has 0 at the others
     advantages  float32, of all tokens, or none for an episode
 
-A text is the opening with the ids of the first prompt, or one turn with the ids that were sampled
-and those of the next prompt. A text that comes back in a later block is written into the table
-`shared`, and has a number in the whole file; a block's own are counted −1, −2, … in it.
+An episode's line is, for example, "-1,7,-2;120;0": the numbers of its texts, of its
+log-probabilities (120) and of its advantages (none). Texts are the opening, with the ids of the
+first prompt, and then the turns, each with the ids that were sampled and those of the next prompt
+(none behind the last turn). Tabs part a text from its ids.
+
+Numbers below 0 count the block's own texts: −1, −2, … A text that comes back in a later block is
+written once more, into the table `shared`. From then on it is only referred to, by its number in
+the whole file. A row of `shared` holds several texts, and its id is the number of the first one.
+
 Log-probabilities lie as four planes, the first byte of each, then the second …, each compressed by
-itself: signs and exponents are much alike, the rest is noise. Cases lie in chunks, compressed with
+itself: signs and exponents are much alike, the rest is noise. Chunks of cases are compressed with
 the first chunk as a dictionary.
 """
 
@@ -88,7 +95,8 @@ def spans(sizes: Sequence[int]) -> Iterator[range]:
 class Sharing:
     """Which texts have a number in the whole file, and which were met in an earlier block.
 
-    `last` is the number of the last row of `shared` that is known here.
+    `last` is the id of the newest row of `shared` that is known here, None before there is one. A
+    writer that finds a newer row in the file makes this object anew.
     """
 
     def __init__(self, texts: Iterable[str], last: int | None) -> None:
@@ -184,12 +192,14 @@ def _floats(part: bytes) -> bytes:
 class Said:
     """An episode's texts in their pieces, and its place among the floats of its block.
 
-    `drawn` is where its log-probabilities begin, `weighed` where its advantages begin and end.
-    `counts` are the tokens of each turn: of its prompt, of the completion.
+    `first_logprob` is where its log-probabilities begin, `advantages` where its advantages begin
+    and end. `counts` are the tokens of each turn: of its prompt, of the completion.
     """
 
-    def __init__(self, texts: list[list[str]], drawn: int, weighed: tuple[int, int]) -> None:
-        self.texts, self.drawn, self.weighed = texts, drawn, weighed
+    def __init__(
+        self, texts: list[list[str]], first_logprob: int, advantages: tuple[int, int]
+    ) -> None:
+        self.texts, self.first_logprob, self.advantages = texts, first_logprob, advantages
         prompts = [_count(ids[-1]) for ids in texts]  # each text ends with the ids that follow it
         self.counts = [
             (prompt, _count(said)) for prompt, (_, said, _) in zip(prompts, texts[1:], strict=False)
@@ -273,34 +283,34 @@ class Blocks:
         episode = self._episode(block, number)
         floats: bytes = self._read("logprobs", block, _floats)
         pieces: list[bytes] = []
-        start = 4 * episode.drawn
+        start = 4 * episode.first_logprob
         for prompt, said in episode.counts:
             pieces += bytes(4 * prompt), floats[start : start + 4 * said]
             start += 4 * said
         return b"".join(pieces)
 
     def _advantages(self, block: int, number: int) -> bytes:
-        start, end = self._episode(block, number).weighed
+        start, end = self._episode(block, number).advantages
         floats: bytes = self._read("advantages", block, _bytes)
         return floats[4 * start : 4 * end]
 
     def _episode(self, block: int, number: int) -> Said:
         if self._last[0] != (block, number):  # several columns of one episode are read together
             own, episodes = self._read("said", block, _spread)
-            numbers, drawn, weighed = episodes[number]
+            numbers, first_logprob, advantages = episodes[number]
             texts, size = [], 0
             for each in numbers:  # a damaged one may name the same large text many times
                 texts.append(own[-1 - each] if each < 0 else self._shared_text(each))
                 size += len(texts[-1])
                 if size > LARGEST:
                     raise ValueError("an episode is larger than any that is written")
-            found = Said([each.split("\t") for each in texts], drawn, weighed)
+            found = Said([each.split("\t") for each in texts], first_logprob, advantages)
             self._last = (block, number), found
         return self._last[1]
 
     def _shared_text(self, number: int) -> str:
         place = bisect_right(self._starts, number)
-        if place == len(self._starts):  # perhaps in a chunk that was written since
+        if place == len(self._starts):  # perhaps in a row that was written since
             found = self._connection.execute("SELECT id FROM shared ORDER BY id")
             self._starts = [id for (id,) in found]
             place = bisect_right(self._starts, number)
@@ -340,10 +350,10 @@ def _spread(part: bytes) -> tuple[list[str], list[tuple[list[int], int, tuple[in
     count, *lines = opened(part)
     own = lines[: int(count)]
     episodes = []
-    start = weighed = 0
+    first_logprob = first_advantage = 0
     for line in lines[int(count) :]:
-        numbers, drawn, advantages = line.split(";")
-        end = weighed + int(advantages)
-        episodes.append((_numbers(numbers), start, (weighed, end)))
-        start, weighed = start + int(drawn), end
+        numbers, logprobs, advantages = line.split(";")
+        end = first_advantage + int(advantages)
+        episodes.append((_numbers(numbers), first_logprob, (first_advantage, end)))
+        first_logprob, first_advantage = first_logprob + int(logprobs), end
     return own, episodes

@@ -19,7 +19,9 @@ COLUMNS = {
     "noise": "noise",
 }
 NOT_UNDERSTOOD = {"not_understood": "not understood"}
-"""A column that stands where some doctor asked something that was not understood."""
+"""A column that stands where a doctor's share of questions that were not understood is seen."""
+SEEN = 0.005
+"""The smallest share that a table with two decimals does not show as .00."""
 # Further columns, of ranked lists (ES-14); shown where a run measured them.
 LIST_COLUMNS = {
     "diff_acc": "DiffAcc",
@@ -55,13 +57,19 @@ def columns(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     `entries` are the doctors' entries as in summary.json.
     """
     found = list(entries)
-    lost = any((entry.get("not_understood") or {}).get("mean") for entry in found)
+    lost = max(not_understood(found), default=0.0) >= SEEN
     lists = {
         metric: heading
         for metric, heading in LIST_COLUMNS.items()
         if any(metric in entry for entry in found)
     }
     return {**COLUMNS, **(NOT_UNDERSTOOD if lost else {}), **lists}
+
+
+def not_understood(entries: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Each doctor's share of readable questions that were not understood, where it is defined."""
+    means = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
+    return [mean for mean in means if mean is not None]
 
 
 def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:

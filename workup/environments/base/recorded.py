@@ -38,8 +38,8 @@ _WHICH = "That can mean several things: {}. Name one of them."
 # A request longer than this names no single thing: it is cut and counts as an error, which also
 # bounds the lexical search.
 _LONGEST = 300
-# The least shares of common words at which a request is taken to mean an item, and a free-text fact
-# to answer a request.
+# A request means an item from this share of common words on, of all words of both, and is answered
+# by a free-text fact that holds this share of the request's words, by weight.
 _ITEM_OVERLAP = 0.6
 _FACT_COVERAGE = 0.5
 _FACTS_PER_ANSWER = 2
@@ -52,12 +52,19 @@ class RecordedConsultation(Encounter):
     """An `Environment`: the doctor asks for one thing per turn until it names a diagnosis.
 
     A request is matched, whatever its tag, by item name, then by question wording, then by shared
-    words, then by a name whose words all stand in it. Where it means several items equally well it
-    is asked back. A fact that belongs to none of `items` is free text: it is found by the name of
-    its own item, by a name that stands in the request, then by shared words, at most two per
-    answer. What matches nothing is not understood, which is never "normal". `diagnoses` is the
-    closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the diagnosis has to be
-    among the first T actions. No model has a role here: `consultation.Consultation` adds them.
+    words, then by an item name whose words all stand in it, in any order; of several such names the
+    one with the most words counts. Example: "Since when has there been this pain in the chest?"
+    means "chest pain", not "pain". Where a request means several items equally well it is asked
+    back.
+
+    A fact that belongs to none of `items` is free text. It is found by the name of its own item, by
+    such a name within the request (all facts of that name are told), and then by shared words (at
+    most two facts are told). What matches nothing is not understood, which is never "normal". So is
+    what names two free facts: to ask back which one is meant would tell what is on record.
+
+    `diagnoses` is the closed list of names, if there is one. `max_turns` ≥ 1 is the paper's T: the
+    diagnosis has to be among the first T actions. No model has a role here:
+    `consultation.Consultation` adds them.
     """
 
     def __init__(
@@ -77,12 +84,12 @@ class RecordedConsultation(Encounter):
         }
         self._by_index = [item for _, item in wordings]
         self._lexicon = Lexicon([wording for wording, _ in wordings])
-        self._names = Lexicon([item.name for item in items])
+        self._item_names = Lexicon([item.name for item in items])
         self._closed = _naming(self.diagnoses)
         self._find = lru_cache(maxsize=1 << 14)(self._match)
         self._say = lru_cache(maxsize=1 << 14)(self._withhold)
         # A cache of its own: the closed list is the same for all cases, other names are not.
-        self._open = lru_cache(maxsize=1 << 14)(partial(_hidden, self._closed))
+        self._hide_listed = lru_cache(maxsize=1 << 14)(partial(_hidden, self._closed))
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -90,7 +97,10 @@ class RecordedConsultation(Encounter):
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """All phrases of the environment's own, for a tiny policy's vocabulary."""
+        """The environment's own phrases, for a tiny policy's vocabulary.
+
+        `_WHICH`, which holds names of items, is none of them: a policy reads it as sub-words.
+        """
         return (INSTRUCTIONS, self._limit, UNREADABLE, UNKNOWN, WITHHELD, CONCLUDE)
 
     @property
@@ -176,7 +186,7 @@ class RecordedConsultation(Encounter):
         return self._report(case, chosen) if chosen else _unanswered(UNKNOWN)
 
     def _report(self, case: Case, facts: Sequence[Fact], item: str = "") -> Observation:
-        names = _names(case)
+        names = _diagnosis_names(case)
         text = " ".join([self._say(fact.text, self._wording(fact.item), names) for fact in facts])
         return _message(text, tuple([fact.id for fact in facts]), item)
 
@@ -191,11 +201,11 @@ class RecordedConsultation(Encounter):
             return (item,)
         ranked = self._lexicon.overlap(request, _ITEM_OVERLAP)
         best = [self._by_index[index].name for share, index in ranked if share == ranked[0][0]]
-        names = best or [self._by_index[index].name for index in self._names.named(request)]
+        names = best or [self._by_index[index].name for index in self._item_names.named(request)]
         return tuple([self.items[name] for name in dict.fromkeys(names)])
 
     def _withhold(self, text: str, wording: str, names: tuple[str, ...]) -> str:
-        return neutralise(_hidden(_naming(names), self._open(text, wording), wording))
+        return neutralise(_hidden(_naming(names), self._hide_listed(text, wording), wording))
 
 
 @lru_cache(maxsize=1 << 12)  # a policy of few words says the same again and again
@@ -228,7 +238,7 @@ class _Free:
         for fact in facts:
             if name := normalise(fact.item):
                 self._by_name.setdefault(name, []).append(fact)
-        self._names = Lexicon(list(self._by_name))
+        self._item_names = Lexicon(list(self._by_name))
         self._words = Lexicon([f"{fact.item} {fact.text}" for fact in facts])
 
     def named(self, request: str) -> list[list[Fact]]:
@@ -236,7 +246,7 @@ class _Free:
         if own := self._by_name.get(normalise(request)):
             return [own]
         items = list(self._by_name.values())
-        return [items[index] for index in self._names.named(request)]
+        return [items[index] for index in self._item_names.named(request)]
 
     def about(self, request: str) -> list[Fact]:
         """The facts that share the request's words."""
@@ -261,7 +271,7 @@ def _about(case: Case, item: str) -> list[Fact]:
     return [fact for fact in (*case.given, *case.truth.facts) if fact.item == item]
 
 
-def _names(case: Case) -> tuple[str, ...]:
+def _diagnosis_names(case: Case) -> tuple[str, ...]:
     return (case.truth.diagnosis, *case.truth.aliases, *right(case))
 
 
