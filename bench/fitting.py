@@ -47,9 +47,9 @@ def update(size: str, kind: str) -> None:
     from tokenizers import Tokenizer, models
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+    from workup.core.episode import Sample
     from workup.engines.settings import EngineSettings, LoraSettings
     from workup.engines.trl.engine import TrlEngine
-    from workup.episode import Sample
     from workup.models.local import LocalPolicy
 
     torch.set_num_threads(1)

@@ -20,11 +20,11 @@ import torch
 
 from bench.figures import Figure, race
 from bench.shapley import ANSWER, QUESTION, RULES, separately, untrained, words
-from workup.episode import Message
+from workup.core.episode import Message
+from workup.core.ports import ScoreRequest
+from workup.methods.base.information_gain import LogitP, logit_p
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import ScoreRequest
-from workup.rewards.information_gain import LogitP, logit_p
 
 ROUNDS = 3
 CASES, GROUP, SEARCHES = 8, 8, 3

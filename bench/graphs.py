@@ -12,8 +12,8 @@ import networkx as nx
 import numpy as np
 
 from bench.figures import Figure, race
-from workup.case import Statement
-from workup.rewards.graphs import Graph, logical, statistic
+from workup.core.case import Statement
+from workup.methods.medr3.graphs import Graph, logical, statistic
 
 CASES, EPISODES, REFERENCES = 128, 8, 3
 TRIPLES, ENTITIES = 25, 24  # of one reasoning process

@@ -24,24 +24,24 @@ from tempfile import TemporaryDirectory
 import torch
 
 from bench.figures import Figure
-from workup.case import Case, FixedSource
 from workup.cases.clinic import open_clinic
+from workup.core.case import Case, FixedSource
+from workup.core.episode import Message
+from workup.core.ports import Instruments, Judge, Request, Teaching
+from workup.core.stages import GrpoStage
 from workup.engines.trl.engine import TrlEngine
 from workup.environments.consultation import Consultation
-from workup.episode import Message
-from workup.judges.diagnosis import DiagnosisJudge
-from workup.judges.exact import ExactJudge
+from workup.loops.training.collect import Collection, Share
 from workup.methods import load
-from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
-from workup.models.support import clients
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings, build
-from workup.ports import Instruments, Judge, Request, Teaching
-from workup.settings import Settings
-from workup.stages import GrpoStage
-from workup.training.collect import Collection, Share
+from workup.roles import clients
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.diagnosis import DiagnosisJudge
+from workup.roles.judges.exact import ExactJudge
+from workup.runs.settings import Settings
 
 LATENCY, CONCURRENCY = 0.3, 128
 CASES, GROUP, LESSONS, EPOCHS = 64, 8, 300, 3  # a step is an epoch: it plays all cases

@@ -26,26 +26,26 @@ import torch
 from bench.figures import Figure
 from bench.judging import endpoint
 from workup.cases import open_source
+from workup.core.ports import Instruments, Model, Teaching
+from workup.core.stages import GrpoStage
 from workup.engines.trl.engine import TrlEngine
 from workup.environments.base.lists import ORDER
-from workup.environments.base.rages import RagesSettings
 from workup.environments.evidence import EXAMINING, RANKING, SIMULATOR, EvidenceSeeking
 from workup.environments.evidence import Settings as EvidenceSettings
-from workup.judges.diagnosis import DiagnosisJudge
-from workup.judges.exact import ExactJudge
+from workup.environments.exams.exam_base import ExamBase
+from workup.environments.exams.exam_sources import build
+from workup.environments.exams.exam_terms import key
+from workup.environments.exams.rages import RagesSettings
+from workup.loops.training.collect import Collection, Share, Step
 from workup.methods import load
 from workup.models.local import LocalPolicy
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
 from workup.models.tiny import TinySettings
 from workup.models.tiny import build as build_tiny
-from workup.ports import Instruments, Model, Teaching
-from workup.retrieval.exam_base import ExamBase
-from workup.retrieval.exam_sources import build
-from workup.retrieval.exam_terms import key
-from workup.settings import Settings
-from workup.stages import GrpoStage
-from workup.training.collect import Collection, Share, Step
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.judges.diagnosis import DiagnosisJudge
+from workup.roles.judges.exact import ExactJudge
+from workup.runs.settings import Settings
 
 CASES, GROUP, LESSONS = 16, 8, 60
 DISEASES, TESTS, STATISTICS, LOOKUPS = 1_629, 465, 24_000, 20_000

@@ -14,12 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.figures import Figure
-from workup.episode import Message
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.support.account import Account
-from workup.models.support.cached import Cached
-from workup.models.support.replies import FILE, Charge, Replies, asked
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.ports import Reply, Request
+from workup.roles.account import Account
+from workup.roles.cached import Cached
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.replies import FILE, Charge, Replies, asked
 
 ANSWERS, LOOKUPS, WANTED = 50_000, 20_000, 10_000
 NOWHERE = Endpoint(EndpointSettings(base_url="http://localhost:9", model="m"))  # nothing is sent

@@ -27,12 +27,12 @@ import torch
 from transformers import GenerationConfig
 
 from bench.figures import Figure, laps
-from workup.episode import Message
+from workup.core.episode import Message
+from workup.core.ports import Policy, Sampling
 from workup.models import samplers
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel
 from workup.models.weights import load
-from workup.ports import Policy, Sampling
 
 CASES, GROUPS, GROUP = 16, 2, 8
 TURNS, TOKENS = 4, 32

@@ -25,14 +25,14 @@ import torch
 from bench.figures import Figure, race
 from bench.retrieval import texts, write
 from bench.ward import EPISODES, MAX_TOKENS, SIZE, interviewer
-from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.clinic import open_clinic
+from workup.core.case import Case, Source
+from workup.core.episode import Episode
+from workup.core.ports import Passage
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.environments.library import Library, open_library
-from workup.episode import Episode
 from workup.models.local import LocalPolicy
-from workup.ports import Passage
 from workup.retrieval.index import IndexSettings
 from workup.retrieval.index import build as build_index
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all

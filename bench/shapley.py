@@ -25,13 +25,20 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from bench.figures import Figure, race
-from workup.case import evidence_of
 from workup.cases.clinic import open_clinic
-from workup.episode import Message
+from workup.core.case import evidence_of
+from workup.core.episode import Message
+from workup.core.ports import Context, ScoreRequest
+from workup.methods.promed.shapley import (
+    Coalition,
+    Game,
+    ShapleySettings,
+    answer_game,
+    estimate,
+    exact,
+)
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Context, ScoreRequest
-from workup.rewards.shapley import Coalition, Game, ShapleySettings, answer_game, estimate, exact
 
 ROUNDS = 3
 CASES, ORDERS = 2, 4  # per measurement

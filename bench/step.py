@@ -26,19 +26,19 @@ from accelerate import Accelerator
 
 from bench.figures import Figure
 from bench.ward import MAX_TOKENS, SIZE, TURNS
-from workup.case import Source
 from workup.cases.clinic import open_clinic
+from workup.core.case import Source
+from workup.core.ports import Demonstration, Instruments
+from workup.core.stages import GrpoStage
 from workup.engines.trl.engine import TrlEngine
 from workup.environments.consultation import Consultation
-from workup.judges.exact import ExactJudge
+from workup.loops.training.collect import Collection, Share, Step
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import build
-from workup.ports import Demonstration, Instruments
+from workup.roles.judges.exact import ExactJudge
 from workup.runs import Run, versions
-from workup.settings import Settings
-from workup.stages import GrpoStage
-from workup.training.collect import Collection, Share, Step
+from workup.runs.settings import Settings
 
 Seconds = dict[str, float]
 LESSONS, WARM_UP, STEPS = 120, 3, 15

@@ -16,7 +16,7 @@ import torch
 
 from bench.figures import Figure, race
 from bench.ward import MAX_TOKENS, Ward
-from workup.episode import Episode, Score
+from workup.core.episode import Episode, Score
 from workup.models.local import LocalPolicy
 from workup.rl.rollout import Job, Play, TokenDoctor
 from workup.rl.treesearch import Search, Tree, TreeSearch

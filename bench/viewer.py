@@ -22,9 +22,18 @@ from urllib.parse import urlencode
 import httpx2
 
 from bench.figures import Figure
-from workup.case import Case, Source
 from workup.cases import open_source
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
+from workup.core.case import Case, Source
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
 from workup.runs import Record, Run
 from workup.runs.packed import PER_BLOCK
 from workup.viewer import app, opened

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from transformers import Qwen3ForCausalLM
 
-from workup.case import Case, Source
 from workup.cases.clinic import open_clinic
+from workup.core.case import Case, Source
 from workup.environments.consultation import Consultation
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from workup.adapters.bench import Bench
-from workup.case import Case
-from workup.episode import Completion, Ending, Episode, Message, Turn
-from workup.evaluation.examination import examine, playing
-from workup.ports import Act, Doctor, Sampling
+from workup.core.case import Case
+from workup.core.episode import Completion, Ending, Episode, Message, Turn
+from workup.core.ports import Act, Doctor, Sampling
+from workup.interop.adapters.bench import Bench
+from workup.loops.evaluation.examination import examine, playing
 from workup.runs import Record, Run
-from workup.settings import EvaluationSettings
+from workup.runs.settings import EvaluationSettings
 
 TURNS = 4
 

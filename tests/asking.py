@@ -9,11 +9,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from workup.episode import Message
-from workup.models.endpoint import EndpointSettings, Price
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
-from workup.ports import Request
+from workup.core.episode import Message
+from workup.core.ports import Request
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.endpoint import EndpointSettings, Price
 
 RUN = "the run"
 

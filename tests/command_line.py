@@ -22,7 +22,7 @@ from waiting import HANG
 Call = Callable[..., tuple[int, str, str]]  # words → exit status, standard output, standard error
 # What a run imports; it takes longer than the run.
 HEAVY = [
-    "workup.training.loop",
+    "workup.loops.training.loop",
     "workup.engines.trl.trainer",
     "workup.engines.trl.preference",
     "workup.report.plotting",

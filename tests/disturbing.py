@@ -17,9 +17,9 @@ from typing import Any
 
 from command_line import forked, steps_of
 
-from workup.episode import Episode
-from workup.errors import WorkupError
-from workup.evaluation import examination
+from workup.core.episode import Episode
+from workup.core.errors import WorkupError
+from workup.loops.evaluation import examination
 from workup.rl.rollout import Job
 from workup.runs import Run
 

@@ -10,10 +10,10 @@ import engine_world as world
 import numpy as np
 import torch
 
+from workup.core.episode import Sample
+from workup.core.ports import Demonstration
 from workup.engines.settings import EngineSettings, SupervisedSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.episode import Sample
-from workup.ports import Demonstration
 
 Trained = tuple[dict[str, torch.Tensor], list[dict[str, float]]]
 

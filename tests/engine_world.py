@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from workup.episode import Completion, Message, Sample
-from workup.ports import Demonstration, Sampling
+from workup.core.episode import Completion, Message, Sample
+from workup.core.ports import Demonstration, Sampling
 
 VOCABULARY = 60
 

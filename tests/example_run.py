@@ -14,9 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from workup.case import Case, Fact, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
 from workup.metrics.measures import measure
 from workup.runs import Record, Run, versions
 

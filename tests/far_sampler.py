@@ -10,10 +10,10 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from workup.episode import Completion
+from workup.core.episode import Completion
+from workup.core.ports import Sampling
 from workup.models.local import LocalPolicy
 from workup.models.samplers import How
-from workup.ports import Sampling
 
 
 def serve(pipe: Connection, model: Any, tokenizer: Any, how: How) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.episode import Completion, Ending, Episode, Message, Turn
-from workup.ports import Act, Doctor, Environment, Sampling
+from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.episode import Completion, Ending, Episode, Message, Turn
+from workup.core.ports import Act, Doctor, Environment, Sampling
+from workup.core.stages import Method
 from workup.rl.rollout import Job, Play, rollout
-from workup.settings import world
-from workup.stages import Method
+from workup.runs.settings import world
 
 DISEASES = ("Flu", "Pneumonia", "Pancreatitis")
 ITEMS = (

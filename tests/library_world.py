@@ -13,16 +13,16 @@ from tempfile import mkdtemp
 from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
+from workup.core.ports import Environment
+from workup.core.stages import Method
 from workup.environments.base.searching import SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
-from workup.ports import Environment
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
 from workup.retrieval.index import Index, IndexSettings, build
-from workup.stages import Method
 
 DOCUMENTS = (
     Document("flu", "On flu", "Flu begins with fever and a dry cough. Most patients recover."),

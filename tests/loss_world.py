@@ -14,7 +14,7 @@ from typing import Any
 import engine_world
 import torch
 
-from workup.episode import Sample
+from workup.core.episode import Sample
 from workup.rl.samples import Branch, TokenTree, pack
 
 KEPT = Path(__file__).with_name("losses.json")

@@ -13,10 +13,10 @@ from typing import Any
 
 from serving import Server
 
-from workup.case import Case, Fact, FixedSource, Kind, Truth
 from workup.cases.jsonl import write
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.core.case import Case, Fact, FixedSource, Kind, Truth
 from workup.prepare.steps import Aids, StepSettings
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 SECTION = re.compile(
     r"^=== (?!end of )(.+) ([0-9a-f]{24}) ===\n(.*?)\n=== end of \1 \2 ===$",

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workup.methods.base.questioning import (
+from workup.core.ports import Environment
+from workup.core.stages import DpoStage, GrpoStage, KeptStage, SearchStage, Stage
+from workup.methods.base.outcome import correctness
+from workup.methods.promed.shared import (
     CaseSettings,
     OutcomeSettings,
     QuestioningMethod,
     warm_start,
 )
-from workup.ports import Environment
-from workup.rewards.outcome import correctness
 from workup.rl.credit import zscore
 from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.treesearch import Search
-from workup.stages import DpoStage, GrpoStage, KeptStage, SearchStage, Stage
 
 
 class Settings(CaseSettings, OutcomeSettings):

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from waiting import HANG
 
-from workup.models.endpoint import Endpoint
-from workup.ports import Request
+from workup.core.ports import Request
+from workup.roles.endpoint import Endpoint
 
 Result = TypeVar("Result")
 

@@ -14,15 +14,15 @@ import pytest
 from acting import TURNS, bench, by_us, ours, replies, script
 
 from workup import environments, methods
-from workup.adapters.bench import Bench, messages, told
-from workup.case import Case
-from workup.episode import Completion, Ending, Turn
-from workup.errors import RolloutError, UserError, WorkupError
-from workup.ports import Act
+from workup.core.case import Case
+from workup.core.episode import Completion, Ending, Turn
+from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.ports import Act
+from workup.core.stages import SftStage
+from workup.interop.adapters.bench import Bench, messages, told
+from workup.loops.training.loop import Plan
 from workup.runs import Record
-from workup.settings import Settings, furnished
-from workup.stages import SftStage
-from workup.training.loop import Plan
+from workup.runs.settings import Settings, furnished
 
 ROOT = Path(__file__).parents[1]
 
@@ -157,7 +157,7 @@ def test_the_package_for_verifiers_has_the_name_that_it_is_loaded_by() -> None:
     (found,) = ast.parse((folder / f"{folder.name}.py").read_text()).body[1:2]
     assert isinstance(found, ast.ImportFrom)
     assert (found.module, [name.name for name in found.names]) == (
-        "workup.adapters.verifiers",
+        "workup.interop.adapters.verifiers",
         ["load_environment"],
     )
 

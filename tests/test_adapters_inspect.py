@@ -14,7 +14,7 @@ from acting import bench, failing, ours, replies, script
 from serving import serving
 from waiting import HANG
 
-from workup.adapters.bench import Bench
+from workup.interop.adapters.bench import Bench
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="extra `inspect`: it is not in `dev`")
 
@@ -23,7 +23,7 @@ def evaluated(made: Bench, folder: Path) -> Any:
     """The log of Inspect's evaluation, in which a model says what the scripts say."""
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    from workup.adapters.inspect import task
+    from workup.interop.adapters.inspect import task
 
     said = [text for place in range(len(made.cases)) for text in script(made, place)]
     outputs = [ModelOutput.from_content("mockllm/model", text) for text in said]
@@ -56,7 +56,7 @@ def test_inspect_plays_what_we_play(tmp_path: Path) -> None:
 
 TASK = """
 from inspect_ai import Task, task
-from workup.adapters.inspect import encounter
+from workup.interop.adapters.inspect import encounter
 
 @task
 def mine() -> Task:
@@ -97,7 +97,7 @@ def test_the_command_plays_what_we_play(tmp_path: Path) -> None:
 
 def test_the_task_is_found_by_its_name() -> None:
     """It is `workup/encounter`: the package's name, and that of the function."""
-    from workup.adapters import inspect
+    from workup.interop.adapters import inspect
 
     (point,) = entry_points(group="inspect_ai", name="workup")
     assert point.load() is inspect

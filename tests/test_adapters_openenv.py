@@ -17,7 +17,7 @@ pytest.importorskip("openenv.core", reason="extra `openenv`: it is not in `dev`"
 def address() -> Iterator[str]:
     import uvicorn
 
-    from workup.adapters.openenv import serving
+    from workup.interop.adapters.openenv import serving
 
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

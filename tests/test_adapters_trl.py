@@ -13,11 +13,11 @@ import pytest
 from acting import bench, ours, script
 from waiting import HANG
 
-from workup.adapters import trl as adapter
-from workup.adapters.bench import Bench
 from workup.cases import open_source
+from workup.core.errors import UserError
 from workup.environments.consultation import Consultation
-from workup.errors import UserError
+from workup.interop.adapters import trl as adapter
+from workup.interop.adapters.bench import Bench
 from workup.models.tiny import TinySettings, build
 from workup.runs import Record
 

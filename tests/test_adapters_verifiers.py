@@ -18,8 +18,8 @@ from serving import serving
 from waiting import HANG
 from werkzeug import Response
 
-from workup.adapters.bench import Bench, messages
-from workup.episode import Episode
+from workup.core.episode import Episode
+from workup.interop.adapters.bench import Bench, messages
 from workup.runs import Record
 
 pytest.importorskip("verifiers", reason="extra `verifiers`: it is not in `dev`")
@@ -71,7 +71,7 @@ def played(
     """What verifiers makes of the cases, in their order."""
     from verifiers.types import ClientConfig
 
-    from workup.adapters.verifiers import Encounters
+    from workup.interop.adapters.verifiers import Encounters
 
     monkeypatch.setenv("NO_KEY", "none")
     environment = Encounters(made, made)
@@ -147,7 +147,7 @@ def same(row: Any, record: Record) -> None:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
     """The episodes that are judged, as they come."""
-    from workup.adapters import verifiers as adapter
+    from workup.interop.adapters import verifiers as adapter
 
     judge, found = Bench.judge, []
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workup import api
-from workup.errors import UserError
+from workup.cli import api
+from workup.core.errors import UserError
 
 
 def test_ten_lines_of_a_notebook(

@@ -23,12 +23,12 @@ from sklearn.metrics import cohen_kappa_score
 from test_model_judges import taken_apart
 from typer.testing import CliRunner
 
-from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
 from workup.cli.audit import app
-from workup.errors import RolloutError, UserError
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.statistics import wilson
+from workup.core.case import Case, FixedSource, Truth
+from workup.core.errors import RolloutError, UserError
+from workup.core.statistics import wilson
+from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.studies.audits.judge import Audit, Compared, audit, estimates
 from workup.studies.audits.probes import INJECTION, judgements, probes
 

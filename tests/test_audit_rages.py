@@ -16,8 +16,8 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.environments.base.rages import RagesSettings
-from workup.retrieval.exam_base import ExamBase, Row
+from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.rages import RagesSettings
 from workup.studies.audits.rages import (
     ALL,
     BUILT_IN,

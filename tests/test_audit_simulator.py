@@ -14,12 +14,12 @@ from scipy.stats import binomtest
 from serving import serving
 from typer.testing import CliRunner
 
-from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
 from workup.cli.audit import app
+from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.errors import UserError
 from workup.environments.base.patients import UNKNOWN, Said
-from workup.errors import UserError
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.studies.audits.simulator import (
     ALL,
     DIAGNOSIS,

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from workup import methods as methods_of
-from workup import settings
-from workup.runs import Run
-from workup.settings import Settings, build
+from workup.runs import Run, settings
+from workup.runs.settings import Settings, build
 
 BENCHES = sorted((Path(__file__).parent.parent / "bench").glob("*.py"))
 

@@ -14,9 +14,9 @@ from command_line import SMALL, Call
 from serving import Server, serving
 from test_hub import hanging_up
 
-from workup.policies import own_judges
 from workup.runs import Run
-from workup.settings import SupportSettings
+from workup.runs.policies import own_judges
+from workup.runs.settings import SupportSettings
 
 EVALUATE = ("evaluate", "random doctor", "--cases", "clinic:xs", "--out", "run")
 TRAIN = ("train", "craft", "--cases", "clinic:xs", "--out", "run")

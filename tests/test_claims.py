@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.judges.claims import denied, disowned
+from workup.roles.judges.claims import denied, disowned
 
 NAMES = ("Glioma", "brain tumour")
 DENIED = (

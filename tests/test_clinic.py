@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from workup.case import Case, Fact, Kind, Source, Truth, evidence_of
 from workup.cases import open_source
 from workup.cases.clinic import clinic, open_clinic
 from workup.cases.clinic.patients import DECADES, TEST, TRAIN, Patients
 from workup.cases.clinic.shapley import MOST_FACTS, shapley
 from workup.cases.clinic.tables import SUBSETS, clinic_tables, read_tables
 from workup.cases.knowledge import Categorical, TabularKnowledge
-from workup.errors import CaseError, UserError
+from workup.core.case import Case, Fact, Kind, Source, Truth, evidence_of
+from workup.core.errors import CaseError, UserError
 
 TABLES = clinic_tables()
 SOURCES = {subset: open_clinic(subset) for subset in SUBSETS}

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Kind
 from workup.cases.clinic import graph
 from workup.cases.clinic.graph import (
     WORDINGS,
@@ -37,8 +36,9 @@ from workup.cases.clinic.library import (
 )
 from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
-from workup.errors import UserError
-from workup.text import normalise
+from workup.core.case import Kind
+from workup.core.errors import UserError
+from workup.core.text import normalise
 
 FOLDER = Path(graph.__file__).parent
 EVERY = triples("full")

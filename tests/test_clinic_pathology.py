@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workup.case import Case, Kind, evidence_of
 from workup.cases.clinic import pathology
 from workup.cases.clinic.pathology import (
     groups,
@@ -23,7 +22,8 @@ from workup.cases.clinic.pathology import (
     rates,
     tumours,
 )
-from workup.text import normalise
+from workup.core.case import Case, Kind, evidence_of
+from workup.core.text import normalise
 
 SOURCE = open_pathology()
 SEED = 3

@@ -43,7 +43,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.case import Case, Fact, Kind, Source
 from workup.cases import open_source
 from workup.cases.findings import kind_of, parted, sentences
 from workup.cases.leaks import WITHHELD, Mask, other_names
@@ -51,9 +50,10 @@ from workup.cases.look import show
 from workup.cases.publications import publications, unpublished
 from workup.cases.rows import RowErrors
 from workup.cases.tables import rows
+from workup.core.case import Case, Fact, Kind, Source
+from workup.core.episode import Action
+from workup.core.errors import CaseError, UserError
 from workup.environments.consultation import Consultation
-from workup.episode import Action
-from workup.errors import CaseError, UserError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 STATIONS, PACKETS = DATA / "agentclinic_medqa.jsonl", DATA / "phenopackets_dev.jsonl"

@@ -23,20 +23,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library_world import open_shelf, scorer
 
-from workup import api, methods
-from workup.case import Case, Truth
+from workup import methods
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
+from workup.cli import api
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
+from workup.core.errors import WorkupError
+from workup.core.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, Teaching, alone
+from workup.core.stages import GrpoStage
+from workup.core.text import normalise
 from workup.environments.base.searching import evidence
 from workup.environments.library import Library
-from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
-from workup.errors import WorkupError
-from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Instruments, Logprobs, ScoreRequest, Teaching, alone
-from workup.retrieval.corpus import Document
-from workup.rewards.information_gain import logit_p
-from workup.rewards.naming import Naming
-from workup.rewards.searching import (
+from workup.loops.training.loop import Plan
+from workup.methods.base.information_gain import logit_p
+from workup.methods.base.naming import Naming
+from workup.methods.base.searching import (
     PUBMEDBERT,
     Gains,
     Likeness,
@@ -51,10 +53,9 @@ from workup.rewards.searching import (
     turn_credit,
     turn_gains,
 )
-from workup.settings import Settings, build, world
-from workup.stages import GrpoStage
-from workup.text import normalise
-from workup.training.loop import Plan
+from workup.retrieval.corpus import Document
+from workup.roles.judges.exact import ExactJudge
+from workup.runs.settings import Settings, build, world
 
 SHELF = open_shelf()
 SHAPE = SHELF.grammar

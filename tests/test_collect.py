@@ -19,11 +19,9 @@ import pytest
 import torch
 from handmade import CASES, DISEASES, SOURCE, opened
 
-from workup.case import Case, FixedSource, Source
 from workup.cases.files import Lazy
-from workup.engines.settings import EngineSettings, SupervisedSettings
-from workup.engines.trl.engine import TrlEngine
-from workup.episode import (
+from workup.core.case import Case, FixedSource, Source
+from workup.core.episode import (
     Action,
     Batch,
     Completion,
@@ -34,16 +32,18 @@ from workup.episode import (
     Scores,
     Turn,
 )
-from workup.errors import RolloutError, WorkupError
-from workup.judges.exact import ExactJudge
-from workup.judges.verdicts import Verdicts
+from workup.core.errors import RolloutError, WorkupError
+from workup.core.ports import Instruments, Judge
+from workup.core.stages import GrpoStage, SftStage
+from workup.engines.settings import EngineSettings, SupervisedSettings
+from workup.engines.trl.engine import TrlEngine
+from workup.loops.training.collect import Collection, Share, Step, mean, means
 from workup.methods import load
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Instruments, Judge
-from workup.settings import Settings
-from workup.stages import GrpoStage, SftStage
-from workup.training.collect import Collection, Share, Step, mean, means
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.verdicts import Verdicts
+from workup.runs.settings import Settings
 
 METHOD = load("craft")
 OPTIONS = METHOD.settings()

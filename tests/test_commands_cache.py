@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from workup.cli import app as cli
-from workup.episode import Message
-from workup.models.support.replies import DAY, FILE, Charge, Replies, asked
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.ports import Reply, Request
+from workup.roles.replies import DAY, FILE, Charge, Replies, asked
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from waiting import HANG
 from werkzeug import Request, Response
 
-from workup import extras
 from workup.cli.index import app
-from workup.errors import UserError
+from workup.core import extras
+from workup.core.errors import UserError
 
 
 def run(*words: object) -> str:

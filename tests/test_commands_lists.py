@@ -12,11 +12,12 @@ import typer
 from command_line import Call
 from pydantic import BaseModel, ValidationError
 
-from workup import cases, methods, settings
+from workup import cases, methods
 from workup.cli import app as cli
 from workup.cli.fields import evaluated, settings_of, trained
 from workup.doctors import strategies
-from workup.settings import PolicySettings, Settings
+from workup.runs import settings
+from workup.runs.settings import PolicySettings, Settings
 
 # Another policy than the tiny one, which has defaults of its own.
 GIVEN = {

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from workup.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Instruments
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Completion, Ending, Episode, Observation, Turn
-from workup.errors import UserError
-from workup.judges.exact import ExactJudge
 from workup.methods.craft import Settings, craft_reward, score
 from workup.metrics.facts import criticality_recall
 from workup.metrics.measures import measure
-from workup.ports import Instruments
+from workup.roles.judges.exact import ExactJudge
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
 weights = st.lists(st.integers(0, 3), min_size=1, max_size=8)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Case, Truth
-from workup.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
-from workup.ports import Credit, alone
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Batch, Completion, Ending, Episode, Observation, Score, Turn
+from workup.core.ports import Credit, alone
 from workup.rl.credit import EPSILON, Baseline, Normalise, to_go, token_zscore, turn_zscore, zscore
 
 BASELINES: tuple[Baseline, ...] = ("last", "leave-one-out", "reached")

@@ -21,7 +21,6 @@ from ddxplus_world import EVIDENCES, FIELDS, REAL, conditions, patient, write_cs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.balance import balanced, uniform
 from workup.cases.datasets.ddxplus import case_of, wording
@@ -31,8 +30,9 @@ from workup.cases.datasets.ddxplus.release import AGE_GROUPS, Release, age_group
 from workup.cases.datasets.ddxplus.simulator import LISTED, UNLISTED, Simulator
 from workup.cases.knowledge import grade
 from workup.cases.leaks import WITHHELD
+from workup.core.case import Case, Source
+from workup.core.errors import CaseError, UserError
 from workup.environments.consultation import Consultation
-from workup.errors import CaseError, UserError
 
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the released files are not here")
 

@@ -12,11 +12,11 @@ from asking import question
 from serving import Server, serving
 from test_chat import save
 
-from workup.errors import BudgetError, UserError
-from workup.models.endpoint import EndpointSettings, Price
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
-from workup.models.support.replies import FILE
+from workup.core.errors import BudgetError, UserError
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.endpoint import EndpointSettings, Price
+from workup.roles.replies import FILE
 
 
 @pytest.fixture

@@ -20,17 +20,17 @@ from serving import Server, fault, serving
 from test_mediq import row, write
 from test_records import result
 
-from workup import api
-from workup.case import Case, Fact, Truth
+from workup.cli import api
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import Episode
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Environment, Instruments
 from workup.environments.base.discovery import Discovery
 from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.episode import Episode
-from workup.errors import RolloutError, UserError
-from workup.judges.exact import ExactJudge
 from workup.methods.craft import Settings, craft_reward
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Environment, Instruments
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.exact import ExactJudge
 from workup.runs import Run
 
 RECORD = Consultation((), max_turns=6)

@@ -14,16 +14,16 @@ from handmade import Script, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue
 from workup.cases.clinic.pathology import markers
 from workup.cases.clinic.tables import clinic_tables
+from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.ports import Reply, Request
 from workup.environments.base.disease_names import DiseaseNames, SourceDiseases
-from workup.environments.base.rages import NO_DISEASE, ExamResult, ExamSimulator, RagesSettings
 from workup.environments.evidence import EvidenceSeeking, Settings, seeking
-from workup.ports import Reply, Request
-from workup.retrieval.exam_base import ExamBase, Row
+from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.rages import NO_DISEASE, ExamResult, ExamSimulator, RagesSettings
 from workup.studies.audits.disease_orders import EXAMINATION, FORMS, KINDS, Candid, audit, pairs
 
 WING = open_source("clinic:pathology")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from waiting import HANG
 
-from workup.disk import whole_file, whole_folder
+from workup.core.disk import whole_file, whole_folder
 
 WRITER = """
 import sys
 from pathlib import Path
-from workup.disk import whole_file, whole_folder
+from workup.core.disk import whole_file, whole_folder
 path = Path(sys.argv[2])
 context = whole_file(path) if sys.argv[1] == "file" else whole_folder(path, shared=True)
 with context as draft:

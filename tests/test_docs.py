@@ -23,22 +23,21 @@ from safetensors.torch import load_file
 import workup
 import workup.cases
 import workup.methods
-from workup import environments, settings
+from workup import environments
 from workup.cases import datasets
 from workup.cli import app as cli
+from workup.core.errors import UserError
+from workup.core.ports import Engine, Environment
+from workup.core.stages import KeptStage
 from workup.doctors import strategies
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.errors import UserError
 from workup.methods import load
 from workup.metrics import extra
-from workup.ports import Engine, Environment
-from workup.stages import KeptStage
+from workup.runs import settings
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "workup").rglob("*.md")]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS: Any = typer.main.get_command(cli.app)
@@ -286,7 +285,7 @@ def test_the_example_of_stages_keeps_the_contract(extended: Path) -> None:
     from handmade import opened
     from test_methods_contract import check_exploration
 
-    from workup.stages import SearchStage
+    from workup.core.stages import SearchStage
 
     method = load("best_of_four:method")
     environment = opened(method)
@@ -450,7 +449,7 @@ INSTALLS = re.compile(r"([^\s`(]*pip) install ([^`\n]*)")
 
 def installs() -> Iterator[tuple[str, str, str]]:
     """Page, program and words of every `pip install` in the documentation and in messages."""
-    for page in [*PAGES, *(ROOT / "workup").rglob("*.py")]:
+    for page in [*PAGES, *(ROOT / "src").rglob("*.py")]:
         for pip, words in INSTALLS.findall(page.read_text()):
             yield page.name, pip, words.partition("&&")[0]
 

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script, case, fact, play
 
-from workup.case import FixedSource
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
+from workup.core.case import FixedSource
+from workup.core.episode import Action, Ending, Episode
+from workup.core.errors import UserError
+from workup.core.ports import Teaching
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
 from workup.environments.base.anchors import (
     BayesDiagnoser,
@@ -23,9 +26,6 @@ from workup.environments.base.anchors import (
 )
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Ending, Episode
-from workup.errors import UserError
-from workup.ports import Teaching
 
 WORLD = Consultation(ITEMS, DISEASES, max_turns=5)
 BAYES = BayesDiagnoser(KNOWLEDGE, ITEMS)

@@ -18,14 +18,14 @@ from test_engine import LORA, assert_close, gradients, same, weights
 from torch.nn.functional import logsigmoid
 from trl import DPOConfig, DPOTrainer
 
-from workup.case import Case, Truth
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
+from workup.core.errors import UserError, WorkupError
+from workup.core.ports import Pair
 from workup.engines.settings import EngineSettings, PreferenceSettings, TuningSettings
 from workup.engines.trl.batches import padded
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.trainer import checkpoints
-from workup.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
-from workup.errors import UserError, WorkupError
-from workup.ports import Pair
 from workup.rl.samples import imitated, spoken
 
 torch.set_num_threads(1)

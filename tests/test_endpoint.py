@@ -24,11 +24,11 @@ from still_time import Clock, Watched
 from waiting import HANG
 from werkzeug import Response
 
-from workup.episode import Message
-from workup.errors import RolloutError, UserError, WorkupError
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.support.faults import retry_after
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.ports import Reply, Request
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.faults import retry_after
 
 SCHEMA = json.dumps({"type": "object", "properties": {"same": {"type": "boolean"}}})
 KEY = "sk-test-51Hx9QpLwZ7vRk2Tn8"

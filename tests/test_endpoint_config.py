@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.errors import UserError
-from workup.models.endpoint import EndpointSettings
-from workup.models.support.config import Config, refuse_secrets
+from workup.core.errors import UserError
+from workup.roles.config import Config, refuse_secrets
+from workup.roles.endpoint import EndpointSettings
 
 KEY = "sk-proj-8fJ2mQ7xLw0Zr4Tn"
 GOOD = {

@@ -30,17 +30,17 @@ from trl import GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 from waiting import pause, until
 
-from workup.case import Case, Truth
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Ending, Episode, Observation, Sample, Turn
+from workup.core.errors import UserError, WorkupError
+from workup.core.ports import Collect, Demonstration, Policy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings, SupervisedSettings
 from workup.engines.trl import gap
 from workup.engines.trl.engine import TrlEngine
 from workup.engines.trl.policy import TOKEN_MEANS
 from workup.engines.trl.scoring import Wanted, _score, scoring
 from workup.engines.trl.trainer import checkpoints, updates
-from workup.episode import Action, Ending, Episode, Observation, Sample, Turn
-from workup.errors import UserError, WorkupError
 from workup.models.local import LocalPolicy
-from workup.ports import Collect, Demonstration, Policy, Sampling
 from workup.rl.samples import sample, token_tree
 
 torch.set_num_threads(1)

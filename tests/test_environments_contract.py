@@ -20,13 +20,13 @@ from library_world import index_folder
 
 import workup
 from workup import environments
-from workup.case import Kind
+from workup.core.case import Kind
+from workup.core.episode import DIAGNOSE, MALFORMED
+from workup.core.errors import UserError
+from workup.core.ports import Environment, Teaching
 from workup.environments.base.searching import SEARCH
-from workup.episode import DIAGNOSE, MALFORMED
-from workup.errors import UserError
-from workup.ports import Environment, Teaching
+from workup.runs.settings import world
 from workup.runs.words import in_order
-from workup.settings import world
 
 NAMES = environments.names()
 
@@ -181,8 +181,8 @@ TRIAGE = '''
 from pydantic import Field
 from workup.environments.base.anchors import RandomDoctor
 from workup.environments.base.encounter import Encounter, EncounterSettings
-from workup.episode import DIAGNOSE, MALFORMED, Action, Message, Observation
-from workup.ports import Request
+from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation
+from workup.core.ports import Request
 
 
 class Settings(EncounterSettings):

@@ -27,17 +27,17 @@ from serving import Gate, Server, completion, serving
 from waiting import until
 from werkzeug import Response
 
-from workup import api
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
-from workup.errors import UserError, WorkupError
-from workup.evaluation import loop as evaluation
-from workup.models.support.replies import FILE
+from workup.cli import api
+from workup.core.errors import UserError, WorkupError
+from workup.core.text import up_to
+from workup.loops.evaluation import loop as evaluation
 from workup.report import build as build_report
 from workup.report.live import JsonLive
+from workup.roles.replies import FILE
 from workup.runs import Run
-from workup.settings import PolicySettings
-from workup.text import up_to
+from workup.runs.settings import PolicySettings
 
 CASES = open_source("clinic:xs", split=0)
 ASKED = 3

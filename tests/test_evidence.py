@@ -11,9 +11,12 @@ import pytest
 from handmade import Script, play
 
 import workup
-from workup.case import Case, Fact, FixedSource, Truth
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
+from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.episode import DIAGNOSE, Action, Ending
+from workup.core.errors import UserError
+from workup.core.ports import Teaching
 from workup.environments.base.lists import lists, take_apart, written
 from workup.environments.base.ranked_teacher import LEAST
 from workup.environments.evidence import (
@@ -25,11 +28,8 @@ from workup.environments.evidence import (
     open,
     seeking,
 )
-from workup.episode import DIAGNOSE, Action, Ending
-from workup.errors import UserError
-from workup.ports import Teaching
-from workup.rewards.ranked import Weights, fits
-from workup.settings import world
+from workup.methods.evidence_seeking.ranked import Weights, fits
+from workup.runs.settings import world
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=2))

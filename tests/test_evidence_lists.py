@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workup.core.episode import Action
 from workup.environments.base.lists import (
     LONGEST_NAME,
     MOST_ITEMS,
@@ -20,7 +21,6 @@ from workup.environments.base.lists import (
     take_apart,
     written,
 )
-from workup.episode import Action
 
 SEPARATORS = ",，、;；\n"
 

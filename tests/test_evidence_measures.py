@@ -13,19 +13,20 @@ import pytest
 from handmade import Script, play
 from serving import serving
 
-from workup import api, environments
-from workup.case import Case, Fact, FixedSource, Truth
+from workup import environments
 from workup.cases import open_source
+from workup.cli import api
+from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Reply, Request
 from workup.environments.base.lists import boxed, lists, written
-from workup.environments.base.rages import RagesSettings
 from workup.environments.evidence import Settings, open, seeking
-from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
-from workup.errors import UserError
+from workup.environments.exams.rages import RagesSettings
+from workup.loops.training.collect import metrics as step_metrics
 from workup.metrics.extra import Values, open_measures
 from workup.metrics.measures import measure as everyday
-from workup.ports import Reply, Request
 from workup.runs import Record, Run
-from workup.training.collect import metrics as step_metrics
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=3))

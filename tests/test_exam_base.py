@@ -16,13 +16,13 @@ from command_line import Call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case, Fact, Kind, Truth
 from workup.cases.clinic.pathology import markers, open_pathology, rates, tumours
 from workup.cases.jsonl import write
-from workup.errors import CaseError, UserError
-from workup.retrieval.exam_base import ExamBase, Row, damages
-from workup.retrieval.exam_sources import Counted, build
-from workup.retrieval.exam_terms import key
+from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.errors import CaseError, UserError
+from workup.environments.exams.exam_base import ExamBase, Row, damages
+from workup.environments.exams.exam_sources import Counted, build
+from workup.environments.exams.exam_terms import key
 
 COLUMNS = "disease,test,positive,n,share,reference,disease_names,test_names"
 

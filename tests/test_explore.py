@@ -24,25 +24,25 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from test_resume import Ended
 
-from workup import api
-from workup.case import Case
 from workup.cases import open_source
 from workup.cases.order import Order
+from workup.cli import api
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode, Score
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Act, Instruments, Sampling
+from workup.core.stages import Explored, SearchStage, Trial
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.episode import Ending, Episode, Score
-from workup.errors import RolloutError, UserError
-from workup.judges.exact import ExactJudge
+from workup.loops.training.search import Exploration, kept, pairs
 from workup.methods import load
-from workup.ports import Act, Instruments, Sampling
-from workup.rewards.outcome import correctness
+from workup.methods.base.outcome import correctness
 from workup.rl.explorers import best, best_and_worst, samples, tree_search
 from workup.rl.samples import imitated, spoken
 from workup.rl.treesearch import Search
+from workup.roles.judges.exact import ExactJudge
 from workup.runs import Record, Run
-from workup.settings import Settings
-from workup.stages import Explored, SearchStage, Trial
-from workup.training.search import Exploration, kept, pairs
+from workup.runs.settings import Settings
 
 ENVIRONMENT = Questioning(Consultation(SOURCE.items, SOURCE.diagnoses), max_turns=4)
 CASE = SOURCE.train[1]

@@ -20,12 +20,12 @@ import yaml
 from command_line import Call
 from engine_world import model, tokenizer
 
-from workup import exports
 from workup.cases import open_source
-from workup.episode import Ending, Episode, Score
-from workup.errors import UserError
-from workup.exports import material
-from workup.exports.writing import export
+from workup.core.episode import Ending, Episode, Score
+from workup.core.errors import UserError
+from workup.interop import exports
+from workup.interop.exports import material
+from workup.interop.exports.writing import export
 from workup.runs import Record, Run, packed, parquet, versions
 from workup.runs import store as stored
 
@@ -320,9 +320,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from workup import exports
-from workup.exports import material
-from workup.exports.formats import parquet
-from workup.exports.writing import export
+from workup.interop.exports import material
+from workup.interop.exports.formats import parquet
+from workup.interop.exports.writing import export
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 parquet.of_run = killed

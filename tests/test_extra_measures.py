@@ -16,24 +16,24 @@ from handmade import Script
 from serving import fault, serving
 from typer.testing import CliRunner
 
-from workup import api
-from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.jsonl import line_of
+from workup.cli import api
 from workup.cli.audit import app
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Passage
 from workup.environments.library import Library
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.errors import UserError
+from workup.methods.base.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit
 from workup.metrics.extra import names, open_measures, take
 from workup.metrics.extra.emb import Embedding
 from workup.metrics.extra.kg import KnowledgeGraph
 from workup.metrics.icd_distance import load_tree
 from workup.metrics.naming import Coder
-from workup.ports import Passage
-from workup.rewards.searching import icd_tree
 from workup.runs import Run
-from workup.settings import world
+from workup.runs.settings import world
 
 
 def case(diagnosis: str, *codes: str, **rest: Any) -> Case:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workup import extras
+from workup.core import extras
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -56,7 +56,7 @@ def test_elsewhere_it_names_what_was_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """pip writes down where a package came from, unless it came from an index (PEP 610)."""
-    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages/workup/extras.py"))
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages/workup/core/extras.py"))
     info = tmp_path / "workup-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: workup\nVersion: 0.1.0\n")

@@ -18,12 +18,12 @@ import workup
 from workup.cases import jsonl, open_source
 from workup.cases.files import held_out
 from workup.cases.publications import publications
-from workup.errors import UserError
-from workup.policies.unseen import history
+from workup.core.errors import UserError
+from workup.loops.training import folds, loop
 from workup.runs import Record, Run
 from workup.runs.estimates import estimate
-from workup.settings import PolicySettings, Settings, build
-from workup.training import folds, loop
+from workup.runs.policies.unseen import history
+from workup.runs.settings import PolicySettings, Settings, build
 
 CASES = 10
 SMALL: dict[str, Any] = {
@@ -299,4 +299,4 @@ def test_a_cross_validation_goes_on_from_another_fold_by_fold(
 
 def test_settings_name_folds(call: Call) -> None:
     assert "train once for each of so many folds" in " ".join(call("settings", "folds")[1].split())
-    assert folds.start is workup.api.training.start
+    assert folds.start is workup.cli.api.training.start

@@ -19,8 +19,8 @@ from command_line import SCRIPT, environment
 from test_local_policy import letters
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from workup.core.errors import UserError
 from workup.engines.trl.damage import refuse_damaged
-from workup.errors import UserError
 from workup.models.remote import Known
 from workup.models.remote_model import RemoteModel
 from workup.models.samplers import How

@@ -17,17 +17,17 @@ from test_local_policy import plain, qwen
 from test_modes import LISTED, WORLD, obeys, shelf
 from test_modes import play as over_an_endpoint
 
-from workup.case import Case
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode
+from workup.core.errors import UserError
+from workup.core.ports import Environment, Sampling
 from workup.doctors import strategies
 from workup.doctors.strategies import Searcher, Seat
 from workup.doctors.strategies.framing import _overlap
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.episode import Ending, Episode
-from workup.errors import UserError
 from workup.models.local import LocalPolicy, OneOf
 from workup.models.samplers.local import LocalModel
-from workup.ports import Environment, Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 
 PLAYING = ("direct", "vanilla", "cot", "sop")

@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from workup import environments, methods
-from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
+from workup.core.case import Case, Truth
+from workup.core.episode import Completion, Ending, Episode, Turn
+from workup.core.errors import RolloutError
+from workup.core.ports import Instruments
+from workup.core.stages import GrpoStage
 from workup.environments.base.queries import listed_in
 from workup.environments.reasoning import Settings
-from workup.episode import Completion, Ending, Episode, Turn
-from workup.errors import RolloutError
-from workup.judges.diagnosis import DiagnosisPanel
-from workup.judges.exact import ExactJudge
-from workup.judges.options import OptionJudge
-from workup.judges.questions import Grade, Graded, Named
-from workup.judges.verdicts import Verdicts
+from workup.methods.base.outcome import Partly, accuracy, graded
+from workup.methods.base.searching import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
-from workup.ports import Instruments
-from workup.rewards.outcome import Partly, accuracy, graded
-from workup.rewards.progressive import Reads, progressive
-from workup.rewards.searching import trigrams
-from workup.stages import GrpoStage
+from workup.methods.medr3.progressive import Reads, progressive
+from workup.roles.judges.diagnosis import DiagnosisPanel
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.options import OptionJudge
+from workup.roles.judges.questions import Grade, Graded, Named
+from workup.roles.judges.verdicts import Verdicts
 
 T = TypeVar("T")
 CLINIC = open_source("clinic:xs")

@@ -20,20 +20,20 @@ from test_local_policy import CHATML, letters, qwen
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from workup.case import Case, Truth
-from workup.episode import Message
-from workup.errors import RolloutError
-from workup.judges.diagnosis import DiagnosisJudge
-from workup.judges.questions import Grade, Named
+from workup.core.case import Case, Truth
+from workup.core.episode import Message
+from workup.core.errors import RolloutError
+from workup.core.ports import Reply, Request, Sampling
 from workup.models.chat import HELD, LocalChat
 from workup.models.grammar import LARGEST, Grammar, bounded
 from workup.models.local import LocalPolicy
 from workup.models.structured import in_words, parse, schema_of
-from workup.ports import Reply, Request, Sampling
+from workup.roles.judges.diagnosis import DiagnosisJudge
+from workup.roles.judges.questions import Grade, Named
 
 pytest.importorskip("llguidance")
 torch.set_num_threads(1)
-ROOMS = ("judges", "prepare", "environments", "doctors", "metrics", "studies", "rewards")
+ROOMS = ("roles", "prepare", "environments", "doctors", "metrics", "studies", "methods")
 FREE = '{"properties": {"text": {"type": "string"}}, "required": ["text"], "type": "object"}'
 
 

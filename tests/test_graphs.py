@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Statement
 from workup.cases.clinic import graph as clinic_graph
-from workup.rewards.graphs import (
+from workup.core.case import Statement
+from workup.methods.medr3.graphs import (
     MOST_PATHS,
     Graph,
     breadth,

@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 from serving import fault, serving
 from werkzeug import Response
 
-from workup.episode import Message
-from workup.errors import RolloutError, WorkupError
-from workup.models.endpoint import Endpoint, EndpointSettings, Price
-from workup.models.support import keys
-from workup.models.support.account import Account
-from workup.models.support.cached import Cached
-from workup.models.support.replies import FILE, Replies
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.errors import RolloutError, WorkupError
+from workup.core.ports import Reply, Request
+from workup.roles import keys
+from workup.roles.account import Account
+from workup.roles.cached import Cached
+from workup.roles.endpoint import Endpoint, EndpointSettings, Price
+from workup.roles.replies import FILE, Replies
 
 MEGA = 10**6
 KEY = "sk-Test/51Hx9+QpLwZ7vRk2Tn8"

@@ -12,7 +12,7 @@ Imports = Mapping[str, Set[str]]
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 60  # lines of a function, its decorators aside
-ROOMS = 36  # at the top of the package, modules and folders together
+ROOMS = 19  # at the top of the package, modules and folders together
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,16 @@ def test_event_loops_are_started_in_one_place() -> None:
     """Elsewhere `run_to_end` is called: a notebook and many frameworks have a loop running."""
     found = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "workup").rglob("*.py")
+        for path in (ROOT / "src").rglob("*.py")
         if started(path.read_text(encoding="utf-8"))
     }
-    assert found == {"workup/rl/running.py"}
+    assert found == {"src/workup/rl/running.py"}
 
 
 def test_functions_are_short() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
-        for folder in ("workup", "bench", "tests")
+        for folder in ("src", "bench", "tests")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

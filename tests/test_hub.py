@@ -25,8 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.cases import open_source
+from workup.core.errors import UserError
 from workup.environments.consultation import Consultation
-from workup.errors import UserError
 from workup.models import hub
 from workup.models.tiny import TinySettings, build
 

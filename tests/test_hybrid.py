@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from serving import Server, serving
 
-from workup import api
-from workup.case import Case
 from workup.cases import jsonl, open_source
+from workup.cli import api
+from workup.core.case import Case
+from workup.core.episode import DIAGNOSE
 from workup.doctors.hybrid import whole_record
-from workup.episode import DIAGNOSE
 from workup.runs import Record, Run
-from workup.settings import world
+from workup.runs.settings import world
 
 CLINIC = open_source("clinic:xs")
 Servers = tuple[Server, Server]

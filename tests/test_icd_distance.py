@@ -12,7 +12,7 @@ import simple_icd_10_cm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.metrics.icd_distance import Path, distance, kg, load_tree
 
 CM, WHO = load_tree("cm"), load_tree("who")

@@ -17,11 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
-from workup.episode import Message
-from workup.models.local import LocalPolicy
-from workup.models.scorer import LocalScorer
-from workup.ports import ScoreRequest, alone
-from workup.rewards.information_gain import (
+from workup.core.episode import Message
+from workup.core.ports import ScoreRequest, alone
+from workup.methods.base.information_gain import (
     LogitP,
     differences,
     document_rewards,
@@ -29,6 +27,8 @@ from workup.rewards.information_gain import (
     probability_gains,
     refinement_rewards,
 )
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
 
 torch.set_num_threads(1)
 

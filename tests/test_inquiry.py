@@ -21,9 +21,13 @@ from rich.console import Console
 from serving import serving
 
 import workup
-from workup.case import Case
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
+from workup.cli.play import play as play_here
+from workup.core.case import Case
+from workup.core.episode import Action, Ending
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Teaching
 from workup.environments.base.patients import UNKNOWN
 from workup.environments.base.queries import drawn_case
 from workup.environments.base.recorded import CONCLUDE
@@ -31,17 +35,13 @@ from workup.environments.base.searching import SearchGrammar, evidence
 from workup.environments.consultation import Consultation
 from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of
-from workup.episode import Action, Ending
-from workup.errors import UserError
 from workup.metrics.measures import measure
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.play import play as play_here
-from workup.ports import Demonstration, Teaching
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import Index, IndexSettings
-from workup.settings import world
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.runs.settings import world
 
 CLINIC, RENAMED = open_source("clinic:s"), open_source("clinic:s#renamed")
 

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import workup.cases.jsonl as format_
-from workup.case import Case, Fact, Item, Kind, Source, Truth
 from workup.cases import open_source, problems
 from workup.cases.files import LINE_LIMIT
 from workup.cases.jsonl import CaseLine, ProvenanceLine, line_of, provenances, schema, write
-from workup.errors import CaseError, UserError
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth
+from workup.core.errors import CaseError, UserError
 
 SCHEMA = json.loads(
     (Path(format_.__file__).parent / "case.schema.json").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from workup.case import Case, Truth
-from workup.judges.exact import ExactJudge
+from workup.core.case import Case, Truth
+from workup.roles.judges.exact import ExactJudge
 
 CASE = Case(
     "1", "", Truth("Crohn's disease", codes=("K50.9", "K50"), aliases=("Regional enteritis", ""))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Knowledge
 from workup.cases.knowledge import (
     EXACT_FEATURES,
     FLOOR,
@@ -17,6 +16,7 @@ from workup.cases.knowledge import (
     TabularKnowledge,
     grade,
 )
+from workup.core.case import Knowledge
 
 NAMES = ("asthma", "gout", "measles")
 

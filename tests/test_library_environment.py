@@ -20,26 +20,26 @@ from hypothesis import strategies as st
 from library_world import DOCUMENTS, index_folder, open_shelf
 from scipy.stats import chisquare
 
-from workup.case import Case, FixedSource, Kind, evidence_of
 from workup.cases import open_source
+from workup.core.case import Case, FixedSource, Kind, evidence_of
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Passage, Teaching
+from workup.core.text import THINK
 from workup.environments.base.anchors import FullInformationDoctor
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searched import need_names
 from workup.environments.base.searching import NOTHING, SearchGrammar, evidence
 from workup.environments.library import UNREADABLE, Library, open_library
-from workup.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
-from workup.errors import RolloutError, UserError
+from workup.loops.training.collect import metrics
 from workup.metrics.measures import measure
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Passage, Teaching
 from workup.retrieval.corpus import Document
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 from workup.rl.samples import sample
 from workup.runs import Record
-from workup.settings import world
-from workup.text import THINK
-from workup.training.collect import metrics
+from workup.runs.settings import world
 
 SHELF = open_shelf()
 PIECES = st.sampled_from(

@@ -27,14 +27,14 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutput
 from waiting import HANG
 
-from workup.case import Case, Truth
+from workup.core.case import Case, Truth
+from workup.core.episode import Completion, Ending, Message
+from workup.core.errors import UserError
+from workup.core.ports import Sampling
 from workup.environments.consultation import Consultation
-from workup.episode import Completion, Ending, Message
-from workup.errors import UserError
 from workup.models.local import JOIN, LocalPolicy, draw, uniforms
 from workup.models.slots import BLOCK
 from workup.models.weights import load
-from workup.ports import Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all
 
 torch.set_num_threads(1)

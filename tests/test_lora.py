@@ -18,15 +18,15 @@ from command_line import CLOCKED, SMALL, forked, told, without, workup
 from disturbing import disturbed
 from safetensors.torch import load_file, save_file
 
-from workup import api
+from workup.cli import api
+from workup.core.errors import UserError
 from workup.engines.settings import LoraSettings
 from workup.engines.verl import mapping
-from workup.errors import UserError
 from workup.models import hub, lora
 from workup.models.remote import Known
 from workup.models.weights import load, write_merged
 from workup.runs import Run
-from workup.settings import Settings
+from workup.runs.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 RUN: dict[str, Any] = {

@@ -12,10 +12,10 @@ from command_line import told
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.errors import UserError
-from workup.mapping import LARGEST, load
+from workup.core.errors import UserError
+from workup.core.mapping import LARGEST, load
 from workup.runs import Run
-from workup.settings import read
+from workup.runs.settings import read
 
 SECRET = "the secret itself"
 FILLED = [

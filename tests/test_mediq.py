@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case, Source
 from workup.cases import open_source
+from workup.core.case import Case, Source
+from workup.core.errors import CaseError, UserError
 from workup.environments.consultation import Consultation
-from workup.errors import CaseError, UserError
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "mediq_dev.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the released file is not here")

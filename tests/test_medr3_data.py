@@ -12,9 +12,9 @@ from preparing import endpoint, sections, shape
 from serving import Server, serving
 
 import workup
-from workup.case import Case, Truth
 from workup.cases import open_source
 from workup.cases.jsonl import provenances, write
+from workup.core.case import Case, Truth
 from workup.prepare import load
 from workup.prepare.inputs import open_input
 from workup.prepare.report import Report

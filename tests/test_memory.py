@@ -14,7 +14,8 @@ from test_local_policy import letters, qwen
 resource = pytest.importorskip("resource")  # a system without it has no such limit
 SCRIPT = """
 import resource, sys
-import workup.cli.mistakes, workup.evaluation.loop, workup.models.local, workup.report.plotting
+import workup.cli.mistakes, workup.loops.evaluation.loop, workup.models.local
+import workup.report.plotting
 from workup.models.weights import load
 load({folder!r})  # libraries that are imported with too little memory fail in ways of their own
 pages = int(open("/proc/self/statm").read().split()[0])

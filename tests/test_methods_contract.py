@@ -14,17 +14,17 @@ from handmade import SOURCE, Script, play
 from library_world import opened_anywhere, scorer
 
 from workup import methods
-from workup.case import Source
+from workup.core.case import Source
+from workup.core.episode import Episode, Score
+from workup.core.errors import UserError
+from workup.core.ports import LIVE, REFERENCE, Environment, Instruments, Sampling, alone
+from workup.core.stages import GrpoStage, SearchStage, SftStage, Trial
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.library import Library
 from workup.environments.questioning import Questioning
 from workup.environments.reasoning import Reasoning
-from workup.episode import Episode, Score
-from workup.errors import UserError
-from workup.judges.exact import ExactJudge
-from workup.ports import LIVE, REFERENCE, Environment, Instruments, Sampling, alone
 from workup.prepare.verified_answers import KEPT
-from workup.stages import GrpoStage, SearchStage, SftStage, Trial
+from workup.roles.judges.exact import ExactJudge
 
 DOCTORS = (
     Script("<ask>fever</ask>", "<image>chest film</image>", "<diagnose>Pneumonia</diagnose>"),

@@ -20,18 +20,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import Server, fault, saying, serving
 
-from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue, stains
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.clinic.tables import clinic_tables
 from workup.cases.icd import compact
-from workup.errors import RolloutError
-from workup.judges.answers import AnswerJudge
-from workup.judges.assessor import Assessor, Panel
-from workup.judges.diagnosis import LONGEST_ANSWER, DiagnosisJudge, DiagnosisPanel
-from workup.judges.entailment import CHUNK, EntailmentJudge
-from workup.judges.exact import (
+from workup.core.case import Case, Fact, Truth
+from workup.core.errors import RolloutError
+from workup.core.text import neutralise
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.fence import clean, cut, fenced, numbered
+from workup.roles.judges.answers import AnswerJudge
+from workup.roles.judges.assessor import Assessor, Panel
+from workup.roles.judges.diagnosis import LONGEST_ANSWER, DiagnosisJudge, DiagnosisPanel
+from workup.roles.judges.entailment import CHUNK, EntailmentJudge
+from workup.roles.judges.exact import (
     DIFFERENCE,
     ExactAnswer,
     ExactEntailment,
@@ -39,8 +42,8 @@ from workup.judges.exact import (
     ExactJudge,
     ExactRanking,
 )
-from workup.judges.examinations import MOST_EXAMINATIONS, ExaminationJudge
-from workup.judges.questions import (
+from workup.roles.judges.examinations import MOST_EXAMINATIONS, ExaminationJudge
+from workup.roles.judges.questions import (
     Answered,
     Entailed,
     Grade,
@@ -54,12 +57,9 @@ from workup.judges.questions import (
     Stated,
     Worth,
 )
-from workup.judges.ranking import MOST_CANDIDATES, RankingJudge
-from workup.judges.verdicts import Verdicts
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.fence import clean, cut, fenced, numbered
+from workup.roles.judges.ranking import MOST_CANDIDATES, RankingJudge
+from workup.roles.judges.verdicts import Verdicts
 from workup.studies.audits.injections import INJECTIONS
-from workup.text import neutralise
 
 PATHOLOGY, FULL = open_source("clinic:pathology"), open_source("clinic:full")
 CROHN = Case(

@@ -16,7 +16,11 @@ from library_world import DOCUMENTS, index_folder
 from serving import Server, serving
 from test_local_policy import letters, qwen
 
-from workup.case import Case
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode
+from workup.core.errors import UserError
+from workup.core.ports import Environment
+from workup.core.text import neutralise
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.strategies import Searcher, Seat, modes
@@ -24,18 +28,14 @@ from workup.environments.base.searching import LONGEST
 from workup.environments.base.thoughts import well_formed
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.episode import Ending, Episode
-from workup.errors import UserError
 from workup.metrics.measures import measure
-from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.ports import Environment
 from workup.rl.rollout import Job, Play, TokenDoctor
 from workup.rl.samples import sample
-from workup.settings import world
-from workup.text import neutralise
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.runs.settings import world
 
 MODES = ("naive", "pure-cot", "rag", "cot-rag")
 THINKING = ("pure-cot", "cot-rag")

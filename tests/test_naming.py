@@ -14,13 +14,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from serving import serving
 
-from workup.case import Case, Truth
-from workup.errors import CaseError, RolloutError, UserError
+from workup.core.case import Case, Truth
+from workup.core.errors import CaseError, RolloutError, UserError
 from workup.metrics.icd_distance import load_tree
 from workup.metrics.icd_names import Names, _forms, key, words
 from workup.metrics.name_files import read, synonyms
 from workup.metrics.naming import LONGEST, NEAR, Coder, Stage, known_names, names_of, written
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 CM = load_tree("cm")
 CODER = Coder(CM)

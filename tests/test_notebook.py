@@ -16,7 +16,7 @@ from test_docs import SMALL
 from waiting import HANG
 
 import workup
-from workup.adapters.bench import Bench
+from workup.interop.adapters.bench import Bench
 from workup.rl.running import run_to_end
 from workup.runs import Record, Run
 
@@ -111,7 +111,7 @@ def test_a_run_in_a_notebook_is_the_run_that_it_is_elsewhere(
 
 def test_a_bench_opens_beside_cells_that_await(notebook: Notebook) -> None:
     said = notebook.run(
-        "from workup.adapters.bench import Bench\n"
+        "from workup.interop.adapters.bench import Bench\n"
         "bench = Bench.of('craft', cases='clinic:xs', most=2)\n"
         "encounter = bench.open(0)\n"
         "reply = await encounter.say('<ask>fever</ask>')\n"
@@ -124,7 +124,7 @@ def test_a_bench_opens_beside_cells_that_await(notebook: Notebook) -> None:
 
 def test_a_person_plays_in_a_notebook(notebook: Notebook) -> None:
     cell = (
-        "from workup.play import play\n"
+        "from workup.cli.play import play\n"
         "source = workup.open_source('clinic:xs')\n"
         "records = play(source, index=0)\n"
         "[turn.action.kind for turn in records[0].episode.turns]"

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from workup import methods
-from workup.errors import UserError
-from workup.evaluation.loop import encounter
+from workup.core.errors import UserError
+from workup.loops.evaluation.loop import encounter
 from workup.runs import Run
 from workup.runs.older import translated
-from workup.settings import PolicySettings, Settings, build, world
+from workup.runs.settings import PolicySettings, Settings, build, world
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from command_line import Call
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Case, Fact, FixedSource, Truth
 from workup.cases import jsonl, overlap
+from workup.core.case import Case, Fact, FixedSource, Truth
 
 texts = st.sampled_from(["a", "b"])
 findings = st.lists(st.builds(Fact, id=texts, item=texts, text=texts), max_size=2)

@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from workup.case import Case, Truth
-from workup.episode import Ending, Episode
+from workup.core.case import Case, Truth
+from workup.core.episode import Ending, Episode
+from workup.core.statistics import Estimate
 from workup.report import build, compare, curves, dynamics, outcomes, plotting
 from workup.report.curves import Curve
 from workup.report.sheets import Sheet
@@ -35,7 +36,6 @@ from workup.report.tables import Ends
 from workup.report.transcripts import CASES, CHARACTERS, Meeting, Player, everything, in_pages
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
-from workup.statistics import Estimate
 from workup.studies import plots
 
 

@@ -26,7 +26,7 @@ PAGES = {
     "ES": "evidence_seeking.md",
     "MR": "medr3.md",
 }
-CITED_IN = ("workup", "tests", "bench", "docs")
+CITED_IN = ("src", "tests", "bench", "docs")
 TEXTS = (".py", ".md", ".csv", ".json", ".html")
 
 CODE = re.compile(rf"\b(?:{'|'.join(PAGES)})-\d+\b")
@@ -126,7 +126,7 @@ def exists(name: str) -> bool:
 
     What is defined is a function, a class, a constant, or a member of a class.
     """
-    here, parts = ROOT, name.split(".")
+    here, parts = ROOT / "src", name.split(".")
     while parts and (here / parts[0]).is_dir():
         here /= parts.pop(0)
     file = here / "__init__.py"

@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving import Server, serving
 
-from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import Action, Completion, Message, Observation, Turn
+from workup.core.errors import RolloutError, UserError
 from workup.environments.base.lexical import words
 from workup.environments.base.patients import (
     UNCLEAR,
@@ -34,9 +36,7 @@ from workup.environments.base.patients import (
 )
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Completion, Message, Observation, Turn
-from workup.errors import RolloutError, UserError
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 OPEN = Consultation(())
 KNEE = Case(

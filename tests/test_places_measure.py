@@ -9,12 +9,12 @@ import pytest
 from handmade import Script, play
 from test_extra_measures import ended, search, taken
 
-from workup import api
-from workup.case import Case, Truth
 from workup.cases import open_source
+from workup.cli import api
+from workup.core.case import Case, Truth
 from workup.metrics.documents import contains
 from workup.metrics.extra.places import measure
-from workup.settings import world as opened
+from workup.runs.settings import world as opened
 
 RASH = Case("1", "A patient.", Truth("Measles", aliases=("rubeola",)))
 RIGHT, WRONG, ALIAS = ("Measles", "Fever."), ("Mumps", "Fever."), ("", "Also called rubeola.")

@@ -26,18 +26,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 from waiting import HANG
 
-from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
+from workup.cli.play import play
+from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.episode import Ending
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Instruments
 from workup.environments.base.recorded import UNKNOWN
 from workup.environments.consultation import Consultation
-from workup.episode import Ending
-from workup.errors import RolloutError, UserError
-from workup.judges.exact import ExactJudge
 from workup.methods.craft import Settings as CraftSettings
 from workup.methods.craft import craft_reward
-from workup.play import play
-from workup.ports import Instruments
 from workup.rl.rollout import TokenDoctor
+from workup.roles.judges.exact import ExactJudge
 from workup.runs import Record
 
 FREE = FixedSource(
@@ -537,7 +537,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the ba
 down an ignored one
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches this process and no other
 from handmade import SOURCE
-from workup.play import play
+from workup.cli.play import play
 sys.exit(0 if play(SOURCE, index=1) else 3)
 """
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 import workup
 from workup import engines
-from workup.errors import UserError
+from workup.core.errors import UserError
+from workup.core.ports import Engine, LivePolicy, Processes
 from workup.models import samplers
-from workup.ports import Engine, LivePolicy, Processes
 from workup.runs import Run
 
 SMALL: dict[str, Any] = {
@@ -35,7 +35,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def members(port: type) -> set[str]:
     """What a protocol asks for, with what it inherits."""
-    kinds = [kind for kind in port.__mro__ if kind.__module__ == "workup.ports"]
+    kinds = [kind for kind in port.__mro__ if kind.__module__ == "workup.core.ports"]
     every = {name for kind in kinds for name in (*vars(kind), *kind.__annotations__)}
     named = {name for name in every if not name.startswith("_")}
     assert named

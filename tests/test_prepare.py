@@ -32,20 +32,20 @@ from serving import Gate, Reset, Server, completion, fault, serving, truncated
 from waiting import HANG, until
 
 from workup import open_source
-from workup.case import Case, FixedSource, Truth
 from workup.cases import problems
 from workup.cases.jsonl import provenances, write
 from workup.cli import app as cli
-from workup.errors import BudgetError, UserError, WorkupError
-from workup.models.endpoint import EndpointSettings, Price
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
+from workup.core.case import Case, FixedSource, Truth
+from workup.core.errors import BudgetError, UserError, WorkupError
 from workup.prepare import load, names
 from workup.prepare.inputs import Input, open_input
 from workup.prepare.journal import Journal
 from workup.prepare.report import Report
 from workup.prepare.steps import Drop
 from workup.prepare.work import Job, journal_of, prepare, report_of
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.endpoint import EndpointSettings, Price
 
 DATA = Path(__file__).parents[1] / "../shared/data"
 

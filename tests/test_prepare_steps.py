@@ -21,9 +21,9 @@ from preparing import CHINESE, ENGLISH, HIDDEN, aids, endpoint, findings, repair
 from serving import Server, completion, serving
 
 from workup import open_source
-from workup.case import Case, Fact, FixedSource, Kind, Truth
 from workup.cases.jsonl import CaseLine, line_of
-from workup.errors import RolloutError, UserError
+from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.errors import RolloutError, UserError
 from workup.prepare import (
     complexity,
     criticality,

@@ -11,12 +11,12 @@ import pytest
 from command_line import Call
 
 import workup
-from workup import methods, settings
+from workup import methods
 from workup.cli.fields import owner
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.methods.craft import Craft
-from workup.runs import Run
-from workup.settings import Settings, flat, world
+from workup.runs import Run, settings
+from workup.runs.settings import Settings, flat, world
 
 CMIG = (
     "cmig",

@@ -25,29 +25,10 @@ from test_local_policy import letters, qwen
 from test_understanding import sections
 
 import workup
-from workup.case import Case, Fact, Truth
-from workup.environments.base.outset import partial
-from workup.environments.questioning import CHINESE
-from workup.episode import Completion, Ending, Episode, Message, Score, Turn
-from workup.errors import UserError
-from workup.evaluation.loop import encounter as encounter_of
-from workup.judges.exact import ExactJudge
-from workup.judges.options import OptionJudge
-from workup.methods.promed import (
-    R,
-    Settings,
-    Shares,
-    _warn,
-    credit,
-    distribute,
-    method,
-    promed_reward,
-    score,
-)
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.local import LocalPolicy
-from workup.models.scorer import LocalScorer
-from workup.ports import (
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import Completion, Ending, Episode, Message, Score, Turn
+from workup.core.errors import UserError
+from workup.core.ports import (
     DOCTOR,
     LIVE,
     REFERENCE,
@@ -60,13 +41,32 @@ from workup.ports import (
     Teaching,
     alone,
 )
-from workup.rewards.question_gains import Weighing, question_gains
-from workup.rewards.shapley import ShapleySettings, answer_game, exact, pieces, softmax
-from workup.rewards.understanding import identified
+from workup.core.stages import GrpoStage, SearchStage, SftStage
+from workup.environments.base.outset import partial
+from workup.environments.questioning import CHINESE
+from workup.loops.evaluation.loop import encounter as encounter_of
+from workup.methods.promed import (
+    R,
+    Settings,
+    Shares,
+    _warn,
+    credit,
+    distribute,
+    method,
+    promed_reward,
+    score,
+)
+from workup.methods.promed.question_gains import Weighing, question_gains
+from workup.methods.promed.shapley import ShapleySettings, answer_game, exact, pieces, softmax
+from workup.methods.promed.understanding import identified
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
 from workup.rl.credit import EPSILON, token_zscore
 from workup.rl.samples import sample
-from workup.settings import PolicySettings
-from workup.stages import GrpoStage, SearchStage, SftStage
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.options import OptionJudge
+from workup.runs.settings import PolicySettings
 
 PLAIN = Settings(penalty=0)
 WORLD = opened(method, max_turns=6)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Case, Fact, Truth
 from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue
-from workup.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
-from workup.judges.qualifiers import core
-from workup.judges.questions import Ordered, Ranked, Standing, Worth
+from workup.core.case import Case, Fact, Truth
+from workup.roles.judges.exact import CredulousRanking, ExactExaminations, ExactRanking
+from workup.roles.judges.qualifiers import core
+from workup.roles.judges.questions import Ordered, Ranked, Standing, Worth
 from workup.studies.audits.probes import MADE_UP
 
 BRAIN = Case(

@@ -39,14 +39,14 @@ from question_layouts import (
     table,
 )
 
-from workup.case import Case, Source
 from workup.cases import jsonl, open_source
 from workup.cases.datasets.nejmqa import lettered
 from workup.cases.files import LINE_LIMIT
 from workup.cases.pieces import Piece, csv_cells, csv_pieces, piece_at, pieces
 from workup.cases.questions import VIEWS, Dropped, choice, parted
-from workup.errors import CaseError, UserError
-from workup.policies.unseen import open_unseen
+from workup.core.case import Case, Source
+from workup.core.errors import CaseError, UserError
+from workup.runs.policies.unseen import open_unseen
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 ROWS: dict[str, Callable[..., Any]] = {

@@ -20,26 +20,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving import serving
 
-from workup.case import Case, Fact, Truth
 from workup.cases import open_source
 from workup.cases.leaks import WITHHELD
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import Action, Ending
+from workup.core.errors import RolloutError
+from workup.core.ports import Sampling
+from workup.core.text import blocks
 from workup.environments.base.outset import partial
 from workup.environments.base.patients import UNCLEAR, UNCLEAR_CHINESE
 from workup.environments.base.personas import Personas
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import CHINESE, END, ENGLISH, Questioning
-from workup.episode import Action, Ending
-from workup.errors import RolloutError
-from workup.judges.exact import ExactJudge
-from workup.judges.options import OptionJudge, chosen, right
 from workup.metrics.measures import measure
-from workup.models.endpoint import Endpoint, EndpointSettings
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build, build_tokenizer
-from workup.ports import Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
-from workup.settings import world
-from workup.text import blocks
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.options import OptionJudge, chosen, right
+from workup.runs.settings import world
 
 WORLD = Questioning(Consultation(ITEMS, SOURCE.diagnoses), max_turns=4)
 FREE = Questioning(Consultation(()), max_turns=4)

@@ -20,27 +20,27 @@ from preparing import configured, endpoint, sections
 from scipy.stats import chi2
 from serving import Answer, fault, serving
 
-from workup.case import Case, Fact, FixedSource, Item, Kind, Truth
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
 from workup.cases.leaks import WITHHELD
+from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth
+from workup.core.episode import Ending
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Reply, Request
 from workup.environments.base.lists import boxed, lists, written
-from workup.environments.base.rages import (
+from workup.environments.evidence import EvidenceSeeking
+from workup.environments.evidence import Settings as World
+from workup.environments.exams.exam_base import ExamBase, Row
+from workup.environments.exams.exam_terms import key, positive, read
+from workup.environments.exams.rages import (
     CONFIDENCE,
     ExamResult,
     ExamSimulator,
     RagesSettings,
 )
-from workup.environments.evidence import EvidenceSeeking
-from workup.environments.evidence import Settings as World
-from workup.episode import Ending
-from workup.errors import RolloutError, UserError
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
-from workup.ports import Reply, Request
-from workup.retrieval.exam_base import ExamBase, Row
-from workup.retrieval.exam_terms import key, positive, read
 from workup.rl.rollout import Job, Play, rollout
+from workup.roles.config import Config
+from workup.roles.desk import Desk
 
 WING = open_source("clinic:pathology")
 GIST = Case(

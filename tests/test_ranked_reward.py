@@ -15,18 +15,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from workup import methods
-from workup.case import Case
 from workup.cases import open_source
 from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.core.case import Case
+from workup.core.episode import Completion, Ending, Episode, Score
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Instruments
+from workup.core.stages import GrpoStage
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking, Settings, open
-from workup.episode import Completion, Ending, Episode, Score
-from workup.errors import RolloutError, UserError
-from workup.judges.exact import CredulousRanking, ExactJudge, ExactRanking
-from workup.judges.questions import Placed, Ranked, Standing
-from workup.ports import Instruments
-from workup.rewards.ranked import R_d, Weights, fits, ranked_reward
-from workup.stages import GrpoStage
+from workup.methods.evidence_seeking.ranked import R_d, Weights, fits, ranked_reward
+from workup.roles.judges.exact import CredulousRanking, ExactJudge, ExactRanking
+from workup.roles.judges.questions import Placed, Ranked, Standing
 
 WING = open_source("clinic:pathology")
 WORLD = open(WING, Settings(max_turns=2))

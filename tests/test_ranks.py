@@ -11,10 +11,10 @@ from command_line import finished
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import FixedSource, evidence_of
 from workup.cases import open_source
-from workup.errors import UserError
-from workup.rewards.ranked import R_d
+from workup.core.case import FixedSource, evidence_of
+from workup.core.errors import UserError
+from workup.methods.evidence_seeking.ranked import R_d
 from workup.studies.ranks import LENGTHS, PRESENTATION, RESULTS, study
 
 WING = open_source("clinic:pathology")

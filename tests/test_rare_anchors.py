@@ -15,15 +15,15 @@ from command_line import Call
 from hpo_world import ROWS, patient, patients, release
 
 import workup
-from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.publications import publications
+from workup.core.case import Case, Source
+from workup.core.episode import Action, Completion, Message, Observation, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Doctor, Environment, Sampling
 from workup.environments import evidence, inquiry, library
 from workup.environments.base import rankers
 from workup.environments.base.rankers import Rankers
-from workup.episode import Action, Completion, Message, Observation, Turn
-from workup.errors import UserError
-from workup.ports import Doctor, Environment, Sampling
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.phenotypes import CHANCE, RATIO, SIMILAR, WORDS
 from workup.retrieval.hpo.release import Release

@@ -14,23 +14,23 @@ from hpo_world import ROWS, TERMS, patient, patients, release
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Source
 from workup.cases import open_source
 from workup.cases.publications import Groups, publications
+from workup.core.case import Source
+from workup.core.episode import Action
+from workup.core.errors import CaseError, UserError
+from workup.core.ports import Teaching
 from workup.environments.base.queries import drawn_case, names_in
 from workup.environments.base.searching import SearchGrammar
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
-from workup.episode import Action
-from workup.errors import CaseError, UserError
-from workup.ports import Teaching
 from workup.retrieval import open_retriever
 from workup.retrieval.hpo.documents import Orphan, documents, naming
 from workup.retrieval.hpo.library import build
 from workup.retrieval.hpo.release import COLUMNS, INSTALLED, Release, folder_of
 from workup.retrieval.index import IndexSettings, manifest
 from workup.retrieval.provenance import MOST, resting, rests_on, subject
-from workup.settings import world
+from workup.runs.settings import world
 
 PMIDS = st.lists(st.integers(1, 99).map("PMID:{}".format), unique=True, max_size=5)
 

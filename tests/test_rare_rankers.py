@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from workup.cases import open_source
 from workup.cases.leaks import without_subtype
 from workup.cases.publications import excluded
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.retrieval.hpo.phenotypes import (
     RATIO,
     WORDS,

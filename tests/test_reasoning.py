@@ -20,10 +20,14 @@ from pydantic import ValidationError
 from serving import Server, serving
 
 from workup import environments, methods
-from workup.case import Case, Statement
 from workup.cases import open_source
 from workup.cases.clinic.graph import canonical, read_triples, reference, triples, verbalise
 from workup.cases.clinic.library import library
+from workup.core.case import Case, Statement
+from workup.core.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Instruments, Passage, Teaching
+from workup.core.stages import GrpoStage
 from workup.environments.base.thoughts import (
     documents,
     take_apart,
@@ -31,23 +35,18 @@ from workup.environments.base.thoughts import (
     well_formed,
 )
 from workup.environments.reasoning import EXTRACTOR, GRADER, Reasoning, Settings
-from workup.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Turn
-from workup.errors import UserError
-from workup.judges.exact import ExactJudge
-from workup.judges.verdicts import Verdicts
+from workup.loops.training.collect import metrics
+from workup.methods.base.searching import trigrams
 from workup.methods.medr3 import Settings as MedR3Settings
-from workup.methods.medr3 import stages_of
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Instruments, Passage, Teaching
-from workup.rewards import graphs
-from workup.rewards.graphs import Graph, logical, statistic
-from workup.rewards.progressive import STAGES, Reads, check, progressive
-from workup.rewards.searching import trigrams
+from workup.methods.medr3 import graphs, stages_of
+from workup.methods.medr3.graphs import Graph, logical, statistic
+from workup.methods.medr3.progressive import STAGES, Reads, check, progressive
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.verdicts import Verdicts
 from workup.runs import Record, Run
 from workup.runs.judged import with_score
-from workup.settings import build, read
-from workup.stages import GrpoStage
-from workup.training.collect import metrics
+from workup.runs.settings import build, read
 
 CLINIC = open_source("clinic:xs")
 CASE: Case = CLINIC.train[0]

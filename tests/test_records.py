@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from serving import Server, serving
 
-from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases import open_source
+from workup.core.case import Case, Fact, Item, Kind, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import RolloutError
+from workup.core.ports import Act, Sampling
 from workup.environments.base.recorded import UNKNOWN, UNREADABLE
 from workup.environments.base.records import SimulatedRecord
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.errors import RolloutError
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.models.support.config import Config
-from workup.models.support.desk import Desk
-from workup.ports import Act, Sampling
 from workup.rl.rollout import Job, Play, rollout
+from workup.roles.config import Config
+from workup.roles.desk import Desk
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 ITEMS = (
     Item("fever", "Do you have a fever?", "No fever."),

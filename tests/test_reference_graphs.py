@@ -18,26 +18,26 @@ from preparing import aids
 from serving import Server, serving
 
 from workup import environments
-from workup.case import Case, Statement, Truth
 from workup.cases import open_source
 from workup.cases.clinic.graph import triples, verbalise
 from workup.cases.files import LINE_LIMIT
 from workup.cases.jsonl import MOST_STATEMENTS, line_of, write
+from workup.core.case import Case, Statement, Truth
+from workup.core.episode import Completion, Ending, Episode, Turn
+from workup.core.errors import CaseError, RolloutError, UserError
+from workup.core.ports import Instruments
 from workup.environments.base.thoughts import Process, documents, thought, written
 from workup.environments.reasoning import EXTRACTOR, Settings
-from workup.episode import Completion, Ending, Episode, Turn
-from workup.errors import CaseError, RolloutError, UserError
-from workup.judges.exact import ExactJudge
-from workup.judges.synonyms import normaliser
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Instruments
+from workup.methods.base.searching import trigrams
+from workup.methods.medr3.progressive import Reads, check, progressive
 from workup.prepare import graphs, references
 from workup.prepare.graphs import GraphSettings
 from workup.prepare.references import ReferenceSettings
 from workup.prepare.steps import Drop, Kept
-from workup.rewards.progressive import Reads, check, progressive
-from workup.rewards.searching import trigrams
-from workup.settings import build
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.exact import ExactJudge
+from workup.roles.judges.synonyms import normaliser
+from workup.runs.settings import build
 
 CLINIC = open_source("clinic:xs")
 MODULE = environments.load("reasoning")

@@ -12,23 +12,23 @@ from handmade import SOURCE
 
 import workup
 from workup import environments, methods
-from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.clinic.graph import read_triples
 from workup.cases.jsonl import write
+from workup.core.case import Case, Source
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration
+from workup.core.stages import SftStage
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.reasoning import Reasoning, Settings
-from workup.errors import UserError
 from workup.methods.medr3 import stages_of
 from workup.models.local import LocalPolicy
 from workup.models.tiny import UNKNOWN, TinySettings, build
-from workup.ports import Demonstration
 from workup.rl.samples import token_tree
-from workup.settings import Settings as RunSettings
-from workup.settings import build as build_settings
-from workup.settings import read
-from workup.settings import world as world_of
-from workup.stages import SftStage
+from workup.runs.settings import Settings as RunSettings
+from workup.runs.settings import build as build_settings
+from workup.runs.settings import read
+from workup.runs.settings import world as world_of
 
 CLINIC = open_source("clinic:xs")
 METHOD = methods.load("reference-sft")

@@ -8,10 +8,10 @@ import pytest
 from command_line import Call
 
 import workup
-from workup.case import Case, Fact, Item, Truth
 from workup.cases import jsonl, open_source
+from workup.core.case import Case, Fact, Item, Truth
 from workup.environments import load
-from workup.evaluation.remarks import remarks
+from workup.loops.evaluation.remarks import remarks
 
 SILENT = "cases have no hidden finding"
 

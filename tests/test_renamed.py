@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workup import environments
-from workup.case import Case, Source
 from workup.cases import open_source
 from workup.cases.clinic import clinic
 from workup.cases.clinic.graph import read_triples
@@ -33,18 +32,19 @@ from workup.cases.clinic.renamed import (
 from workup.cases.clinic.tables import SUBSETS, clinic_tables
 from workup.cases.jsonl import line_of
 from workup.cases.knowledge import Categorical, TabularKnowledge
+from workup.core.case import Case, Source
+from workup.core.episode import Action, Completion, Episode, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Doctor, Teaching
 from workup.environments.base.queries import drawn_case, known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
-from workup.episode import Action, Completion, Episode, Turn
-from workup.errors import UserError
-from workup.judges.exact import ExactJudge
+from workup.methods.base.searching import exact
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer
-from workup.ports import Doctor, Teaching
-from workup.rewards.searching import exact
 from workup.rl.rollout import Job, Play, rollout
-from workup.settings import world
+from workup.roles.judges.exact import ExactJudge
+from workup.runs.settings import world
 
 TRUE_NAMES = [name for each in clinic_tables().diseases for name in (each.name, *each.synonyms)]
 TRUE = re.compile(rf"\b(?:{'|'.join(map(re.escape, TRUE_NAMES))})\b", re.IGNORECASE)

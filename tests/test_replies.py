@@ -32,15 +32,15 @@ from serving import Gate, Reset, Server, completion, fault, serving, truncated
 from waiting import HANG
 from werkzeug import Response
 
-from workup.episode import Message
-from workup.errors import BudgetError, CaseError, RolloutError, UserError
-from workup.models.endpoint import Endpoint, EndpointSettings, Price
-from workup.models.support import upkeep
-from workup.models.support.account import Account, cost, most
-from workup.models.support.cached import Cached
-from workup.models.support.replies import DAY, FILE, Charge, Replies, asked
-from workup.models.support.upkeep import Which
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.errors import BudgetError, CaseError, RolloutError, UserError
+from workup.core.ports import Reply, Request
+from workup.roles import upkeep
+from workup.roles.account import Account, cost, most
+from workup.roles.cached import Cached
+from workup.roles.endpoint import Endpoint, EndpointSettings, Price
+from workup.roles.replies import DAY, FILE, Charge, Replies, asked
+from workup.roles.upkeep import Which
 
 FREE = Charge("r", 7, 3, 0.0)
 DEAR = Price(
@@ -831,10 +831,10 @@ def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 FULL = """
 import os, sys
 from pathlib import Path
-from workup.episode import Message
-from workup.errors import UserError
-from workup.models.support.replies import Charge, Replies, asked
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.errors import UserError
+from workup.roles.replies import Charge, Replies, asked
+from workup.core.ports import Reply, Request
 try:
     replies = Replies(Path(sys.argv[1]))
     for number in range(20):

@@ -22,9 +22,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.case import Case, Fact, Truth
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
-from workup.errors import UserError
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
+from workup.core.errors import UserError
 from workup.metrics.measures import measure
 from workup.report import build, compare
 from workup.report.curves import Curve, apart

@@ -20,9 +20,9 @@ from command_line import CLOCKED, SMALL, forked, steps_of, without, workup
 from disturbing import Moment, disturbed
 from safetensors.torch import load_file
 
+from workup.core.errors import UserError
 from workup.engines.trl.damage import refuse_damaged, refuse_incomplete
 from workup.engines.trl.trainer import checkpoints
-from workup.errors import UserError
 from workup.runs import Run
 
 TRAIN = ("train", "craft", "--cases", "clinic:xs", *SMALL, "steps=8")

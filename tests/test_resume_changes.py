@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving import serving
 
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.runs import Run
-from workup.settings import CHANGEABLE, Settings, merge, revised
+from workup.runs.settings import CHANGEABLE, Settings, merge, revised
 
 if TYPE_CHECKING:
     from workup.engines.trl.batches import Part
@@ -67,7 +67,7 @@ def test_a_budget_that_is_spent_is_raised_at_resume_and_recorded(
 def test_a_training_takes_changes_and_refuses_what_its_results_follow_from(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workup.training.loop import Training
+    from workup.loops.training.loop import Training
 
     def stopped(self: Training, *_: object) -> None:
         raise KeyboardInterrupt

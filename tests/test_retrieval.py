@@ -28,9 +28,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import HANG
 
-from workup.errors import UserError
+from workup.core.errors import UserError
+from workup.core.ports import Passage
 from workup.models.worker import computing
-from workup.ports import Passage
 from workup.retrieval import bm25, open_retriever, store, words
 from workup.retrieval.batching import Together
 from workup.retrieval.corpus import Document, Fields, documents, files

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from command_line import Call
 
-from workup.case import Case, FixedSource, Truth
-from workup.environments.base.rages import ExamSimulator, RagesSettings
-from workup.errors import UserError
-from workup.ports import Passage
-from workup.retrieval import bm25, dense, exam_sources, open_retriever, sparse, store
+from workup.core.case import Case, FixedSource, Truth
+from workup.core.errors import UserError
+from workup.core.ports import Passage
+from workup.environments.exams import exam_sources
+from workup.environments.exams.exam_base import ExamBase
+from workup.environments.exams.rages import ExamSimulator, RagesSettings
+from workup.retrieval import bm25, dense, open_retriever, sparse, store
 from workup.retrieval.elsewhere import push
-from workup.retrieval.exam_base import ExamBase
 from workup.retrieval.fusion import DEPTH
 from workup.retrieval.index import Index, IndexSettings, build, damages
 

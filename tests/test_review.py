@@ -29,7 +29,7 @@ from sklearn.metrics import cohen_kappa_score
 from typer.testing import CliRunner
 
 from workup.cli.app import app
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.runs import Run
 from workup.runs.packed import opened, squeezed
 from workup.studies import questions

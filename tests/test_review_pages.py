@@ -21,9 +21,18 @@ from serving import free_port
 from test_view import CONFIG, EVIL, WORSE, Reader
 from waiting import HANG, until
 
-from workup.case import Case, Fact, Truth
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
-from workup.errors import UserError
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
+from workup.core.errors import UserError
 from workup.runs import Record, Run
 from workup.studies.review import form
 from workup.studies.review.folder import Plan, Review, make

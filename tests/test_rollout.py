@@ -14,16 +14,16 @@ from handmade import CASES, SOURCE, Script, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case
+from workup.core.case import Case
+from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import RolloutError
+from workup.core.ports import Act, Sampling
 from workup.environments.base.recorded import UNREADABLE
 from workup.environments.consultation import Consultation
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.errors import RolloutError
 from workup.methods import load
 from workup.metrics.facts import criticality_recall
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build
-from workup.ports import Act, Sampling
 from workup.rl.rollout import Job, Play, TokenDoctor, play_all, rollout, seed_key
 from workup.rl.samples import sample
 from workup.runs.record import flat

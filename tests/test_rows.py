@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sources import LAYOUTS
 
-from workup.case import Case, Source
 from workup.cases import open_source, problems
 from workup.cases.files import LINE_LIMIT, line_at, lines_of, parse_json, read_object
 from workup.cases.pieces import Piece, Record, csv_pieces, csv_records, piece_at, pieces, raw_lines
 from workup.cases.rows import RowErrors
-from workup.errors import CaseError, UserError
+from workup.core.case import Case, Source
+from workup.core.errors import CaseError, UserError
 
 # Which file of a layout is damaged, and the number of the row in it (from 0; of a table, behind its
 # header).

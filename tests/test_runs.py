@@ -19,9 +19,18 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case, Fact, Kind, Truth
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
-from workup.errors import UserError, WorkupError
+from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
+from workup.core.errors import UserError, WorkupError
 from workup.runs import Record, Run, versions
 from workup.runs.packed import opened
 from workup.runs.record import flat
@@ -459,7 +468,7 @@ LIMITED = """
 import resource, sys
 sys.path.insert(0, {tests!r})
 from test_runs import simple
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.runs import Run
 run = Run.open({path!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))

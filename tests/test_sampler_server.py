@@ -30,12 +30,12 @@ from test_local_policy import encounter, letters, plain
 from test_samplers_contract import llama, one, together
 from waiting import HANG, until
 
-from workup.errors import RolloutError, UserError, WorkupError
+from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.ports import Sampling
 from workup.models import samplers
 from workup.models.local import LocalPolicy
 from workup.models.remote import Known, RemotePolicy
 from workup.models.samplers import How
-from workup.ports import Sampling
 
 torch.set_num_threads(1)
 Change = Callable[[dict[str, Any]], Any]

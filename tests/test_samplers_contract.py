@@ -19,15 +19,15 @@ from test_local_policy import END, SHAPE, encounter, letters, plain
 from test_ports import members
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from workup.case import Case, Truth
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
+from workup.core.errors import UserError
+from workup.core.ports import LanguageModel, LivePolicy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.episode import Action, Completion, Ending, Episode, Observation, Sample, Turn
-from workup.errors import UserError
 from workup.models import samplers
 from workup.models.local import LocalPolicy
 from workup.models.samplers import How, vllm
-from workup.ports import LanguageModel, LivePolicy, Sampling
 from workup.rl.samples import sample
 
 torch.set_num_threads(1)

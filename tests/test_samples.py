@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.case import Case, Truth
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
-from workup.errors import WorkupError
-from workup.ports import Demonstration
+from workup.core.case import Case, Truth
+from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
+from workup.core.errors import WorkupError
+from workup.core.ports import Demonstration
 from workup.rl.samples import Branch, Packed, TokenTree, pack, sample, token_tree, visible
 
 ids = st.integers(0, 999)

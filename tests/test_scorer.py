@@ -27,16 +27,16 @@ from transformers import (
 )
 
 from workup.cases.clinic import open_clinic
+from workup.core.episode import Message
+from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.ports import Context, ScoreRequest
 from workup.engines.trl.scoring import scoring
 from workup.environments.consultation import Consultation
-from workup.episode import Message
-from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.chat_tokens import MARK
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.models.scorer_trie import Slice, Wanted, sequences, slices
 from workup.models.tiny import TinySettings, build
-from workup.ports import Context, ScoreRequest
 
 torch.set_num_threads(1)
 

@@ -24,8 +24,8 @@ from rich.console import Console
 from scipy.stats import t
 
 import workup
-from workup.episode import Ending
-from workup.errors import UserError
+from workup.core.episode import Ending
+from workup.core.errors import UserError
 from workup.report import compare
 from workup.report.seeds import grouped
 from workup.report.sides import compared

@@ -20,16 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
-from workup.case import Case, Fact, Knowledge, evidence_of
 from workup.cases.clinic import open_clinic
 from workup.cases.clinic.shapley import shapley as oracle
+from workup.core.case import Case, Fact, Knowledge, evidence_of
+from workup.core.episode import Message
+from workup.core.errors import WorkupError
+from workup.core.ports import ScoreRequest
 from workup.environments.consultation import Consultation
-from workup.episode import Message
-from workup.errors import WorkupError
-from workup.models.local import LocalPolicy
-from workup.models.scorer import LocalScorer
-from workup.ports import ScoreRequest
-from workup.rewards.shapley import (
+from workup.methods.promed.shapley import (
     MOST_FACTS,
     Coalition,
     Game,
@@ -49,6 +47,8 @@ from workup.rewards.shapley import (
     softmax,
     uniform,
 )
+from workup.models.local import LocalPolicy
+from workup.models.scorer import LocalScorer
 
 torch.set_num_threads(1)
 

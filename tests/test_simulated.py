@@ -6,11 +6,10 @@ import heapq
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from bench import simulated
 from bench.simulated import Clock, Playing, Queue, Request, Server, Work, limits, shapes, step
+from hypothesis import given
+from hypothesis import strategies as st
 
 SMALL = Work(episodes=24, gpus=2, turns=4, judges=4)
 

@@ -17,21 +17,21 @@ from preparing import CHINESE, ENGLISH
 from pydantic import BaseModel, Field
 from test_grammar import SHAPES
 
-from workup.case import Case, Fact, FixedSource, Item, Truth
+from workup.core.case import Case, Fact, FixedSource, Item, Truth
+from workup.core.errors import RolloutError
+from workup.core.ports import Model, Reply, Request
 from workup.doctors.strategies import uot
 from workup.environments.base.patients import ModelPatient, check
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.errors import RolloutError
-from workup.judges.entailment import EntailmentJudge
-from workup.judges.examinations import ExaminationJudge
-from workup.judges.questions import Ordered, Ranked, Stated
-from workup.judges.ranking import RankingJudge
-from workup.judges.statements import ModelStatements
 from workup.models.structured import schema_of, sized
-from workup.ports import Model, Reply, Request
 from workup.prepare import criticality, extract_case, facts, partial, rewrite
 from workup.prepare.steps import Aids
+from workup.roles.judges.entailment import EntailmentJudge
+from workup.roles.judges.examinations import ExaminationJudge
+from workup.roles.judges.questions import Ordered, Ranked, Stated
+from workup.roles.judges.ranking import RankingJudge
+from workup.roles.judges.statements import ModelStatements
 
 TELLING = tuple(
     Fact(f"f{n}", name, f"There is {name}.")

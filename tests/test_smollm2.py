@@ -20,18 +20,17 @@ import regex
 import torch
 from command_line import Call, environment
 
-from workup import policies
-from workup.case import Fact
+from workup.core.case import Fact
+from workup.core.episode import Ending, Message
+from workup.core.ports import Reply, Request
+from workup.core.text import neutralise
 from workup.environments.base.patients import check
-from workup.episode import Ending, Message
-from workup.judges.entailment import EntailmentJudge
-from workup.judges.questions import Stated
 from workup.models import hub, smollm2
 from workup.models.chat import LocalChat
 from workup.models.weights import load
-from workup.ports import Reply, Request
-from workup.runs import Run
-from workup.text import neutralise
+from workup.roles.judges.entailment import EntailmentJudge
+from workup.roles.judges.questions import Stated
+from workup.runs import Run, policies
 
 pytest.importorskip("gguf")
 

@@ -19,14 +19,14 @@ from test_mediq import row as mediq_row
 from test_mediq import write as write_mediq
 
 import workup.cases
-from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import jsonl, open_source
 from workup.cases.files import Lazy, existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
 from workup.cases.recognised import kind_of
-from workup.errors import CaseError, UserError
-from workup.policies.unseen import open_unseen
+from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.errors import CaseError, UserError
+from workup.runs.policies.unseen import open_unseen
 
 
 def numbered(count: int) -> list[Case]:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from serving import Server, saying, serving
 
-from workup.case import Statement
 from workup.cases.clinic.graph import Triple, triples, verbalise
 from workup.cases.clinic.library import library
 from workup.cases.jsonl import LONGEST_ENTITY, MOST_STATEMENTS
-from workup.errors import RolloutError
-from workup.judges.levels import ModelLevels, level_of
-from workup.judges.statements import ExactStatements, ModelStatements
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Passage
+from workup.core.case import Statement
+from workup.core.errors import RolloutError
+from workup.core.ports import Passage
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.levels import ModelLevels, level_of
+from workup.roles.judges.statements import ExactStatements, ModelStatements
 
 GOUT = {"head": "gout", "relation": "shown by", "tail": "urate crystals", "document": 0}
 

@@ -13,8 +13,8 @@ from scipy.special import gammaln
 from scipy.stats import binom, binomtest, bootstrap, ttest_1samp
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
-from workup.errors import WorkupError
-from workup.statistics import SHARE, Estimate, interval, macro, over_seeds, paired, wilson
+from workup.core.errors import WorkupError
+from workup.core.statistics import SHARE, Estimate, interval, macro, over_seeds, paired, wilson
 
 values = st.lists(st.none() | st.floats(-100, 100), min_size=1, max_size=30)
 
@@ -190,7 +190,7 @@ def test_same_seed_same_interval_and_memory_chunks_change_nothing(
     first = interval(data, range(50), seed=9, resamples=100)
     assert first == interval(data, range(50), seed=9, resamples=100)
     assert first != interval(data, range(50), seed=10, resamples=100)
-    monkeypatch.setattr("workup.statistics._CHUNK", 50 * 7)
+    monkeypatch.setattr("workup.core.statistics._CHUNK", 50 * 7)
     assert first == interval(data, range(50), seed=9, resamples=100)
 
 

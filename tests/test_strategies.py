@@ -25,27 +25,27 @@ from serving import Server, serving
 from waiting import HANG
 from werkzeug import Response
 
-from workup import api
-from workup.case import Case
 from workup.cases import open_source
+from workup.cli import api
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode, Message, Score, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Environment, Request
 from workup.doctors import strategies
 from workup.doctors.endpoint import ModelDoctor
 from workup.doctors.strategies import Searcher, Seat, cot, mediq, modes, sop, trees, uot
 from workup.doctors.strategies.prompting import ANSWER, ASK
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.episode import Ending, Episode, Message, Score, Turn
-from workup.errors import UserError
-from workup.evaluation.loop import Evaluation
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.loops.evaluation.loop import Evaluation
 from workup.models.local import LocalPolicy
 from workup.models.samplers.local import LocalModel
 from workup.models.tiny import TinySettings, build
-from workup.ports import Environment, Request
 from workup.rl.rollout import Job, Play, TokenDoctor, rollout
 from workup.rl.treesearch import Node, Trajectory, Tree
+from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Run
-from workup.settings import PolicySettings
+from workup.runs.settings import PolicySettings
 
 WORLD = Consultation(SOURCE.items, SOURCE.diagnoses, 5)
 ASKING = Questioning(WORLD, max_turns=5)

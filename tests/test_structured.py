@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from serving import completion, serving
 from werkzeug import Response
 
-from workup.episode import Message
-from workup.errors import RolloutError
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.core.episode import Message
+from workup.core.errors import RolloutError
+from workup.core.ports import Request
 from workup.models.structured import ATTEMPTS, BEGUN, LONGEST, SHOWN, ask, parse, schema_of
-from workup.ports import Request
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 
 class Verdict(BaseModel):

@@ -28,20 +28,20 @@ from rich.console import Console
 from serving import Server, fault, serving
 from typer.testing import CliRunner, Result
 
-from workup import api
-from workup.case import Case, Fact, Truth
 from workup.cases import jsonl, open_source
+from workup.cli import api
 from workup.cli.study import app
+from workup.core.case import Case, Fact, Truth
+from workup.core.errors import UserError
+from workup.core.ports import Logprobs, ScoreRequest
+from workup.core.statistics import Estimate
 from workup.environments.base.outset import partial
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.errors import UserError
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.methods.promed.shapley import ShapleySettings
 from workup.models.tiny import TinySettings, build
-from workup.ports import Logprobs, ScoreRequest
-from workup.rewards.shapley import ShapleySettings
+from workup.roles.endpoint import Endpoint, EndpointSettings
 from workup.runs import Outcome, Record, Run
-from workup.statistics import Estimate
 from workup.studies import cost, information, likelihood, noise, questions, simulators, trivia
 from workup.studies.agreement import krippendorff
 from workup.studies.study import plain, signed

@@ -13,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_local_policy import letters, qwen
 
-from workup.case import Case, FixedSource, Truth
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
 from workup.cases.leaks import Mask
+from workup.core.case import Case, FixedSource, Truth
+from workup.core.errors import UserError
+from workup.core.text import neutralise, tagged
 from workup.environments.base.queries import mentioned
 from workup.environments.base.searching import EVIDENCE
-from workup.errors import UserError
 from workup.models.samplers import How
 from workup.models.samplers import load as sampler
 from workup.retrieval.corpus import Document
 from workup.retrieval.hpo.library import build
 from workup.retrieval.index import IndexSettings
-from workup.settings import PolicySettings
+from workup.runs.settings import PolicySettings
 from workup.studies import reference
 from workup.studies.arms import settings_of
 from workup.studies.likelihood import opened
@@ -39,7 +40,6 @@ from workup.studies.reference import (
     TRIVIA,
     WITHHELD,
 )
-from workup.text import neutralise, tagged
 
 torch.set_num_threads(1)
 CLINIC = open_source("clinic:s")

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy.stats import permutation_test, spearmanr
 from test_studies import CLINIC, ENCOUNTER, Additive, done, refused
 
-from workup.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Truth
+from workup.core.ports import Logprobs, ScoreRequest
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
+from workup.methods.promed.shapley import exact, softmax
 from workup.models.tiny import TinySettings, build
-from workup.ports import Logprobs, ScoreRequest
-from workup.rewards.shapley import exact, softmax
 from workup.studies import stability
 from workup.studies.likelihood import Likelihood
 from workup.studies.stability import (

@@ -16,15 +16,15 @@ from question_layouts import lines, medmcqa, medqa, medxpertqa, mmlu, nejmqa, ra
 from rich.console import Console
 from serving import serving
 
-from workup import api
-from workup.errors import UserError
-from workup.evaluation import suites
-from workup.evaluation.suites import Suite
-from workup.evaluation.suites.play import Asked, _arms, start
+from workup.cli import api
+from workup.core.errors import UserError
+from workup.core.statistics import Estimate
+from workup.loops.evaluation import suites
+from workup.loops.evaluation.suites import Suite
+from workup.loops.evaluation.suites.play import Asked, _arms, start
 from workup.report import build, compare, suite
 from workup.report.live import print_result, show
 from workup.runs import Run, warnings
-from workup.statistics import Estimate
 
 TWO = """
 about: "Two clinics"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workup.text import asserts, blocks, neutralise, normalise, places, same_name, tagged
+from workup.core.text import asserts, blocks, neutralise, normalise, places, same_name, tagged
 
 TAGS = ("ask", "test", "diagnose")
 plain = st.text(alphabet=st.characters(exclude_characters="<>", codec="utf-8"), max_size=20)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import corpus_bleu as nltk_corpus
 from nltk.translate.bleu_score import sentence_bleu as nltk_sentence
 
-from workup.errors import UserError
+from workup.core.errors import UserError
 from workup.metrics import text_overlap
 from workup.metrics.text_overlap import bleu, corpus_bleu, rouge, words
 

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model
 
-from workup.case import Case, Fact, FixedSource, Source, Truth
 from workup.cases import open_source
+from workup.core.case import Case, Fact, FixedSource, Source, Truth
+from workup.core.episode import Message
 from workup.environments.base.recorded import TAGS
 from workup.environments.consultation import Consultation
-from workup.episode import Message
+from workup.loops.training.warm import Store
 from workup.models.local import LocalPolicy
 from workup.models.tiny import END, PAD, UNKNOWN, TinySettings, build, build_tokenizer
 from workup.models.weights import load
-from workup.training.warm import Store
 
 SMALL = TinySettings(width=16, layers=1, heads=2)
 CLINIC = open_source("clinic:xs", split=0)

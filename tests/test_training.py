@@ -19,12 +19,12 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from waiting import HANG
 
-from workup import api, settings
-from workup.errors import UserError
+from workup.cli import api
+from workup.core.errors import UserError
 from workup.methods import load
 from workup.models.weights import load as load_model
 from workup.report.compare import compare
-from workup.runs import Record, Run
+from workup.runs import Record, Run, settings
 
 TINY: dict[str, Any] = {
     "cases": "clinic:xs",

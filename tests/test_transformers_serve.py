@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict
 from serving import free_port
 from waiting import HANG, until
 
-from workup.episode import Message
-from workup.errors import RolloutError
-from workup.models.endpoint import Endpoint, EndpointSettings
+from workup.core.episode import Message
+from workup.core.errors import RolloutError
+from workup.core.ports import Request
 from workup.models.structured import ask
-from workup.ports import Request
+from workup.roles.endpoint import Endpoint, EndpointSettings
 
 if not (find_spec("fastapi") and find_spec("uvicorn")):
     pytest.skip(
@@ -177,9 +177,9 @@ def test_a_model_that_is_not_served_fails_with_the_server_s_words(served: Endpoi
 
 LOOPS = """
 import asyncio, gc, sys
-from workup.episode import Message
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.ports import Request
+from workup.core.episode import Message
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.core.ports import Request
 
 model = Endpoint(EndpointSettings(base_url=sys.argv[1], model=sys.argv[2], concurrency=2, \
 requests_per_minute=60_000))

@@ -19,11 +19,11 @@ from handmade import CASES, ITEMS, SOURCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workup.case import Case
+from workup.core.case import Case
+from workup.core.episode import Completion, Ending, Episode, Message, Score, Turn
+from workup.core.errors import RolloutError, WorkupError
+from workup.core.ports import Act, Sampling
 from workup.environments.consultation import Consultation
-from workup.episode import Completion, Ending, Episode, Message, Score, Turn
-from workup.errors import RolloutError, WorkupError
-from workup.ports import Act, Sampling
 from workup.rl.rollout import Job, Play, rollout, seed_key
 from workup.rl.treesearch import Search, Trajectory, Tree, TreeSearch
 

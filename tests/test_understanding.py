@@ -15,15 +15,15 @@ import pytest
 from handmade import CASES, SOURCE, Script, fact, play
 from serving import serving
 
-from workup.case import Fact
+from workup.core.case import Fact
+from workup.core.episode import Episode
+from workup.core.errors import RolloutError
 from workup.environments.questioning import Questioning
-from workup.episode import Episode
-from workup.errors import RolloutError
-from workup.judges.entailment import EntailmentJudge
-from workup.judges.exact import ExactEntailment
-from workup.models.endpoint import Endpoint, EndpointSettings
-from workup.rewards.understanding import Written, identified
-from workup.settings import world
+from workup.methods.promed.understanding import Written, identified
+from workup.roles.endpoint import Endpoint, EndpointSettings
+from workup.roles.judges.entailment import EntailmentJudge
+from workup.roles.judges.exact import ExactEntailment
+from workup.runs.settings import world
 
 WORLD = world({"name": "questioning", "max_turns": 6}, {}).open(SOURCE)
 PNEUMONIA = CASES[1]  # cough is given; sputum, crackles and chest film are hidden

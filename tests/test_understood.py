@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from workup.case import Case, Fact, Item, Kind, Truth
 from workup.cases import open_source
+from workup.core.case import Case, Fact, Item, Kind, Truth
+from workup.core.episode import Action, Observation
 from workup.environments.base.lexical import Lexicon, words
 from workup.environments.base.patients import UNCLEAR, UNKNOWN, EmbeddedPatient
 from workup.environments.base.recorded import UNKNOWN as NOT_ON_RECORD
 from workup.environments.consultation import Consultation
 from workup.environments.questioning import Questioning
-from workup.episode import Action, Observation
 from workup.metrics.facts import not_understood
 from workup.metrics.measures import measure
 from workup.report.live import print_result

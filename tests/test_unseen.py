@@ -17,18 +17,18 @@ from omegaconf import OmegaConf
 from serving import Server, serving
 from typer.testing import CliRunner, Result
 
-from workup import api
-from workup.case import Case
 from workup.cases import jsonl, open_source
 from workup.cases.order import Order
+from workup.cli import api
 from workup.cli.study import app as study
-from workup.errors import UserError
-from workup.evaluation import loop as evaluation
-from workup.policies.unseen import Trained, history, open_unseen, refuse_met
+from workup.core.case import Case
+from workup.core.errors import UserError
+from workup.loops.evaluation import loop as evaluation
 from workup.report.live import PlainLive
 from workup.runs import Run
 from workup.runs.folder import is_run
-from workup.settings import PolicySettings
+from workup.runs.policies.unseen import Trained, history, open_unseen, refuse_met
+from workup.runs.settings import PolicySettings
 
 CLINIC = open_source("clinic:xs")
 SMALL: dict[str, Any] = {

@@ -19,13 +19,13 @@ from waiting import HANG, until
 from werkzeug import Response
 
 import workup
-from workup.case import Case, FixedSource
 from workup.cases import open_source
 from workup.cases.jsonl import write
+from workup.core.case import Case, FixedSource
+from workup.core.errors import RolloutError, UserError
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking
 from workup.environments.evidence import Settings as World
-from workup.errors import RolloutError, UserError
 from workup.methods.evidence_seeking.verified_sft import verified
 from workup.models.local import LocalPolicy
 from workup.models.tiny import TinySettings, build

@@ -32,6 +32,9 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.replica import TokenOutput
 from waiting import HANG
 
+from workup.core.episode import Message, Sample
+from workup.core.errors import RolloutError, UserError, WorkupError
+from workup.core.ports import Sampling, ScoreRequest
 from workup.engines.verl import checkpoints, cluster, estimator, losses, manager
 from workup.engines.verl.adapters import whole_policy
 from workup.engines.verl.cluster import composed
@@ -41,14 +44,11 @@ from workup.engines.verl.policy import VerlPolicy
 from workup.engines.verl.rows import place, rows
 from workup.engines.verl.scorer import ReferenceScorer, ServerScorer
 from workup.engines.verl.trainer import WorkupTrainer, micro_batch
-from workup.episode import Message, Sample
-from workup.errors import RolloutError, UserError, WorkupError
 from workup.models.local import LocalPolicy
 from workup.models.remote import Known
 from workup.models.samplers import How
 from workup.models.scorer import LocalScorer
-from workup.ports import Sampling, ScoreRequest
-from workup.settings import Settings, build
+from workup.runs.settings import Settings, build
 
 GROUPS = [3, 1, 2]  # episodes left of three cases, played three times each
 

@@ -72,7 +72,7 @@ def by_verl(name: str, dtype: torch.dtype, ranks: int) -> dict[str, float]:
     from workup.engines.verl.cluster import composed
     from workup.engines.verl.mapping import configuration
     from workup.engines.verl.rows import rows
-    from workup.settings import Settings, build
+    from workup.runs.settings import Settings, build
 
     given = {"method": "craft", "policy": "org/model", "epsilon": world.EPSILON}
     settings = build(Settings, {**given, **world.LOSSES[name]})

@@ -21,13 +21,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import HANG
 
+from workup.core.episode import Sample
+from workup.core.errors import UserError, WorkupError
 from workup.engines.verl import checkpoints, present
 from workup.engines.verl.mapping import DRIVER, MODEL, configuration, learning
 from workup.engines.verl.rows import plain, rows
-from workup.episode import Sample
-from workup.errors import UserError, WorkupError
 from workup.rl.samples import Branch, TokenTree, pack, visible
-from workup.settings import Settings, build
+from workup.runs.settings import Settings, build
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path("run/checkpoints/1-grpo")

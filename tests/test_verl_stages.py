@@ -129,7 +129,7 @@ def test_a_run_that_loses_its_transferqueue_ends_in_one_line_and_goes_on(
     run = start(folder, tmp_path / "run", "verl_world:method", lose=f"1-grpo:2:{which}")
     said, _ = run.communicate(timeout=HANG)
     assert run.returncode == 1, said[-3000:]
-    error = "workup.errors.WorkupError: TransferQueue has lost a process"
+    error = "workup.core.errors.WorkupError: TransferQueue has lost a process"
     told = [line for line in said.splitlines() if line.startswith(error)]
     assert len(told) == 1, said[-3000:]
     assert "workup resume" in told[0]

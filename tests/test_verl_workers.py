@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from workup.episode import Message
-from workup.errors import BudgetError
-from workup.models.endpoint import Price
-from workup.models.support.account import Account
-from workup.models.support.cached import Cached
-from workup.models.support.replies import FILE, Replies
-from workup.ports import Reply, Request
+from workup.core.episode import Message
+from workup.core.errors import BudgetError
+from workup.core.ports import Reply, Request
+from workup.roles.account import Account
+from workup.roles.cached import Cached
+from workup.roles.endpoint import Price
+from workup.roles.replies import FILE, Replies
 
 ray = pytest.importorskip("ray", reason="Ray comes with verl's environment: make test-verl")
 PRICE = Price(output=100_000)  # ten tokens of an answer cost 1

@@ -28,10 +28,19 @@ from hypothesis import strategies as st
 from serving import free_port
 from waiting import HANG, until
 
-from workup.case import Case, Fact, Truth
-from workup.episode import Action, Completion, Ending, Episode, Message, Observation, Score, Turn
-from workup.errors import UserError
-from workup.extras import install
+from workup.core.case import Case, Fact, Truth
+from workup.core.episode import (
+    Action,
+    Completion,
+    Ending,
+    Episode,
+    Message,
+    Observation,
+    Score,
+    Turn,
+)
+from workup.core.errors import UserError
+from workup.core.extras import install
 from workup.report import build, figures
 from workup.runs import Record, Run
 from workup.runs.summary import summarise

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from workup.disk import whole_file, whole_folder
+from workup.core.disk import whole_file, whole_folder
 
 KILLED = """
 import os, pathlib, signal, sys
-from workup.disk import whole_file, whole_folder
+from workup.core.disk import whole_file, whole_folder
 make = {"file": whole_file, "folder": whole_folder}[sys.argv[1]]
 with make(pathlib.Path(sys.argv[2])) as draft:
     (draft if draft.is_file() else draft / "part").write_text("new")

@@ -13,9 +13,9 @@ from typing import Any
 
 import workup
 from workup import methods
-from workup.case import Case
 from workup.cases import open_source
 from workup.cases.jsonl import write
+from workup.core.case import Case
 from workup.environments.base.lists import lists, written
 from workup.prepare.verified_answers import KEPT
 

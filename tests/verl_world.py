@@ -32,6 +32,8 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.utils.losses import ppo_loss
 
 from workup.cases import open_source
+from workup.core.episode import Score
+from workup.core.ports import LIVE, REFERENCE, Sampling, ScoreRequest, Teaching
 from workup.engines import Job, verl
 from workup.engines.verl.engine import VerlEngine
 from workup.engines.verl.lessons import ImitationTrainer, PreferenceTrainer
@@ -39,12 +41,10 @@ from workup.engines.verl.rows import sequences
 from workup.engines.verl.session import Verl
 from workup.engines.verl.trainer import MICRO, WorkupTrainer
 from workup.environments import load as environment
-from workup.episode import Score
 from workup.methods.craft.outcome import Outcome
 from workup.models.local import LocalPolicy
 from workup.models.remote import Known
 from workup.models.tiny import TinySettings, build
-from workup.ports import LIVE, REFERENCE, Sampling, ScoreRequest, Teaching
 
 SIZE = TinySettings(width=16, layers=1, heads=2)
 SMALL: dict[str, Any] = {
@@ -379,9 +379,9 @@ several = Several()
 
 def main(folder: str, out: str, method: str, *words: str) -> None:
     """Trains `method` on the model in `folder` into the run `out`, or goes on with that run."""
-    from workup import settings
+    from workup.loops.training import loop
     from workup.report import live
-    from workup.training import loop
+    from workup.runs import settings
 
     with live.show() as view:
         if Path(out).exists():

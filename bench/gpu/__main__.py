@@ -34,15 +34,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench import gains, shapley
 from bench.sampling import contestants
+from workup.core.episode import Message, Sample
+from workup.core.ports import Policy, Sampling
 from workup.engines.settings import EngineSettings, LoraSettings
 from workup.engines.trl.engine import TrlEngine
-from workup.episode import Message, Sample
+from workup.methods.promed.shapley import answer_game
 from workup.models import samplers
 from workup.models.samplers import How
 from workup.models.samplers.local import LocalModel
 from workup.models.scorer import LocalScorer
-from workup.ports import Policy, Sampling
-from workup.rewards.shapley import answer_game
 
 
 @dataclass(frozen=True)

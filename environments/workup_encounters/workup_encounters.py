@@ -1,5 +1,5 @@
 """The environment that `vf-eval workup-encounters` loads."""
 
-from workup.adapters.verifiers import load_environment
+from workup.interop.adapters.verifiers import load_environment
 
 __all__ = ["load_environment"]

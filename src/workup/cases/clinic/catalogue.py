@@ -1,0 +1,214 @@
+"""What the clinic's names mean: which diagnosis, of which sex and organ, and which finding.
+
+Both wings together, and nothing else: a disease that is in no table does not exist here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from workup.cases.clinic.pathology import Marker, markers, rates, tumours
+from workup.cases.clinic.patients import evidence_id
+from workup.cases.clinic.tables import clinic_tables
+from workup.cases.icd import compact
+from workup.core.case import Fact
+from workup.core.text import normalise
+
+_FILLING = "a an and any at by for form from in kind of on or some the to type with without"
+_DISEASE = "condition disease diseases disorder illness process pathology syndrome"
+_TUMOUR = "cancer lesion malignancy malignant mass neoplasm neoplastic tumor tumors tumour tumours"
+_METHOD = (
+    "additional analysis antibodies antibody assay fish further gene genes genetic histochemical "
+    "histochemistry ihc immunohistochemical immunohistochemistry immunostain immunostaining "
+    "immunostains situ hybridization marker markers molecular more ngs other panel panels pcr "
+    "special stain staining stains studies study test testing tests various workup"
+)
+_KIND = "a fusion fusions mutation mutations rearrangement rearrangements sequencing"
+_ELSEWHERE = (
+    "biochemistry blood ct electrocardiogram endoscopy mri pet radiograph scan serum ultrasound "
+    "urine xray"
+)
+_FILLERS, _ANY_DISEASE, _ANY_TUMOUR = (
+    frozenset(_FILLING.split()),
+    frozenset(_DISEASE.split()),
+    frozenset(_TUMOUR.split()),
+)
+# "a" is part of a name: napsin A
+_METHODS, _KINDS = _FILLERS - {"a"} | frozenset(_METHOD.split()), frozenset(_KIND.split())
+_OTHER_DEPARTMENTS = frozenset(_ELSEWHERE.split())
+_PARTS = re.compile(r"[(),;+，；、（）]|\band\b|\be\.g\.")
+_STEM = 5  # letters from which a word may be the end of another: carcinoma, adenocarcinoma
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A diagnosis: all its names (its own first), its ICD-10-CM code and family.
+
+    `sex` is the only sex that can have it, "" if both can. `organ` is where it arises, `sites` are
+    where it is ever found; both are empty where the tables do not say.
+    """
+
+    names: tuple[str, ...]
+    code: str
+    family: str
+    sex: str = ""
+    organ: str = ""
+    sites: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @cached_property
+    def _vocabularies(self) -> tuple[frozenset[str], ...]:
+        """For each name the words that may describe this diagnosis or a group it belongs to."""
+        generic = _ANY_DISEASE | (_ANY_TUMOUR if self.code[:1] in ("C", "D") else frozenset())
+        about = generic | _words(f"{self.family} {self.organ}")
+        return tuple(_words(name) | about for name in self.names)
+
+    def described_by(self, words: frozenset[str]) -> bool:
+        """Whether all of `words` may describe this diagnosis or a group around it.
+
+        False without words.
+        """
+        return bool(words) and any(
+            all(_in(word, known) for word in words) for known in self._vocabularies
+        )
+
+
+class Catalogue:
+    """Diagnoses that can be looked up by name and code."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = tuple(entries)
+        self._found: defaultdict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            for key in {*map(normalise, entry.names), compact(entry.code)}:
+                self._found[key].append(entry)
+
+    def find(self, term: str) -> tuple[Entry, ...]:
+        """The diagnoses that `term` names, by name, synonym or whole code.
+
+        A code may mean several.
+        """
+        keys = [key for key in dict.fromkeys((normalise(term), compact(term))) if key]
+        return tuple(entry for key in keys for entry in self._found.get(key, ()))
+
+    def around(self, term: str) -> tuple[Entry, ...]:
+        """The diagnoses that `term` names, or whose group it names.
+
+        A group is named by its words or by the beginning of a code.
+        """
+        words, code = _words(term), compact(term)
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry.described_by(words) or (code and compact(entry.code).startswith(code))
+        )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(normalise(text).split()) - _FILLERS
+
+
+def _in(word: str, known: frozenset[str]) -> bool:
+    return word in known or (len(word) >= _STEM and any(each.endswith(word) for each in known))
+
+
+@cache
+def clinic_catalogue() -> Catalogue:
+    """The diagnoses of the whole clinic and of the pathology wing."""
+    diseases = (
+        Entry(
+            (d.name, *d.synonyms), d.code, d.family, {0.0: "male", 1.0: "female"}.get(d.female, "")
+        )
+        for d in clinic_tables().diseases
+    )
+    of_pathology = (
+        Entry(
+            (t.name, *t.synonyms), t.code, t.family, t.sex, t.organ, frozenset(t.shares["specimen"])
+        )
+        for t in tumours()
+    )
+    return Catalogue((*diseases, *of_pathology))
+
+
+@cache
+def _markers() -> Mapping[str, Marker]:
+    return {
+        normalise(name): marker
+        for marker in markers()
+        for name in (marker.name, *marker.synonyms, marker.item.question)
+    }
+
+
+def stains(term: str) -> tuple[Marker, ...] | None:
+    """The stains and molecular tests that an ordered item names; None if any is unknown.
+
+    Empty if it names only a method. "CD20", "CD20 immunostain" and "Immunohistochemistry (e.g.,
+    CD3, CD20)" are understood.
+    """
+    if (whole := _markers().get(normalise(term))) is not None:
+        return (whole,)
+    named = dict.fromkeys(name for name in map(_without_method, _PARTS.split(term)) if name)
+    found = [_markers()[name] for name in named if name in _markers()]
+    return tuple(found) if len(found) == len(named) else None
+
+
+def _without_method(part: str) -> str:
+    """The name of a marker in `part`; "" if it names only a method; else what it names."""
+    form = normalise(part)
+    if form in _markers():
+        return form
+    rest = [word for word in form.split() if word not in _METHODS]
+    return "" if _KINDS.issuperset(rest) else " ".join(rest)
+
+
+def spread(examination: Marker, diagnoses: Sequence[Entry]) -> float:
+    """The largest difference in P(marker positive) between two of `diagnoses`, in [0, 1].
+
+    0 if fewer than two are tumours.
+    """
+    rows = {tumour.name: row for row, tumour in enumerate(tumours())}
+    column = markers().index(examination)
+    found = [float(rates()[rows[entry.name], column]) for entry in diagnoses if entry.name in rows]
+    return max(found) - min(found) if found else 0.0
+
+
+def elsewhere(term: str) -> bool:
+    """Whether an ordered item belongs to the rest of the clinic, not to the pathologist.
+
+    It is then something asked, examined or measured there.
+    """
+    form = normalise(term)
+    return form in _elsewhere() or not _OTHER_DEPARTMENTS.isdisjoint(form.split())
+
+
+@cache
+def _elsewhere() -> frozenset[str]:
+    return frozenset(normalise(finding.name) for finding in clinic_tables().findings)
+
+
+@cache
+def _wordings() -> Mapping[str, tuple[str, ...]]:
+    """Fact id → every sentence that words the finding."""
+    findings = {
+        evidence_id(finding.name, "yes"): finding.present for finding in clinic_tables().findings
+    }
+    stains = {
+        facts[0].id: tuple(fact.text for fact in facts)
+        for facts in (marker.positives for marker in markers())
+    }
+    return {**findings, **stains}
+
+
+def wordings(fact: Fact) -> tuple[str, ...]:
+    """The fact's own text, and the tables' other sentences for the same finding and numbers."""
+    numbers = _NUMBER.findall(fact.text)
+    others = (text for text in _wordings().get(fact.id, ()) if _NUMBER.findall(text) == numbers)
+    return tuple(dict.fromkeys((fact.text, *others)))

@@ -1,0 +1,285 @@
+"""The clinic's knowledge as a graph of triples (head, relation, tail), with a writer and a parser.
+
+Triples come from the patients' tables and from `treatments.csv`: what a disease typically shows,
+which test a finding calls for, the disease's family, its treatments. The parser reads exactly the
+sentences that the writer makes, wherever they stand in a text, and merges the synonyms of an
+entity. It is the exact counterpart of MR-9's extractor.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from workup.cases.clinic.patients import clinic
+from workup.cases.clinic.tables import Disease, Finding, clinic_tables
+from workup.core.case import Kind
+from workup.core.text import normalise
+
+TYPICAL = 0.3
+"""The least P(finding | disease) of a finding in a disease's picture; LIFT has to hold too."""
+
+LIFT = 2.0
+"""Such a finding is at least this many times as probable as where the tables say nothing."""
+
+ENTITY_LIMIT = 100
+"""Longest entity in characters that the parser takes; no name in our tables is half as long."""
+
+# relation → its sentences. Each begins with one entity and ends with the other, so that a parser
+# needs only the words between them. Verbs stay the same for a plural subject.
+WORDINGS: Mapping[str, tuple[str, ...]] = {
+    "has symptom": (
+        "{head} often presents with {tail}",
+        "{head} typically causes {tail}",
+        "{tail} can be a symptom of {head}",
+    ),
+    "has in history": (
+        "{head} is made likelier by {tail}",
+        "{tail}, if reported, should suggest {head}",
+    ),
+    "has sign": (
+        "{head} is accompanied on examination by {tail}",
+        "{tail} can be a sign of {head}",
+    ),
+    "shown by": ("{head} can be shown by {tail}", "{tail} can support the diagnosis of {head}"),
+    "investigated by": (
+        "{head} should be investigated by {tail}",
+        "{tail} should be ordered for {head}",
+    ),
+    "belongs to": ("{head} belongs to the family {tail}", "{head} is listed in the chapter {tail}"),
+    "treated with": ("{head} is treated with {tail}", "{tail} can cure or relieve {head}"),
+}
+
+_CLAUSE = re.compile(r"\.(?=\s|$)|[\n;!?]|<[^<>\s]{1,64}>")
+
+
+class Triple(NamedTuple):
+    """One statement; entities by their canonical names."""
+
+    head: str
+    relation: str
+    tail: str
+
+
+def _between(wording: str) -> str:
+    return wording.replace("{head}", "").replace("{tail}", "")
+
+
+# the words between the entities → the relation, and whether the tail comes first
+_CONNECTIVES = {
+    _between(wording): (relation, wording.startswith("{tail}"))
+    for relation, each in WORDINGS.items()
+    for wording in each
+}
+_CONNECTIVE = re.compile("|".join(map(re.escape, _CONNECTIVES)))
+
+
+@cache
+def _frequencies(subset: str) -> Mapping[tuple[str, str], float]:
+    """(disease, finding) → P(finding | disease), over variants, both sexes and parent findings."""
+    world = clinic(subset)
+    findings = world.tables.findings
+    places = {finding.name: place for place, finding in enumerate(findings)}
+    parents = [places[finding.parent or finding.name] for finding in findings]
+    chance = np.where(
+        [f.parent is not None for f in findings],
+        world.present * world.present[:, parents],
+        world.present,
+    )
+    of = np.array(
+        [
+            [profile.disease == place for profile in world.profiles]
+            for place in range(len(world.tables.diseases))
+        ]
+    )
+    rows = (of * world.prior) @ chance / (of @ world.prior)[:, None]
+    names = [disease.name for disease in world.tables.diseases]
+    return {
+        (name, f.name): float(p)
+        for name, row in zip(names, rows, strict=True)
+        for f, p in zip(findings, row, strict=True)
+    }
+
+
+def frequency(subset: str, disease: Disease, finding: Finding) -> float:
+    """P(finding | disease) among all patients with the disease, as the clinic's tables have it."""
+    return _frequencies(subset)[disease.name, finding.name]
+
+
+def lift(subset: str, disease: Disease, finding: Finding) -> float:
+    """How many times as probable the finding is in the disease as where the tables say nothing."""
+    return frequency(subset, disease, finding) / finding.background
+
+
+def possible(disease: Disease, finding: Finding) -> bool:
+    """Whether every patient with the disease is of a sex that can have the finding."""
+    return disease.female == {"female": 1.0, "male": 0.0}.get(finding.sex, disease.female)
+
+
+@cache
+def typical(subset: str, disease: Disease) -> tuple[Finding, ...]:
+    """The findings of the disease's picture, in the order of the table."""
+    return tuple(
+        finding
+        for finding in clinic(subset).tables.findings
+        if possible(disease, finding)
+        and frequency(subset, disease, finding) >= TYPICAL
+        and lift(subset, disease, finding) >= LIFT
+    )
+
+
+def relation(finding: Finding) -> str:
+    """How a disease is tied to one of its findings."""
+    if finding.kind is Kind.HISTORY:
+        return "has symptom" if finding.complaint else "has in history"
+    return "has sign" if finding.kind is Kind.EXAMINATION else "shown by"
+
+
+@cache
+def treatments() -> Mapping[str, tuple[str, ...]]:
+    """Code of a disease → its treatments, of `treatments.csv`."""
+    codes = {disease.name: disease.code for disease in clinic_tables().diseases}
+    with Path(__file__).with_name("treatments.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {codes[row["disease"]]: tuple(row["treatments"].split("|")) for row in rows}
+
+
+def _of_disease(subset: str, disease: Disease) -> Iterator[Triple]:
+    for finding in typical(subset, disease):
+        yield Triple(disease.name, relation(finding), finding.name)
+    yield Triple(disease.name, "belongs to", disease.family)
+    for treatment in treatments()[disease.code]:
+        yield Triple(disease.name, "treated with", treatment)
+
+
+def _investigations(subset: str) -> Iterator[Triple]:
+    """For each finding that needs no test: the best test for the disease that it supports most."""
+    tables = clinic(subset).tables
+    for finding in tables.findings:
+        having = [disease for disease in tables.diseases if finding in typical(subset, disease)]
+        if relation(finding) == "shown by" or not having:
+            continue
+        disease = max(having, key=lambda disease: lift(subset, disease, finding))
+        tests = [test for test in typical(subset, disease) if relation(test) == "shown by"]
+        if tests:
+            yield Triple(
+                finding.name,
+                "investigated by",
+                max(tests, key=lambda test: lift(subset, disease, test)).name,
+            )
+
+
+@cache
+def triples(subset: str) -> tuple[Triple, ...]:
+    """The knowledge graph of a clinic, disease by disease.
+
+    Raises UserError for a clinic that does not exist.
+    """
+    diseases = clinic(subset).tables.diseases
+    own = (triple for disease in diseases for triple in _of_disease(subset, disease))
+    return (*own, *_investigations(subset))
+
+
+def reference(subset: str, disease: str, findings: Iterable[str]) -> tuple[Triple, ...]:
+    """The reasoning that leads from a patient's `findings` to `disease`, as statements.
+
+    These are the statements of the graph about the disease and one of the findings, what each of
+    these findings is investigated by, and the disease's family: chains disease → finding → test.
+    """
+    shown = set(findings)
+    about = [t for t in triples(subset) if t.head == disease and t.tail in shown]
+    tested = {t.tail for t in about}
+    further = [t for t in triples(subset) if t.relation == "investigated by" and t.head in tested]
+    family = [t for t in triples(subset) if t.head == disease and t.relation == "belongs to"]
+    return (*about, *further, *family)
+
+
+def verbalise(triple: Triple, wording: int = 0) -> str:
+    """The triple as a sentence, in the given one of its relation's WORDINGS."""
+    sentence = WORDINGS[triple.relation][wording].format(head=triple.head, tail=triple.tail)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def statement(triple: Triple, wording: int = 0) -> str:
+    """The triple's sentence without its full stop, as it stands in a list with semicolons."""
+    return verbalise(triple, wording).removesuffix(".")
+
+
+def stated(text: str) -> tuple[str, ...]:
+    """The statements that a text makes, each once, in its own words and without full stops."""
+    first = (
+        next(filter(None, (_found(said, text) for said in _wordings(triple))), "")
+        for triple in read_triples(text)
+    )
+    return tuple(said for said in first if said)
+
+
+def _found(said: str, text: str) -> str:
+    """`said` in the text's own letter case: a renamed clinic's names are capitalised there."""
+    found = re.search(re.escape(said), text, re.IGNORECASE)
+    return found[0] if found else ""
+
+
+def _wordings(triple: Triple) -> list[str]:
+    return [statement(triple, wording) for wording in range(len(WORDINGS[triple.relation]))]
+
+
+def statements(subset: str) -> tuple[str, ...]:
+    """Every statement for every triple of a clinic: phrases for the tiny policy's vocabulary."""
+    return tuple(said for triple in triples(subset) for said in _wordings(triple))
+
+
+@cache
+def _entities() -> Mapping[str, str]:
+    """normal form → canonical name, for all names and synonyms of the full clinic."""
+    tables = clinic_tables()
+    names = {
+        name: disease.name
+        for disease in tables.diseases
+        for name in (disease.name, *disease.synonyms)
+    }
+    names |= {finding.name: finding.name for finding in tables.findings}
+    names |= {disease.family: disease.family for disease in tables.diseases}
+    names |= {treatment: treatment for each in treatments().values() for treatment in each}
+    return {normalise(name): canonical for name, canonical in names.items()}
+
+
+def canonical(name: str) -> str:
+    """The table's name for an entity or its synonym; for an unknown one its normal form."""
+    form = normalise(name)
+    return _entities().get(form, form)
+
+
+def _read_clause(clause: str) -> Iterator[Triple]:
+    found = list(_CONNECTIVE.finditer(clause))
+    if len(found) != 1:
+        return
+    left, right = clause[: found[0].start()].strip(), clause[found[0].end() :].strip()
+    if max(len(left), len(right)) > ENTITY_LIMIT:
+        return
+    relation, reverse = _CONNECTIVES[found[0][0]]
+    head, tail = (
+        (canonical(right), canonical(left)) if reverse else (canonical(left), canonical(right))
+    )
+    if head and tail:
+        yield Triple(head, relation, tail)
+
+
+def read_triples(text: str) -> tuple[Triple, ...]:
+    """The triples stated in a text, in order, each once. Linear in `len(text)`; never raises.
+
+    A clause (up to a full stop, a semicolon, the end of a line or a tag) states a triple if it
+    holds the words of exactly one wording, with an entity before and after; every other clause
+    states none.
+    """
+    return _distinct(triple for clause in _CLAUSE.split(text) for triple in _read_clause(clause))
+
+
+def _distinct(found: Iterable[Triple]) -> tuple[Triple, ...]:
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,263 @@
+"""The renamed clinic: in every case the diseases bear other, made-up names.
+
+`clinic:s#renamed` has the patients of `clinic:s`. What a name means in a case stands in the library
+alone, so that it cannot be learned beforehand. Findings keep their names.
+
+Tables, documents and statements of a renamed clinic hold marks in place of names ("disease07", see
+`Tables.masked`). A case's `truth.extra` says what each mark is called in that case. `said` turns
+the marks of a text into these names, `heard` turns names back into marks. The index of documents
+knows marks alone: a disease's true name finds nothing.
+
+A name has two syllables, so that a tiny policy can copy a name that it has never met. The first
+syllables of a case's names all differ. A quarter of all pairs of syllables is held out: no training
+case has such a name, and with the option `held-out` the test cases have no others.
+
+A disease's picture is the list of its findings. With the option `linked` the picture bears a
+made-up name too, with a mark of its own ("picture07"). One document lists the picture's findings.
+Another one says which disease has that picture. Only a reader of both knows what a name means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import product
+from typing import TypedDict
+
+import numpy as np
+
+from workup.cases.clinic.patients import SIDES, TEST, TRAIN, Patients, clinic, open_clinic
+from workup.cases.clinic.tables import HELD_OUT, LINKED, place
+from workup.cases.files import Lazy
+from workup.cases.knowledge import TabularKnowledge
+from workup.core.case import Case, Evidence, FixedSource
+
+FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
+SECOND = ("bral", "dex", "fom", "gult", "lin", "mork", "nesh", "tov")
+FOURTH = 4  # of so many pairs of syllables one is held out
+
+DISEASE, PICTURE = "disease", "picture"  # what marks begin with
+_MARK = re.compile(rf"(?:{DISEASE}|{PICTURE})\d\d", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_NAMES = 1  # tells the draw of names from the draw of the patient
+
+NOTES = (
+    (
+        "The diseases bear made-up names, drawn anew for every case. What they mean stands in the "
+        "library alone: use environment=library, environment=inquiry or environment=reasoning."
+    ),
+    "Which name is right depends on the case, so that macro-accuracy has no meaning here.",
+)
+LINKED_NOTE = (
+    "Two documents together say what a name means: one tells a picture's findings, the other which "
+    "disease has that picture."
+)
+
+
+class Called(TypedDict):
+    """`Truth.extra` of a case in a renamed clinic: mark → name, in the order of the diseases.
+
+    The marks of pictures come after those of diseases. Plain JSON, so that the case format keeps
+    it.
+    """
+
+    called: dict[str, str]
+
+
+def names(*, held_out: bool) -> tuple[str, ...]:
+    """All names that are held out, or all others."""
+    return tuple(name for row in _rows(held_out=held_out) for name in row)
+
+
+@lru_cache(maxsize=2)
+def _rows(*, held_out: bool) -> tuple[tuple[str, ...], ...]:
+    """The names of each first syllable."""
+    return tuple(
+        tuple(
+            first + second
+            for column, second in enumerate(SECOND)
+            if ((row + column) % FOURTH == 0) == held_out
+        )
+        for row, first in enumerate(FIRST)
+    )
+
+
+def called(case: Case) -> Mapping[str, str]:
+    """Mark → name in this case; empty where the cases are of no renamed clinic."""
+    extra = case.truth.extra
+    found: Mapping[str, str] = extra.get("called", {}) if isinstance(extra, Mapping) else {}
+    return found
+
+
+def pictures(case: Case) -> tuple[str, ...]:
+    """The names of pictures in this case, in the order of the diseases; without links none."""
+    return tuple(name for mark, name in called(case).items() if mark.startswith(PICTURE))
+
+
+def picture(mark: str) -> str:
+    """The mark of a disease's picture: "disease07" → "picture07"."""
+    return mark.replace(DISEASE, PICTURE)
+
+
+def said(case: Case, text: str) -> str:
+    """`text` with the case's names in place of marks."""
+    names = called(case)
+    return _MARK.sub(lambda mark: names[mark[0].lower()], text) if names else text
+
+
+def heard(case: Case, text: str) -> str:
+    """`text` with marks in place of the case's names; marks that stood in it are removed first."""
+    marks = {name.lower(): mark for mark, name in called(case).items()}
+    if not marks:
+        return text
+    return _WORD.sub(lambda word: marks.get(word[0].lower(), word[0]), _MARK.sub(" ", text))
+
+
+def words(text: str) -> list[str]:
+    """The words of `text`: a made-up name is one of them."""
+    return _WORD.findall(text)
+
+
+def unmarked(phrases: Iterable[str]) -> Iterator[str]:
+    """The phrases, cut at their marks: "In disease07 fever" becomes "In " and " fever"."""
+    for phrase in phrases:
+        yield from filter(str.strip, _MARK.split(phrase))
+
+
+def open_renamed(rest: str, split: int) -> FixedSource:
+    """The source `clinic:REST`, as in `clinic:s#renamed,held-out`.
+
+    Raises UserError for an unknown clinic or option.
+    """
+    subset, options = place(rest)
+    held_out, linked = HELD_OUT in options, LINKED in options
+    pool = (*names(held_out=False), *(names(held_out=True) if held_out else ()))
+    world, masked = open_clinic(subset, split), clinic(subset).knowledge
+    marks = set(masked.diagnoses)
+    return replace(
+        world,
+        name=f"clinic:{rest}",
+        train=_renamed(Patients(subset, split, "train", range(TRAIN)), linked, held_out=False),
+        test=_renamed(Patients(subset, split, "test", range(TEST)), linked, held_out=held_out),
+        diagnoses=pool,
+        phrases=(*(each for each in world.phrases if each not in marks), *FIRST, *SECOND),
+        knowledge=Names(masked, pool),
+        notes=(*world.notes, *NOTES, *([LINKED_NOTE] if linked else [])),
+    )
+
+
+def _renamed(patients: Patients, linked: bool, *, held_out: bool) -> Sequence[Case]:
+    make = partial(_case, patients, _rows(held_out=held_out), linked)
+    return Lazy(len(patients), make, id_of=patients.id_of)
+
+
+def _case(patients: Patients, rows: Sequence[Sequence[str]], linked: bool, index: int) -> Case:
+    """The patient with names that depend on split, side and index alone.
+
+    The diseases have the same names with links as without.
+    """
+    diseases = clinic(patients.subset).knowledge.diagnoses
+    marks = (*diseases, *(map(picture, diseases) if linked else ()))
+    rng = np.random.default_rng([patients.split, SIDES.index(patients.side), index, _NAMES])
+    chosen = [rows[row] for row in rng.permutation(len(rows))[: len(marks)]]
+    drawn = (row[int(rng.integers(len(row)))] for row in chosen)
+    extra = Called(called=dict(zip(marks, drawn, strict=True)))
+    case = patients[index]
+    truth = case.truth
+    return replace(
+        case,
+        truth=replace(
+            truth,
+            diagnosis=extra["called"][truth.diagnosis],
+            codes=(),
+            differentials=tuple(extra["called"][mark] for mark in truth.differentials),
+            extra=extra,
+        ),
+    )
+
+
+def meanings(case: Case, read: Iterable[str] | None = None) -> Evidence:
+    """What the case's names mean, as evidence for `Names`: name → (mark,).
+
+    With `read`, titles of passages, only of the names that are among them; with links, of those
+    whose picture is among them too. Empty where the cases are of no renamed clinic.
+    """
+    names = called(case)
+    wanted = frozenset(names) if read is None else _marks(case, read)
+    return {
+        names[mark]: (mark,) for mark in _diseases(names) if {mark, _listed(names, mark)} <= wanted
+    }
+
+
+def described(case: Case, read: Iterable[str]) -> Evidence:
+    """The diseases whose findings were read, even if their names were not; `read` are titles.
+
+    It has the form of `meanings`, and is equal to it where there are no links.
+    """
+    names, seen = called(case), _marks(case, read)
+    return {names[mark]: (mark,) for mark in _diseases(names) if _listed(names, mark) in seen}
+
+
+def _diseases(names: Mapping[str, str]) -> Iterator[str]:
+    return (mark for mark in names if mark.startswith(DISEASE))
+
+
+def _listed(names: Mapping[str, str], mark: str) -> str:
+    """The mark under which the findings of a disease are listed: with links its picture's."""
+    return picture(mark) if picture(mark) in names else mark
+
+
+def _marks(case: Case, read: Iterable[str]) -> frozenset[str]:
+    """The marks whose names stand in these texts."""
+    if not called(case):
+        return frozenset()
+    return frozenset(mark.lower() for text in read for mark in _MARK.findall(heard(case, text)))
+
+
+class Names:
+    """A `Knowledge` of a renamed clinic: which name is the diagnosis.
+
+    Evidence says what the patient has, as in the clinic itself, and what some of the names mean
+    (`meanings`). A name that is not known to mean a disease is as probable as any other such name:
+    names are drawn without regard to the patient. So without a meaning all names are equally
+    probable, whatever the patient has. That a name was read as a picture's, or begins as a known
+    one does, rules it out too; this is not counted, and changes the other names' small shares only.
+    """
+
+    def __init__(self, masked: TabularKnowledge, names: Sequence[str]) -> None:
+        """`masked` is the clinic's knowledge, whose diagnoses are marks."""
+        self._masked, self._names = masked, tuple(names)
+        self._known = frozenset(names)
+        self._told_apart = lru_cache(maxsize=256)(self._grouped)
+
+    @property
+    def diagnoses(self) -> Sequence[str]:
+        return self._names
+
+    def posterior(self, evidence: Evidence) -> list[float]:
+        """P(name | evidence), in the order of `diagnoses`."""
+        known, findings = self._divided(evidence)
+        chance = dict(zip(self._masked.diagnoses, self._masked.posterior(findings), strict=True))
+        meant = {name: chance.pop(mark) for name, mark in known.items()}
+        other = sum(chance.values()) / max(len(self._names) - len(meant), 1)
+        return [meant.get(name, other) for name in self._names]
+
+    def gains(self, evidence: Evidence, items: Sequence[str]) -> list[float]:
+        """What each item's answer tells about the name, in nats; 0 while no name is known.
+
+        Diseases without a known name count as one: to distinguish them does not help to name one.
+        """
+        known, findings = self._divided(evidence)
+        if not known:
+            return [0.0] * len(items)
+        return self._told_apart(frozenset(known.values())).gains(findings, items)
+
+    def _divided(self, evidence: Evidence) -> tuple[dict[str, str], Evidence]:
+        """What is known of names, and of the patient."""
+        known = {item: ids[0] for item, ids in evidence.items() if item in self._known}
+        return known, {item: ids for item, ids in evidence.items() if item not in self._known}
+
+    def _grouped(self, marks: frozenset[str]) -> TabularKnowledge:
+        return self._masked.grouped([m if m in marks else "" for m in self._masked.diagnoses])

@@ -1,0 +1,328 @@
+"""AgentClinic: examination stations with an objective, a patient, findings and test results.
+
+`agentclinic:FILE` reads both layouts of the release and tells them apart by their keys: stations
+(`agentclinic_medqa*.jsonl`) and picture questions (`agentclinic_nejm*.jsonl`, without their
+pictures). With `#all` every case is held out. See docs/datasets.md.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from workup.cases.files import (
+    ALL,
+    Lazy,
+    Line,
+    Split,
+    checked,
+    existing,
+    held_out,
+    json_lines,
+    line_at,
+    parse_object,
+    view_of,
+)
+from workup.cases.findings import kind_of, parted, sentences
+from workup.cases.leaks import WITHHELD, Mask, other_names
+from workup.cases.rows import Filled, RowErrors, sound
+from workup.cases.tables import RESTRICTED
+from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.errors import CaseError, UserError
+
+EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
+FIELDS = ("OSCE_Examination Objective_for_Doctor", "image_url patient_info answers")
+
+_HISTORY = {"History": "History of present illness", "Secondary_Symptoms": "Other symptoms"}
+# names of levels that are no part of a finding's name
+_IDLE_WORDS = (
+    "finding findings result results comment comments level value report description interpretation"
+)
+_IDLE = frozenset(_IDLE_WORDS.split())
+# headings whose text can stand alone; other text needs the name of what was asked or examined
+_TOLD = frozenset(
+    {"History of present illness", "Other symptoms", "Review of systems", "Social history"}
+)
+# placeholders for a missing text
+_NOTHING = re.compile(
+    r"(?:n/?a|unknown|pending"
+    r"|no (?:\w+ ){1,4}(?:available|documented|given|mentioned|provided|recorded|specified)|"
+    r"(?:(?:no )?information |details? |data )?(?:was |were |is )?not "
+    r"(?:applicable|available|documented|given|mentioned|performed|provided|recorded|specified|tested)\b[^.;]{0,40})\.?",
+    re.I,
+)
+_TITLED = re.compile(r"[A-Z][a-z]{2,}")
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+class _Symptoms(BaseModel):
+    primary: Filled = Field(alias="Primary_Symptom")
+    secondary: Any = Field(None, alias="Secondary_Symptoms")
+
+
+class _Patient(BaseModel, extra="allow"):
+    demographics: Any = Field(alias="Demographics")
+    symptoms: _Symptoms = Field(alias="Symptoms")
+
+
+class _Station(BaseModel):
+    objective: str = Field(alias="Objective_for_Doctor")
+    patient: _Patient = Field(alias="Patient_Actor")
+    examination: Any = Field(None, alias="Physical_Examination_Findings")
+    tests: Any = Field(None, alias="Test_Results")
+    diagnoses: Annotated[list[Filled], BeforeValidator(_as_list), Field(min_length=1)] = Field(
+        alias="Correct_Diagnosis"
+    )
+
+
+class _Answer(BaseModel):
+    text: Filled
+    correct: bool
+
+
+class _Question(BaseModel):
+    question: Filled
+    answers: list[_Answer]
+    patient_info: str = ""
+    physical_exams: str = ""
+    image_url: str = ""
+
+    @model_validator(mode="after")
+    def _one_right(self) -> _Question:
+        if sum(answer.correct for answer in self.answers) != 1:
+            raise ValueError("exactly one of 'answers' must be correct")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A case, and what was changed in its row.
+
+    Names withheld, findings left out because nobody wrote any, a picture left out.
+    """
+
+    case: Case
+    withheld: int
+    unwritten: int = 0
+    pictured: bool = False
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
+    place, view = view_of(rest, "agentclinic", [ALL])
+    path = existing(place)
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder; agentclinic takes one file, as in "
+            f"'agentclinic:{path}/agentclinic_medqa.jsonl'."
+        )
+    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = (
+        [],
+        [],
+    )  # (byte offset, scenario number) of each side
+    counts: Counter[str] = Counter()
+
+    def read(line: Line) -> _Read:
+        # The official number of a scenario counts every row, also one that is no case.
+        return _read(
+            parse_object(line.text, file=path, line=line.number), path, errors.rows - 1, line.number
+        )
+
+    for line, found in errors.read(json_lines(path), read):
+        if found.case.truth.facts:
+            sides[view == ALL or held_out(split, found.case.id)].append(
+                (line.offset, errors.rows - 1)
+            )
+            counts.update(cases=1, leaking=bool(found.withheld), withheld=found.withheld)
+        counts.update(
+            empty=not found.case.truth.facts, unwritten=found.unwritten, pictured=found.pictured
+        )
+    if not counts["cases"]:
+        raise errors.nothing(UserError(f"{path} has no case with findings."))
+    restricted = "mimic" in path.name.lower()
+    train, test = (_rows(path, side) for side in sides)
+    return FixedSource(
+        f"agentclinic:{rest}",
+        train,
+        test,
+        notes=_notes(counts, restricted),
+        restricted=restricted,
+        undivided=True,
+    )
+
+
+def _notes(counts: Counter[str], restricted: bool) -> tuple[str, ...]:
+    return (
+        *([RESTRICTED] if restricted else []),
+        f"{counts['leaking']} of {counts['cases']} cases name their diagnosis in the record: "
+        f"{counts['withheld']} places read '{WITHHELD}'. Paraphrases are not recognised.",
+        *([f"{counts['empty']} rows without findings skipped."] if counts["empty"] else []),
+        *(
+            [f"{counts['unwritten']} findings left out that say only that nothing was recorded."]
+            if counts["unwritten"]
+            else []
+        ),
+        *(
+            [f"{counts['pictured']} questions came with a picture, which is not loaded."]
+            if counts["pictured"]
+            else []
+        ),
+        "AgentClinic, MIT; its stations were written by a language model from MedQA questions, "
+        "its picture questions are the NEJM's."
+        + (" These stations were made from MIMIC-IV." if restricted else ""),
+    )
+
+
+def _rows(path: Path, side: Sequence[tuple[int, int]]) -> Lazy[Case]:
+    offsets, numbers = (
+        array("Q", column) for column in (zip(*side, strict=True) if side else ((), ()))
+    )
+
+    def make(i: int) -> Case:
+        return _read(
+            parse_object(line_at(path, offsets[i]), file=path, line=None), path, numbers[i], None
+        ).case
+
+    return Lazy(len(offsets), make)
+
+
+def _read(row: dict[str, Any], path: Path, number: int, line: int | None) -> _Read:
+    id = f"{path.stem.removeprefix('agentclinic_')}:{number}"
+    if "OSCE_Examination" in row:
+        station = checked(
+            _Station, row["OSCE_Examination"], file=path, line=line, within="OSCE_Examination"
+        )
+        read = _station(station, id)
+    elif "question" in row:
+        read = _question(checked(_Question, row, file=path, line=line), id)
+    else:
+        raise CaseError(
+            "has neither 'OSCE_Examination' (a station) nor 'question' (a picture question).",
+            file=path,
+            line=line,
+        )
+    sound(read.case, file=path, line=line)
+    return read
+
+
+def _station(station: _Station, id: str) -> _Read:
+    """The case of a station; demographics, chief complaint and objective open the encounter.
+
+    The facts that these state are given.
+    """
+    name, *others = station.diagnoses
+    aliases = tuple(dict.fromkeys([*others, *other_names(name)]))
+    mask = Mask([name, *aliases])
+    person = "; ".join(text for _, text in _leaves(station.patient.demographics, ()))
+    presentation = mask(
+        f"Patient: {person}. Chief complaint: {station.patient.symptoms.primary.rstrip('.')}."
+    )
+    question = mask(station.objective.strip())
+    found = list(_findings(station))
+    kept = [finding for finding in found if not _NOTHING.fullmatch(finding[2])]
+    facts = [
+        Fact(f"f{number}", mask(item), mask(_sentence(item, text)), kind)
+        for number, (kind, item, text) in enumerate(kept, start=1)
+    ]
+    given, hidden = parted(facts, f"{presentation} {question}")
+    truth = Truth(
+        name,
+        aliases=aliases,
+        facts=hidden,
+        record="\n".join([presentation, *(fact.text for fact in facts)]),
+    )
+    return _Read(
+        Case(id, presentation, truth, question=question, given=given),
+        mask.found,
+        len(found) - len(kept),
+    )
+
+
+def _findings(station: _Station) -> Iterator[tuple[Kind, str, str]]:
+    """Kind, item and sentence of everything the station holds, in its order."""
+    patient = station.patient
+    history = {"Secondary_Symptoms": patient.symptoms.secondary, **(patient.model_extra or {})}
+    parts = (
+        (Kind.HISTORY, "", history),
+        (Kind.EXAMINATION, "Physical examination", station.examination),
+    )
+    for kind, above, part in (*parts, (Kind.LABORATORY, "", station.tests)):
+        for path, text in _leaves(part, (above,) if above else ()):
+            item = _readable(path) or "Test results"
+            way = kind_of(item, kind) if kind is Kind.LABORATORY else kind
+            yield from ((way, item, sentence) for sentence in sentences(text))
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text or number in a nest of objects and lists, with the keys above it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, path)
+    elif value is not None:
+        yield (
+            path,
+            {True: "Yes", False: "No"}.get(value, str(value))
+            if isinstance(value, bool)
+            else str(value),
+        )
+
+
+def _readable(path: Sequence[str]) -> str:
+    """`Vital_Signs/Heart_Rate` as "Vital signs, heart rate".
+
+    Empty levels ("Findings") are left out.
+    """
+    levels = [_HISTORY.get(key, " ".join(key.replace("_", " ").split())) for key in path]
+    telling = [level for level in levels if level and level.lower() not in _IDLE] or levels[:1]
+    text = _TITLED.sub(lambda word: word[0].lower(), ", ".join(telling))
+    return _capital(text)
+
+
+def _sentence(item: str, text: str) -> str:
+    stem = (
+        text
+        if item in _TOLD
+        else f"{_capital(item.removeprefix('Physical examination, '))}: {text}"
+    )
+    return stem if stem[-1] in ".!?" else f"{stem}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _question(row: _Question, id: str) -> _Read:
+    """The case of a picture question.
+
+    The vignette's first sentence opens the encounter; the rest is hidden; its last question is
+    asked.
+    """
+    name = next(answer.text for answer in row.answers if answer.correct)
+    mask = Mask([name])
+    texts = [mask(sentence) for sentence in sentences(row.question)] or [""]
+    asked = [sentence for sentence in texts[1:] if sentence.endswith("?")]
+    facts = tuple(
+        Fact(f"f{number}", "", text, kind_of(text, Kind.HISTORY))
+        for number, text in enumerate((text for text in texts[1:] if text not in asked), start=1)
+    )
+    record = mask("\n".join([row.patient_info, row.physical_exams]).strip())
+    truth = Truth(name, aliases=other_names(name), facts=facts, record=record)
+    options = tuple(answer.text for answer in row.answers)
+    return _Read(
+        Case(id, texts[0], truth, " ".join(asked), options),
+        mask.found,
+        pictured=bool(row.image_url),
+    )

@@ -1,0 +1,119 @@
+"""CMB-Exam (Wang et al., 2023): Chinese examinations in medicine, often with several right options.
+
+`cmb:CMB-Exam` reads CMB-train, CMB-val and CMB-test below it. The answers of the test questions are
+published apart, as `CMB-test-choice-answer.json`; it is looked for beside the questions and in the
+folders above them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from workup.cases.files import Split, checked
+from workup.cases.pieces import Piece, pieces
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
+from workup.core.case import FixedSource
+
+EXAMPLE = "cmb:CMB-Exam"
+FILES = ("CMB-*/CMB-*-merge.json", "CMB-*-merge.json")
+FIELDS = ("question option exam_subject",)
+
+_ANSWERS = "CMB-test-choice-answer.json"
+_ABOVE = 3  # folders in which the answers are looked for
+_SEVERAL = "多项选择题"  # the official type of a question with several right options
+
+
+class _Row(BaseModel):
+    question: str
+    option: dict[str, str | None]
+    question_type: str = ""
+    exam_subject: str = ""
+    answer: str | None = None
+    explanation: str | None = None
+    id: int | str | None = None
+
+
+class _Answer(BaseModel):
+    id: int | str
+    answer: str
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    request = asked("cmb", rest, split)
+    names = (
+        "CMB-train-merge.json",
+        "CMB-val-merge.json",
+        "CMB-test-choice-question-merge.json",
+        "*.jsonl",
+    )
+    files = files_of(request.place, [f"{folder}{name}" for name in names for folder in ("", "*/")])
+    answers = lru_cache(partial(_answers, errors=errors))
+
+    def read(piece: Piece, file: File) -> Rows:
+        row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+        return [_case(row, file, answers)]
+
+    return question_source(
+        request, errors, files, pieces, read, ["CMB, Apache-2.0 (its authors' repository)."]
+    )
+
+
+def _answers(folder: Path, errors: RowErrors) -> dict[str, str]:
+    """The published answers by the question's id, from the nearest folder that has them."""
+    for above in (folder, *folder.parents[:_ABOVE]):
+        path = above / _ANSWERS
+        if path.is_file():
+            read = partial(_answer, path=path)
+            return {str(row.id): row.answer for _, row in errors.read(pieces(path), read)}
+    return {}
+
+
+def _answer(piece: Piece, path: Path) -> _Answer:
+    return checked(_Answer, row_of(piece, File(path)), file=path, line=piece.line)
+
+
+def _case(row: _Row, file: File, answers: Callable[[Path], dict[str, str]]) -> Row | Dropped:
+    answer = row.answer
+    if answer is None:
+        answer = answers(file.path.resolve().parent).get(str(row.id))
+    if answer is None:
+        return Dropped(
+            f"its answer stands in {_ANSWERS}, which is not there or does not have it", meant=True
+        )
+    options = {letter: text or "" for letter, text in row.option.items()}
+    id = content_id(row.question, *options.values()) if row.id is None else str(row.id)
+    named = "-".join(filter(None, [file.part, id]))
+    explained = [(row.explanation or "").strip()]
+    made = question(
+        named,
+        row.question,
+        options,
+        answer,
+        category=row.exam_subject.strip(),
+        references=explained,
+    )
+    if isinstance(made, Dropped) or row.question_type != _SEVERAL:
+        return made
+    asks = f"{made.case.question}（{_SEVERAL}）"
+    return replace(made, case=replace(made.case, question=asks))

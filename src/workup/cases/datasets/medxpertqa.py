@@ -1,0 +1,76 @@
+"""MedXpertQA (Zuo et al., 2025): expert-level questions with up to ten options.
+
+One JSON object per line: `medxpertqa:Text`, `medxpertqa:Text/test.jsonl`. Questions with an image
+are left out and counted.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, field_validator
+
+from workup.cases.files import Split, checked
+from workup.cases.pieces import Piece, pieces
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Rows,
+    asked,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
+from workup.core.case import FixedSource
+
+EXAMPLE = "medxpertqa:Text"
+FIELDS = ("options label medical_task body_system",)
+
+_CHOICES = "Answer Choices:"  # what follows repeats the options
+
+
+class _Row(BaseModel):
+    """`options` by letter, or as a list of `letter` and `content`.
+
+    `label` is one letter, alone or in a list.
+    """
+
+    id: str
+    question: str
+    options: dict[str, str]
+    label: str
+    body_system: str = ""
+    images: list[str] = []
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _by_letter(cls, value: object) -> object:
+        if isinstance(value, list) and all(
+            isinstance(option, dict) and "letter" in option for option in value
+        ):
+            return {option["letter"]: option.get("content") for option in value}
+        return value
+
+    @field_validator("label", mode="before")
+    @classmethod
+    def _one(cls, value: object) -> object:
+        return "".join(map(str, value)) if isinstance(value, list) else value
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    request = asked("medxpertqa", rest, split)
+    files = files_of(request.place, ["*.jsonl"])
+    note = "MedXpertQA, MIT licence; its authors ask not to put examples online."
+    return question_source(request, errors, files, pieces, _read, [note])
+
+
+def _read(piece: Piece, file: File) -> Rows:
+    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    if row.images:
+        return [Dropped("it shows an image", meant=True)]
+    stem = row.question.rpartition(_CHOICES)[0] or row.question
+    return [question(row.id, stem, row.options, row.label, category=row.body_system.strip())]

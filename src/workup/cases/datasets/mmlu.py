@@ -1,0 +1,114 @@
+"""MMLU's medical subjects (Hendrycks et al., 2021): questions with four options.
+
+The files are `SUBJECT_test.csv` without a header, or JSON lines with `subject`. `mmlu:FOLDER` reads
+the files of the six subjects that medical evaluations use, in the folder or in its test/, val/ and
+dev/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, Field, model_validator
+
+from workup.cases.files import Split, checked
+from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
+from workup.cases.questions import (
+    LETTERS,
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
+from workup.core.case import FixedSource
+from workup.core.errors import CaseError
+
+EXAMPLE = "mmlu:data"
+FILES = ("*/anatomy_*.csv", "anatomy_*.csv", "*/*medicine_*.csv", "*medicine_*.csv")
+FIELDS = ("question choices subject",)
+
+SUBJECTS = (
+    "anatomy",
+    "clinical_knowledge",
+    "college_biology",
+    "college_medicine",
+    "medical_genetics",
+    "professional_medicine",
+)
+_PART = re.compile(r"_(?:dev|val|test|train)$")
+_CELLS = 6  # question, A, B, C, D, answer
+
+
+class _Row(BaseModel):
+    """A JSON line.
+
+    `answer` is a letter, or the place of the right choice, counted from 0 (as in the Hugging Face
+    copy).
+    """
+
+    question: str
+    options: list[str] = Field(alias="choices", default=[])
+    answer: str | int
+    subject: str = ""
+    id: int | str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, row: dict[str, object]) -> dict[str, object]:
+        return {"choices": row["options"], **row} if "options" in row else row
+
+    @property
+    def letter(self) -> str:
+        return (
+            LETTERS[self.answer]
+            if isinstance(self.answer, int) and 0 <= self.answer < 26
+            else str(self.answer)
+        )
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    request = asked("mmlu", rest, split)
+    names = [f"{subject}_{part}.csv" for subject in SUBJECTS for part in ("test", "val", "dev")]
+    patterns = [f"{folder}{name}" for name in names for folder in ("", "*/")]
+    files = files_of(request.place, patterns)
+    return question_source(
+        request, errors, files, _pieces, _read, ["MMLU, MIT licence (its authors' repository)."]
+    )
+
+
+def _pieces(path: Path) -> Iterator[Piece | CaseError]:
+    return csv_pieces(path) if path.suffix == ".csv" else pieces(path)
+
+
+def _read(piece: Piece, file: File) -> Rows:
+    if file.path.suffix == ".csv":
+        return [_from_csv(piece, file)]
+    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    options = dict(zip(LETTERS, row.options, strict=False))
+    id = content_id(row.question, *row.options) if row.id is None else str(row.id)
+    named = "-".join(filter(None, [row.subject, id]))
+    return [question(named, row.question, options, row.letter, category=row.subject)]
+
+
+def _from_csv(piece: Piece, file: File) -> Row | Dropped:
+    cells = csv_cells(piece.text)
+    if len(cells) != _CELLS:
+        problem = f"a row is question, A, B, C, D, answer: {_CELLS} cells, not {len(cells)}."
+        raise CaseError(problem, file=file.path, line=piece.line)
+    stem, *options, answer = cells
+    subject = _PART.sub("", file.path.stem)
+    id = f"{subject}-{content_id(stem, *options)}"
+    return question(id, stem, dict(zip(LETTERS, options, strict=False)), answer, category=subject)

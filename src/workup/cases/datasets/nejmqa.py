@@ -1,0 +1,134 @@
+"""NEJMQA (Katz et al., 2024): Israeli board examinations in five specialties.
+
+CSV with a header or JSON lines. A file holds one specialty and is named after it
+(general_surgery.csv, …). `question` carries the options after the stem, lettered A to D; they are
+taken apart here. `answer` is a letter, or several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from workup.cases.files import Split, checked
+from workup.cases.pieces import Piece, csv_cells, csv_pieces, pieces
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    content_id,
+    files_of,
+    question,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
+from workup.core.case import FixedSource
+from workup.core.errors import CaseError
+
+EXAMPLE = "nejmqa:general_surgery.csv"
+FILES = ("general_surgery.*", "internal_medicine.*", "pediatrics.*", "psychiatry.*")
+
+_MARK = re.compile(r"(?:^|(?<=\s))([A-H])[.)][ \t]*")
+_LINE_MARK = re.compile(r"^[ \t]*+([A-H])[.)][ \t]*", re.MULTILINE)
+
+
+class _Row(BaseModel):
+    question: str
+    answer: str
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    request = asked("nejmqa", rest, split)
+    files = files_of(request.place, ["*.csv", "*.jsonl", "*.json"])
+    header = lru_cache(_header)
+
+    def read(piece: Piece, file: File) -> Rows:
+        values = (
+            _from_csv(piece, file, header) if file.path.suffix == ".csv" else row_of(piece, file)
+        )
+        return [_case(checked(_Row, values, file=file.path, line=piece.line), file)]
+
+    note = "NEJMQA: see its data card for the terms of use."
+    return question_source(request, errors, files, _pieces, read, [note])
+
+
+def _pieces(path: Path) -> Iterator[Piece | CaseError]:
+    if path.suffix != ".csv":
+        return pieces(path)
+    rows = csv_pieces(path)
+    next(rows, None)  # the header
+    return rows
+
+
+def _header(path: Path) -> list[str]:
+    first = next(csv_pieces(path), None)
+    if not isinstance(first, Piece):
+        raise first or CaseError("is empty; a header was expected.", file=path)
+    names = csv_cells(first.text)
+    if missing := {"question", "answer"} - set(names):
+        problem = f"the header names no column '{min(missing)}', only {', '.join(names)[:80]}."
+        raise CaseError(problem, file=path, line=first.line)
+    return names
+
+
+def _from_csv(piece: Piece, file: File, header: Callable[[Path], list[str]]) -> dict[str, str]:
+    names, cells = header(file.path), csv_cells(piece.text)
+    if len(cells) != len(names):
+        raise CaseError(
+            f"the header has {len(names)} columns, this row {len(cells)}.",
+            file=file.path,
+            line=piece.line,
+        )
+    return dict(zip(names, cells, strict=True))
+
+
+def _case(row: _Row, file: File) -> Row | Dropped:
+    stem, options = lettered(row.question)
+    if not options:
+        return Dropped("its options cannot be told from the question")
+    specialty = file.path.stem
+    return question(
+        f"{specialty}-{content_id(row.question)}", stem, options, row.answer, category=specialty
+    )
+
+
+def lettered(text: str) -> tuple[str, dict[str, str]]:
+    """The stem, and the options by letter.
+
+    Options are a run A, B, C, … of marks ("A." or "A)") at the beginnings of lines, else of words.
+    Of several runs the longest counts, of equal ones the last.
+    """
+    run = _longest(list(_LINE_MARK.finditer(text))) or _longest(list(_MARK.finditer(text)))
+    if not run:
+        return text, {}
+    ends = [*(mark.start() for mark in run[1:]), len(text)]
+    options = {mark[1]: text[mark.end() : end].strip() for mark, end in zip(run, ends, strict=True)}
+    return text[: run[0].start()].strip(), options
+
+
+def _longest(marks: Sequence[re.Match[str]]) -> list[re.Match[str]]:
+    runs = [_run(marks, at) for at, mark in enumerate(marks) if mark[1] == "A"]
+    run = max(reversed(runs), key=len, default=[])
+    return run if len(run) > 1 else []
+
+
+def _run(marks: Sequence[re.Match[str]], at: int) -> list[re.Match[str]]:
+    """The marks that follow on one another, from the A at a place to before the next one."""
+    run = [marks[at]]
+    for place in range(at + 1, len(marks)):
+        if marks[place][1] == "A":
+            break
+        if ord(marks[place][1]) == ord(run[-1][1]) + 1:
+            run.append(marks[place])
+    return run

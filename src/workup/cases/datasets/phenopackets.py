@@ -1,0 +1,423 @@
+"""Phenopackets: published patients with rare diseases as ontology terms (GA4GH, version 1 or 2).
+
+Terms are present or excluded. `phenopackets:FOLDER` reads every `.json` below it, as the
+phenopacket store ships them; `phenopackets:FILE` one packet, or JSON lines of packets or of their
+short form (`id, sex, age, present, absent, diagnosis, pmid`). With `#all` every case is held out,
+with `#diseases` no disease of the test side is trained on. See docs/datasets.md.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from workup.cases.files import (
+    ALL,
+    Lazy,
+    Line,
+    Split,
+    checked,
+    existing,
+    held_out,
+    json_lines,
+    line_at,
+    parse_object,
+    read_object,
+    view_of,
+)
+from workup.cases.findings import kind_of
+from workup.cases.leaks import WITHHELD, Mask, other_names
+from workup.cases.publications import Groups, publication, published
+from workup.cases.rows import Filled, RowErrors, sound
+from workup.core.case import Case, Fact, FixedSource, Kind, Truth
+from workup.core.errors import CaseError, UserError
+
+EXAMPLE = "phenopackets:~/phenopacket-store"
+FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")
+
+DISEASES = "diseases"
+"""The view in which no disease of the test side is trained on, nor any publication that has one."""
+
+_LEAST = 2  # terms present: one opens the encounter, another can be found
+_DURATION = re.compile(
+    r"P(?:(\d{1,3})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T.{0,20})?"
+)
+_SEXES = {"FEMALE": "Female patient", "MALE": "Male patient"}
+
+
+class _Packet(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class _Term(_Packet):
+    id: str
+    label: Filled
+
+
+class _Age(_Packet):
+    duration: str = Field("", alias="iso8601duration")
+
+
+class _Time(_Packet):
+    age: _Age | str | None = None
+    ontology_class: _Term | None = None
+
+
+class _Subject(_Packet):
+    sex: str = ""
+    time_at_last_encounter: _Time | None = None
+    age_at_collection: _Age | str | None = None  # version 1
+    age: _Age | str | None = None  # version 1
+
+
+class _Reference(_Packet):
+    id: str = ""
+    reference: str = ""  # its address
+
+
+class _Evidence(_Packet):
+    reference: _Reference = _Reference()
+
+
+class _Feature(_Packet):
+    type: _Term
+    excluded: bool = False
+    negated: bool = False  # the name of the same in early packets
+    evidence: list[_Evidence] = []
+
+
+class _Disease(_Packet):
+    term: _Term
+    excluded: bool = False
+
+
+class _Diagnosis(_Packet):
+    disease: _Term | None = None
+
+
+class _Interpretation(_Packet):
+    diagnosis: _Diagnosis | None = None
+
+
+class _MetaData(_Packet):
+    external_references: list[_Reference] = []
+
+
+class _Phenopacket(_Packet):
+    id: Filled
+    subject: _Subject = _Subject()
+    phenotypic_features: list[_Feature] = []
+    interpretations: list[_Interpretation] = []
+    diseases: list[_Disease] = []
+    meta_data: _MetaData = _MetaData()
+
+
+class _Short(BaseModel):
+    """One line of the short form; terms are [id, label] pairs."""
+
+    id: Filled
+    sex: str | None = None
+    age: str | None = None
+    present: list[tuple[str, Filled]]
+    absent: list[tuple[str, Filled]] = []
+    diagnosis: tuple[str, Filled]
+    pmid: list[str] = []
+
+
+class _Patient(BaseModel):
+    """A patient of either form: terms without repetition, and the publications (PMID:…)."""
+
+    id: str
+    sex: str
+    age: str
+    present: dict[str, str]  # term id → label
+    absent: dict[str, str]
+    disease: tuple[str, str] | None
+    publications: list[str]
+
+    @property
+    def family(self) -> str:
+        """A publication, which keeps relatives on one side of a split; without one, its id."""
+        return min(self.publications, default=self.id)
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER`, `FILE`, or either with `#all` or `#diseases`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    place, view = view_of(rest, "phenopackets", [ALL, DISEASES])
+    store = _Store(existing(place))
+    positions, belongs, groups = array("Q"), [], Groups()
+    counts: Counter[str] = Counter()
+
+    def read(place: _Place) -> tuple[_Patient, int]:
+        """A patient, and how often the disease is named; 0 where no case can be made."""
+        patient = store.at(place)
+        errors.once(patient.id, file=place.file, line=place.line)
+        if not _usable(patient):
+            return patient, 0
+        case, withheld = _read(patient)
+        sound(case, file=place.file, line=place.line)
+        return patient, withheld
+
+    for found, (patient, withheld) in errors.read(store.places(), read):
+        counts.update(undiagnosed=patient.disease is None)
+        if _usable(patient):
+            positions.append(found.position)
+            belongs.append(patient.family)
+            disease = [patient.disease[0]] if view == DISEASES and patient.disease else []
+            groups.join((patient.family, *patient.publications, *disease))
+            counts.update(cases=1, leaking=bool(withheld), absent=len(patient.absent))
+            counts.update(unpublished=not patient.publications)
+        elif patient.disease is not None:
+            counts.update(sparse=1)
+    if not counts["cases"]:
+        least = f"{place} has no phenopacket with a diagnosis and at least {_LEAST} findings."
+        raise errors.nothing(UserError(least))
+    sides: tuple[array[int], array[int]] = array("Q"), array("Q")
+    for position, family in zip(positions, belongs, strict=True):
+        sides[view == ALL or held_out(split, groups.of(family))].append(position)
+    train, test = (_lazy(store, side) for side in sides)
+    name = f"phenopackets:{rest}"
+    return FixedSource(name, train, test, notes=_notes(counts, view), undivided=True)
+
+
+def _usable(patient: _Patient) -> bool:
+    return patient.disease is not None and len(patient.present) >= _LEAST
+
+
+def _notes(counts: Counter[str], view: str) -> tuple[str, ...]:
+    return (
+        *(
+            [f"{counts['undiagnosed']:,} packets without a diagnosis skipped."]
+            if counts["undiagnosed"]
+            else []
+        ),
+        *(
+            [f"{counts['sparse']:,} packets with fewer than {_LEAST} findings skipped."]
+            if counts["sparse"]
+            else []
+        ),
+        f"Findings are the terms present; the {counts['absent']:,} terms excluded stand in the "
+        "record as negatives. Which term opens the encounter is drawn by the case's id.",
+        (
+            f"{counts['leaking']} of {counts['cases']:,} cases name their disease among the "
+            f"findings: '{WITHHELD}' stands there."
+        ),
+        "Patients of one publication are on one side of the split: they are often relatives.",
+        *(
+            [
+                f"{counts['unpublished']:,} of {counts['cases']:,} patients name no publication: "
+                "each is divided by itself, and what their own paper says cannot be left out."
+            ]
+            if counts["unpublished"]
+            else []
+        ),
+        *(
+            ["So are those of one disease, and of publications that share a disease."]
+            if view == DISEASES
+            else []
+        ),
+        (
+            "Phenopacket store (Monarch Initiative), BSD-3-Clause; terms of the Human Phenotype "
+            "Ontology, diseases of OMIM."
+        ),
+    )
+
+
+class _Place(NamedTuple):
+    """Where a packet is.
+
+    `position` is the number of its file, or the byte offset of its line, whose text is here.
+    """
+
+    position: int
+    file: Path
+    line: int | None = None
+    text: str = ""
+
+
+class _Store:
+    """Where packets are: one file each below a folder, or one line each of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = (
+            sorted(path.rglob("*.json"))
+            if path.is_dir()
+            else [path]
+            if path.suffix == ".json"
+            else []
+        )
+        if path.is_dir() and not self.files:
+            raise UserError(
+                f"no .json file in or below {path}; unpack the release of the phenopacket store "
+                "there."
+            )
+        self.names = _names(path, self.files)
+
+    def places(self) -> Iterator[_Place | CaseError]:
+        """Where every packet is; a line that cannot be read comes as its error.
+
+        Raises CaseError.
+        """
+        for number, file in enumerate(self.files):
+            yield _Place(number, file)
+        if not self.files:
+            for line in json_lines(self.path):
+                if isinstance(line, Line):
+                    yield _Place(line.offset, self.path, line.number, line.text)
+                else:
+                    yield line
+
+    def at(self, place: _Place) -> _Patient:
+        """The patient there. Raises CaseError."""
+        file, line = place.file, place.line
+        row = read_object(file) if line is None else parse_object(place.text, file=file, line=line)
+        return self._read(row, file, line)
+
+    def patient(self, position: int) -> _Patient:
+        if self.files:
+            return self._read(read_object(self.files[position]), self.files[position], None)
+        return self._read(
+            parse_object(line_at(self.path, position), file=self.path, line=None), self.path, None
+        )
+
+    def _read(self, row: dict[str, Any], file: Path, line: int | None) -> _Patient:
+        if "present" in row:
+            return _from_short(checked(_Short, row, file=file, line=line))
+        return _from_packet(
+            checked(_Phenopacket, row, file=file, line=line), self.names.get(file, "")
+        )
+
+
+def _names(folder: Path, files: Sequence[Path]) -> dict[Path, str]:
+    """What each patient is called: the file's name, with its folders where two files share it.
+
+    Ids inside ("proband") repeat.
+    """
+    counts = Counter(file.stem for file in files)
+    return {
+        file: file.stem
+        if counts[file.stem] == 1
+        else file.relative_to(folder).with_suffix("").as_posix()
+        for file in files
+    }
+
+
+def _lazy(store: _Store, side: array[int]) -> Lazy[Case]:
+    return Lazy(len(side), lambda i: _read(store.patient(side[i]))[0])
+
+
+def _from_short(row: _Short) -> _Patient:
+    return _Patient(
+        id=row.id,
+        sex=row.sex or "",
+        age=_age(row.age or ""),
+        present=dict(row.present),
+        absent=dict(row.absent),
+        disease=row.diagnosis,
+        publications=_known(row.id, *(f"PMID:{n}" if n.strip().isdigit() else n for n in row.pmid)),
+    )
+
+
+def _from_packet(packet: _Phenopacket, name: str) -> _Patient:
+    terms = [(f.type.id, f.type.label, f.excluded or f.negated) for f in packet.phenotypic_features]
+    evidence = [e.reference for f in packet.phenotypic_features for e in f.evidence]
+    references = [*packet.meta_data.external_references, *evidence]
+    id = name or packet.id
+    return _Patient(
+        id=id,
+        sex=packet.subject.sex,
+        age=_age_of(packet.subject),
+        present={term: label for term, label, excluded in terms if not excluded},
+        absent={term: label for term, label, excluded in terms if excluded},
+        disease=_disease(packet),
+        publications=_known(
+            Path(id).name,
+            packet.id,
+            *(text for each in references for text in (each.id, each.reference)),
+        ),
+    )
+
+
+def _known(*texts: str) -> list[str]:
+    """The publications that ids and references begin with, each once."""
+    return [*dict.fromkeys(filter(None, map(publication, texts)))]
+
+
+def _disease(packet: _Phenopacket) -> tuple[str, str] | None:
+    """The first disease that an interpretation names, else the first listed and not excluded."""
+    interpreted = [
+        i.diagnosis.disease for i in packet.interpretations if i.diagnosis and i.diagnosis.disease
+    ]
+    terms = [*interpreted, *(disease.term for disease in packet.diseases if not disease.excluded)]
+    return (terms[0].id, terms[0].label) if terms else None
+
+
+def _age_of(subject: _Subject) -> str:
+    time = subject.time_at_last_encounter
+    if time is not None and time.ontology_class is not None:
+        return time.ontology_class.label.lower()
+    ages = [time.age if time else None, subject.age_at_collection, subject.age]
+    texts = [age.duration if isinstance(age, _Age) else age for age in ages if age]
+    return next((age for text in texts if (age := _age(text))), "")
+
+
+def _age(duration: str) -> str:
+    """An ISO 8601 duration in words: "P2Y5M" as "2 years 5 months"; "" for other text."""
+    found = _DURATION.fullmatch(duration)
+    parts = zip(found.groups() if found else (), ("year", "month", "week", "day"), strict=False)
+    return " ".join(f"{int(n)} {unit}{'s' * (int(n) != 1)}" for n, unit in parts if n and int(n))
+
+
+def _read(patient: _Patient) -> tuple[Case, int]:
+    """The case, and how often its disease was named.
+
+    One term, drawn by the id, opens the encounter.
+    """
+    assert patient.disease is not None
+    code, name = patient.disease
+    mask = Mask([name], family=False)
+    facts = [_fact(term, mask(label)) for term, label in patient.present.items()]
+    opening = facts[_draw(patient.id, len(facts))]
+    hidden = tuple(fact for fact in facts if fact is not opening)
+    sex = _SEXES.get(patient.sex, "Patient")
+    aged = f", aged {patient.age}" if patient.age[:1].isdigit() else f" ({patient.age})"
+    person = f"{sex}{aged if patient.age else ''}."
+    presentation = f"{person} {opening.text}"
+    truth = Truth(
+        diagnosis=name,
+        codes=(code,),
+        aliases=other_names(name),
+        facts=hidden,
+        record=_record(
+            presentation, hidden, {term: mask(label) for term, label in patient.absent.items()}
+        ),
+        extra=published(patient.publications, patient.absent),
+    )
+    return Case(patient.id, presentation, truth, given=(opening,)), mask.found
+
+
+def _fact(term: str, label: str) -> Fact:
+    return Fact(term, label, f"{label}.", kind_of(label, Kind.EXAMINATION))
+
+
+def _record(presentation: str, hidden: Sequence[Fact], absent: Mapping[str, str]) -> str:
+    excluded = [f"Looked for and not found: {label}." for label in absent.values()]
+    return "\n".join([presentation, *(fact.text for fact in hidden), *excluded])
+
+
+def _draw(id: str, count: int) -> int:
+    return (
+        int.from_bytes(blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()) % count
+    )

@@ -1,0 +1,86 @@
+"""RJUA-QA: Chinese urology consultations with a list of diagnoses.
+
+One JSON object per line (RJUA_train.json, …). The diagnoses are what is asked for; the published
+reply and advice are references. A diagnosis that the patient names is masked in the presentation
+and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from workup.cases.files import Split, checked
+from workup.cases.leaks import WITHHELD
+from workup.cases.pieces import Piece, pieces
+from workup.cases.questions import (
+    Dropped,
+    File,
+    Row,
+    Rows,
+    asked,
+    files_of,
+    open_answer,
+    parted,
+    question_source,
+    row_of,
+)
+from workup.cases.rows import RowErrors
+from workup.core.case import Case, FixedSource
+
+EXAMPLE = "rjua:RJUA_train.json"
+FILES = ("RJUA_*.json",)
+FIELDS = ("question disease advice",)
+
+_BETWEEN = re.compile(r"[、，,;；\n]+(?![^（(]*[）)])")  # between diagnoses, not inside brackets
+_BRACKETS = re.compile(r"[（(][^（()）]*[）)]")
+
+
+class _Row(BaseModel):
+    id: str | int
+    question: str
+    disease: str
+    answer: str = ""
+    advice: str = ""
+
+
+def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+    """Opens `FOLDER` or `FILE`, with `#VIEW`.
+
+    Raises UserError and CaseError (file, line, field).
+    """
+    request = asked("rjua", rest, split)
+    files = files_of(request.place, ["RJUA_*.json", "*.jsonl"])
+    return question_source(request, errors, files, pieces, _read, ["RJUA-QA, CC BY 4.0."])
+
+
+def _read(piece: Piece, file: File) -> Rows:
+    row = checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    names = [name.strip() for name in _BETWEEN.split(row.disease) if name.strip()]
+    if not names or not row.question.strip():
+        return [Dropped("it has no question or no disease")]
+    said, asks = parted(row.question)
+    presentation, asks_plainly = _withheld(said, names), _withheld(asks, names)
+    replies = tuple(filter(None, [row.answer.strip(), row.advice.strip()]))
+    truth = open_answer(names, references=replies)
+    case = Case(str(row.id), presentation, truth, asks_plainly)
+    return [Row(case, masked=(presentation, asks_plainly) != (said, asks))]
+
+
+def _withheld(text: str, names: Sequence[str]) -> str:
+    """`text` without the names, whole or without their brackets, wherever they stand.
+
+    Chinese has no blanks between words.
+    """
+    spelled = {
+        spelling
+        for name in names
+        for spelling in (name, _BRACKETS.sub("", name))
+        if len(spelling) > 1
+    }
+    pattern = "|".join(
+        re.escape(spelling) for spelling in sorted(spelled, key=lambda name: (-len(name), name))
+    )
+    return re.sub(pattern, WITHHELD, text, flags=re.IGNORECASE) if pattern else text

@@ -1,0 +1,129 @@
+"""The commands as Python functions, one call each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workup.core.errors import UserError
+from workup.loops.training import folds as training
+from workup.report import live
+from workup.runs import Run, settings
+
+
+def train(method: str, *, out: str | Path, quiet: bool = False, **values: Any) -> Run:
+    """Trains and returns the finished run.
+
+    `values` are the settings of `workup train` (`steps=200`, `reward={"alpha": 2}`). Raises
+    UserError for what the caller can mend, with the same text as the command line.
+    """
+    read = settings.furnished(settings.Settings, {"method": method, **values})
+    with live.show(stream=_nowhere() if quiet else None) as view:
+        return training.start(read, Path(out), view)
+
+
+def evaluate(
+    policy: str | Path,
+    *,
+    cases: str | None = None,
+    out: str | Path,
+    quiet: bool = False,
+    **values: Any,
+) -> Run:
+    """Evaluates a policy and returns the run with its episodes and summary.
+
+    `values` are the settings of `workup evaluate`. Without `cases` a trained policy is evaluated on
+    the test side of the cases that it was trained on.
+    """
+    from workup.loops.evaluation import folds, loop
+
+    given = {} if cases is None else {"cases": cases}
+    read, notes = loop.completed({"policy": str(policy), **given, **values})
+    with live.show(stream=_nowhere() if quiet else None) as view:
+        for note in notes:
+            view.note(note)
+        return folds.start(read, Path(out), view)
+
+
+def evaluate_suite(
+    doctors: str | Path | Sequence[str | Path],
+    suite: str | Path,
+    *,
+    out: str | Path,
+    data: str | Path | None = None,
+    partial: bool = False,
+    quiet: bool = False,
+    **values: Any,
+) -> Run:
+    """Evaluates one or several policies on a suite of benchmarks and returns its run.
+
+    `suite` is a built-in name or a YAML file, `data` the folder of its files; with `partial`
+    benchmarks without files are left out. `values` are the settings of `workup evaluate`.
+    """
+    from workup.loops.evaluation.suites.play import Asked, start
+
+    several = [doctors] if isinstance(doctors, str | Path) else doctors
+    place = None if data is None else str(data)
+    asked = Asked(str(suite), [str(each) for each in several], values, place, partial)
+    with live.show(stream=_nowhere() if quiet else None) as view:
+        return start(asked, Path(out), view)
+
+
+def resume(run: str | Path, **changes: Any) -> Run:
+    """Goes on with an interrupted run, training or evaluation.
+
+    `changes` are settings that may change in between, such as `budget=5`.
+    """
+    with live.show() as view:
+        return go_on(Path(run), view, changes)
+
+
+def go_on(run: Path, view: live.Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted run and shows it in `view`, which the caller has opened.
+
+    Raises UserError if there is no run, or an incomplete config.yaml.
+    """
+    from workup.loops.evaluation import folds as evaluation
+    from workup.loops.evaluation.suites import play
+    from workup.report import suite
+
+    with Run.open(run) as opened:
+        config = opened.config
+        if suite.is_suite(opened):
+            return play.resume(run, view, changes)
+    trains = "method" in config
+    last = (
+        "reward" if trains else "conclude"
+    )  # what is written last is missing where a file was cut off
+    if missing := [key for key in ("cases", "policy", last) if key not in config]:
+        raise UserError(
+            f"{run / 'config.yaml'}: {', '.join(missing)} is missing, so the file has been cut "
+            "off; restore it, or start anew and name another folder with --out"
+        )
+    how = training.resume if trains else evaluation.resume
+    return how(run, view, changes)
+
+
+def compare(runs: Sequence[str | Path], *, apart: bool = False) -> dict[str, Any]:
+    """The figures of `workup compare`, in the form of its --json.
+
+    Runs that differ by their seed alone are one group, unless `apart`. `groups` has for every
+    group each measure's mean with its 95 % interval by case, each seed's own (`by_seed`), their
+    mean with its interval by seed (`over_seeds`), and under `lead` the same of its paired
+    differences to the first group. Raises UserError as `workup.report.compare`.
+    """
+    from workup.report import figures
+
+    return figures([Run.open(path) for path in runs], apart=apart)
+
+
+def open_run(path: str | Path) -> Run:
+    """A run folder: its summary, its metrics, its episodes."""
+    return Run.open(path)
+
+
+def _nowhere() -> Any:
+    import io
+
+    return io.StringIO()

@@ -1,0 +1,291 @@
+"""`workup cache`: what the models have answered so far, and what that cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workup.cli.common import group
+from workup.core.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workup.roles.replies import Cost, Replies
+
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+app = group("The answers of models in supporting roles, and their costs.")
+Folder = Annotated[
+    Path | None,
+    typer.Option("--cache", help="the cache's folder [default: $WORKUP_CACHE or ~/.cache/workup]"),
+]
+Role = Annotated[str | None, typer.Option(help="only answers in this role, for example judge")]
+Model = Annotated[
+    str | None, typer.Option(help="only answers of this model, as `workup cache show` names it")
+]
+
+
+@app.command()
+def show(
+    key: Annotated[
+        str | None, typer.Argument(help="the key of one answer, or how it begins")
+    ] = None,
+    cache: Folder = None,
+) -> None:
+    """What is kept, by role and model; or one request and its answer."""
+    from rich.console import Console
+
+    with _opened(cache) as replies:
+        console = Console(highlight=False)
+        if key is None:
+            _show_all(replies, console)
+        else:
+            _show_one(replies, key, console)
+
+
+@app.command()
+def prune(
+    older: Annotated[
+        str | None, typer.Option(help="only answers unused for this long: 12h, 30d, 8w")
+    ] = None,
+    larger: Annotated[
+        str | None, typer.Option(help="only until the cache has this size: 500MB, 2GB")
+    ] = None,
+    role: Role = None,
+    model: Model = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="say what would go, and keep it")] = False,
+    cache: Folder = None,
+) -> None:
+    """Take answers out, those unused for longest first. The ledger keeps what was paid."""
+    from workup.roles import upkeep
+
+    if older is larger is role is model is None:
+        raise UserError(
+            "say what to take out: --older 30d, --larger 2GB, --role NAME, --model NAME"
+        )
+    limit = None if larger is None else _size(larger)
+    which = upkeep.Which(role, model, _seconds(older) if older else 0.0)
+    with _opened(cache) as replies:
+        count, size = upkeep.prune(replies, which, limit, dry=dry)
+    print(f"{'would take' if dry else 'took'} out {_answers(count)}, {_bytes(size)}")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="the JSON lines file to write")],
+    role: Role = None,
+    model: Model = None,
+    cache: Folder = None,
+) -> None:
+    """Write kept answers with their requests: a replay set."""
+    from workup.roles import upkeep
+
+    with _opened(cache) as replies:
+        count = upkeep.export(replies, file, upkeep.Which(role, model))
+    print(f"{file}: {_answers(count)}")
+
+
+@app.command("import")
+def take_in(
+    file: Annotated[Path, typer.Argument(help="a file that `workup cache export` wrote")],
+    cache: Folder = None,
+) -> None:
+    """Add the answers of an exported file to those that are kept."""
+    from workup.roles import upkeep
+
+    with _opened(cache, new=True) as replies:
+        new, total = upkeep.take_in(replies, file)
+    print(f"{new:,} of {total:,} answers are new")
+
+
+@app.command()
+def costs(
+    run: Annotated[
+        str | None,
+        typer.Option(help="by role and model, for this run folder, prepared file or name"),
+    ] = None,
+    cache: Folder = None,
+) -> None:
+    """What calls took: how many were sent or cached, tokens, money."""
+    from rich.console import Console
+
+    with _opened(cache) as replies:
+        if run is None:
+            names = replies.names()
+            runs = replies.runs()
+            rows = [(_shown(run, names), _total(replies.costs(run))) for run in runs]
+        else:
+            rows = [(f"{row.role} · {row.model}", row) for row in replies.costs(_run(run, replies))]
+    Console(highlight=False).print(_costs("run" if run is None else "role · model", rows))
+
+
+@contextmanager
+def _opened(cache: Path | None, *, new: bool = False) -> Iterator[Replies]:
+    """The cache in `cache` or the user's; with `new` it is made where there is none."""
+    from workup.core.disk import users_cache
+    from workup.roles.replies import FILE, Replies
+
+    path = (cache or users_cache()) / FILE
+    if not new and not path.exists():
+        raise UserError(
+            f"nothing is kept in {path} (another folder: --cache, or the variable WORKUP_CACHE)"
+        )
+    replies = Replies(path)
+    try:
+        yield replies
+    finally:
+        replies.close()
+
+
+def _show_all(replies: Replies, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from workup.roles import upkeep
+
+    table = Table("role", "model", box=None, pad_edge=False, header_style="bold")
+    for name in ("answers", "size", "since", "last used"):
+        table.add_column(name, justify="right")
+    shelves = upkeep.shelves(replies)
+    for shelf in shelves:
+        table.add_row(
+            Text(shelf.role),
+            Text(shelf.model),
+            f"{shelf.entries:,}",
+            _bytes(shelf.size),
+            _date(shelf.created)[:10],
+            _date(shelf.used)[:10],
+        )
+    console.print(table)
+    entries, size = sum(shelf.entries for shelf in shelves), sum(shelf.size for shelf in shelves)
+    console.print(
+        f"{replies.path}: {_answers(entries)}, {_bytes(size)}", soft_wrap=True, markup=False
+    )
+
+
+def _show_one(replies: Replies, key: str, console: Console) -> None:
+    from workup.roles import upkeep
+
+    entry = upkeep.entry(replies, key)
+    request, reply = dict(entry.request), dict(entry.reply)
+    messages, text = request.pop("messages"), reply.pop("text")
+    facts = {
+        "key": entry.key,
+        **request,
+        "created": _date(entry.created),
+        "last used": _date(entry.used),
+        **reply,
+    }
+    parts = [f"{name}: {value}" for name, value in facts.items() if value != ""]
+    parts += [f"\n[{message['role']}]\n{message['content']}" for message in messages]
+    # No markup and no escape sequences: a model wrote some of this.
+    console.print(_plain("\n".join([*parts, f"\n[answer]\n{text}"])), markup=False, soft_wrap=True)
+
+
+def _costs(first: str, rows: Sequence[tuple[str, Cost]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(first, box=None, pad_edge=False, header_style="bold", show_footer=len(rows) > 1)
+    total = _total([row for _, row in rows])
+    for name, cells in _columns(total).items():
+        table.add_column(name, cells, justify="right")
+    for label, row in rows:
+        table.add_row(Text(label), *_columns(row).values())
+    return table
+
+
+def _columns(row: Cost) -> dict[str, str]:
+    return {
+        "calls": f"{row.calls:,}",
+        "from cache": f"{row.hits:,}",
+        "tokens read": f"{row.prompt_tokens:,}",
+        "written": f"{row.completion_tokens:,}",
+        "cost": f"{row.cost:.4f}",
+    }
+
+
+def _total(rows: Sequence[Cost]) -> Cost:
+    from workup.roles.replies import Cost
+
+    numbers = ("calls", "hits", "prompt_tokens", "completion_tokens", "cost")
+    return Cost("", "", **{name: sum(getattr(row, name) for row in rows) for name in numbers})
+
+
+def _shown(run: str, names: Mapping[str, str]) -> str:
+    """The folder or file of a run in the ledger, else the run's name there.
+
+    Below the working directory the path is relative. A folder whose run was made again has several
+    names in the ledger, so the name is added.
+    """
+    name = names.get(run, run)
+    path = Path(name)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        name = str(path.relative_to(Path.cwd()))
+    return f"{name} ({run})" if list(names.values()).count(names.get(run, "")) > 1 else name
+
+
+def _run(name: str, replies: Replies) -> str:
+    """The run's name in the ledger: as given, a run folder's account, or the path of what was made.
+
+    Of a folder that is gone, the last run that was there.
+    """
+    from workup.runs import Run
+    from workup.runs.folder import is_run
+
+    known = replies.runs()
+    account = str(Run.open(name).config.get("account", "")) if is_run(Path(name)) else ""
+    path = str(Path(name).resolve())
+    gone = [run for run, folder in replies.names().items() if folder == path and not account]
+    for candidate in (name, account, path, *gone[-1:]):
+        if candidate in known:
+            return candidate
+    if account:
+        raise UserError(
+            f"{name} has called no model; `workup cache costs` lists the runs that have"
+        )
+    shown = [_shown(run, replies.names()) for run in known]
+    raise unknown("run in the ledger", name, shown, more="`workup cache costs` lists all")
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text.strip())
+    if found is None:
+        raise UserError(f"--older {text}: a number and s, m, h, d or w, for example 30d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?B)", text.strip().upper())
+    if found is None:
+        raise UserError(f"--larger {text}: a number and B, KB, MB, GB or TB, for example 2GB")
+    return int(float(found[1]) * SIZES[found[2]])
+
+
+def _bytes(size: int) -> str:
+    unit = next((name for name, worth in reversed(SIZES.items()) if size >= worth), "B")
+    return f"{size / SIZES[unit]:,.{0 if unit == 'B' else 1}f} {unit}"
+
+
+def _answers(count: int) -> str:
+    return f"{count:,} answer{'' if count == 1 else 's'}"
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _plain(text: str) -> str:
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in text
+    )

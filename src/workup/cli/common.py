@@ -1,0 +1,56 @@
+"""What several commands share: how cases are named, and help that shows common settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand
+
+from workup.cli import complete
+
+CASES = "SCHEME:REST, as in clinic:s or ddxplus:FOLDER (`workup sources` lists all)"
+Source = Annotated[str, typer.Argument(help=CASES, autocompletion=complete.sources)]
+Strict = Annotated[bool, typer.Option("--strict", help="stop at the first row that is no case")]
+Endpoints = Annotated[
+    Path | None,
+    typer.Option(
+        help="a workup.yaml with the endpoints [default: the one in this folder, or your own]"
+    ),
+]
+
+
+def group(help: str) -> typer.Typer:
+    """An empty group of commands, which shows its help where no command is named."""
+    return typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=help)
+
+
+class TrainHelp(TyperCommand):
+    """`workup train --help` ends with the settings that are changed most, read from their model."""
+
+    model: ClassVar[str] = "Settings"
+    common: ClassVar[tuple[str, ...]] = (
+        *("preset", "steps", "batch", "group", "lr", "beta", "max_tokens"),
+        *("seed", "split", "folds"),
+        *("lora.r", "sft.steps", "evaluation.cases", "evaluation.samples", "roles.NAME", "budget"),
+    )
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from workup.cli.fields import settings_of
+        from workup.runs import settings
+
+        every = {each.name: each for each in settings_of(getattr(settings, self.model))}
+        rows = [(every[name].typed, every[name].sense) for name in self.common]
+        with formatter.section("Common settings (all: workup settings)"):
+            formatter.write_dl(rows)
+
+
+class EvaluateHelp(TrainHelp):
+    """The same for `workup evaluate`."""
+
+    model = "PolicySettings"
+    common = (
+        *("environment", "strategy", "max_tokens", "conclude", "seed", "split"),
+        *("evaluation.cases", "evaluation.temperature", "roles.NAME", "budget"),
+    )

@@ -1,0 +1,98 @@
+"""The command line's own mistakes in one line each: what is wrong, and what to type instead."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from difflib import get_close_matches
+from typing import Any
+
+from workup import methods
+from workup.core.errors import unknown
+
+GROUPS = ("environment", "evaluation", "roles")  # whose settings are known by their own names
+ALIKE = 0.8  # how like one another names have to be (difflib) for one to be taken for the other
+
+
+def line(error: Any) -> str:
+    """One line for an error of typer's parser, which is recognised by its attributes.
+
+    Typer may carry its own copy of click, and the errors of that copy have no public class.
+    """
+    context, said = getattr(error, "ctx", None), " ".join(error.format_message().split())
+    more = f"see {context.command_path} --help" if context else ""
+    parameter = getattr(error, "param", None)
+    if context and hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        if typed := _as_setting(error.option_name, context):
+            return f"no option '{error.option_name}', but a setting: type {typed} ({more})"
+        return str(unknown("option", error.option_name, _options(context), more=more))
+    if parameter is not None and said.startswith("Missing"):
+        return f"{_called(parameter)} is missing: {parameter.help} ({more})"
+    if said.startswith("No such command") and (name := said.split("'")[1]) in methods.names():
+        return f"'{name}' is a method: type workup train {name}"
+    return f"{said.removesuffix('.')} ({more})" if more else said
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """One line for an error that means too little memory; None for others."""
+    said = str(error).strip().partition("\n")[0]
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not (known or "can't allocate memory" in said):
+        return None
+    return (
+        f"out of memory ({said[:200] or type(error).__name__}). Lower concurrency (transcripts at "
+        "once; `workup resume FOLDER concurrency=N` goes on with what is done), in training "
+        "micro_batch, or say gradient_checkpointing=true (both at resume too); or begin anew with "
+        "a lower max_tokens"
+    )
+
+
+def _options(context: Any) -> list[str]:
+    several = [parameter.opts for parameter in context.command.get_params(context)]
+    return [name for names in several for name in names if name.startswith("-")]
+
+
+def _as_setting(option: str, context: Any) -> str:
+    """ "budget=5" for `--budget 5`, where the command takes settings; "" if it is like none.
+
+    An option that is more like it goes before.
+    """
+    words = [parameter.metavar for parameter in context.command.get_params(context)]
+    if "[KEY=VALUE]..." not in words or get_close_matches(option, _options(context), 1, ALIKE):
+        return ""
+    known = _settings(getattr(context.command, "model", "PolicySettings"))
+    asked = option.lstrip("-").replace("-", "_")
+    inner = [name for name in known if name in {f"{group}.{asked}" for group in GROUPS}]
+    close = get_close_matches(asked, known, 1, ALIKE)
+    name = asked if asked in known else next(iter([*inner, *close]), "")
+    return f"{name}={_given(option)}" if name else ""
+
+
+def _settings(model: str) -> list[str]:
+    """The names of the settings in `model`, of the environments' and of roles."""
+    from workup import environments
+    from workup.cli.fields import settings_of
+    from workup.runs import settings
+
+    own = [each.name for each in settings_of(getattr(settings, model))]
+    played = [f"environment.{name}" for name in sorted(environments.settings())]
+    roles = [f"roles.{role}" for role in sorted(settings.known_roles())]
+    return [name for name in (*own, *played, *roles) if "NAME" not in name.split(".")]
+
+
+def _given(option: str) -> str:
+    """What was typed behind an option, in quotes where a shell needs them; "…" for nothing."""
+    words = iter(sys.argv[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == option:
+            behind = value if equals else next(words, "")
+            return "…" if behind.startswith("--") or not behind else shlex.quote(behind)
+    return "…"
+
+
+def _called(parameter: Any) -> str:
+    """An option as it is typed; an argument in capitals, as in the line of usage."""
+    long = next((name for name in parameter.opts if name.startswith("--")), "")
+    shown = (parameter.metavar or parameter.name.upper()).split()[0]
+    return long or shown.removesuffix("...")

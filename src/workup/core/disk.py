@@ -1,0 +1,177 @@
+"""Files and folders that are whole or absent, and where the user's own cache lies.
+
+What is being written is a draft beside its place, and its process holds a lock on it. So a draft
+that nobody holds is one whose process was killed: the next one that writes to the same place, on
+the same machine, removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
+from zlib import crc32
+
+from workup.core.errors import UserError
+
+# Another machine's lock on a shared disk may not show: its drafts are left alone.
+_HERE = f"{crc32(socket.gethostname().encode()) & 0xFFFF:04x}"
+
+
+class _Lock:
+    """An open file or folder that this process alone holds, as far as the disk knows locks."""
+
+    def __init__(self, path: Path) -> None:
+        self._opened = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # a disk without locks: nobody can take the draft for abandoned
+            fcntl.flock(self._opened, fcntl.LOCK_EX)
+        _held.add(self)
+
+    def close(self) -> None:
+        if self._opened >= 0:
+            os.close(self._opened)
+        self._opened = -1
+
+
+_held: WeakSet[IO[Any] | _Lock] = WeakSet()
+
+
+@contextmanager
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """An empty file beside `path`, which takes its place when the block ends.
+
+    Any reader, and the next start after a crash or a power cut, sees the old file or the new one.
+    With `private` no other user may read it. Where the block fails, `path` stays as it was. Raises
+    OSError when the disk refuses.
+    """
+    sweep(path)
+    mode = 0o600 if private else 0o666
+    draft, lock = _begun(path, lambda new: os.close(os.open(new, os.O_CREAT | os.O_EXCL, mode)))
+    try:
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+        lock.close()
+
+
+@contextmanager
+def whole_folder(path: Path, *, shared: bool = False) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes its place when the block ends.
+
+    With `shared` other processes may write the same folder at the same time, and the first one
+    stays. Without, it replaces what was there. Where the block fails, `path` stays as it was.
+    Raises OSError when the disk refuses.
+    """
+    lock: _Lock | None = None
+    if shared:
+        sweep(path)
+        draft, lock = _begun(path, Path.mkdir)
+    else:
+        draft = path.with_name(f"{path.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+    try:
+        yield draft
+        if path.exists() and not shared:
+            shutil.rmtree(path)
+        try:
+            draft.rename(path)
+        except OSError:
+            if not (shared and path.is_dir()):
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if lock is not None:
+            lock.close()
+
+
+def _begun(path: Path, make: Callable[[Path], None]) -> tuple[Path, _Lock]:
+    """A new draft of `path`, and the lock on it."""
+    while True:
+        draft = path.with_name(f".{path.name}.{_HERE}{secrets.token_hex(4)}.draft")
+        make(draft)
+        try:
+            lock = _Lock(draft)
+        except FileNotFoundError:  # swept away before it was locked
+            continue
+        if draft.exists():
+            return draft, lock
+        lock.close()
+
+
+def sweep(path: Path) -> None:
+    """Removes the drafts of `path` whose processes were killed on this machine."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.{_HERE}[0-9a-f]{{8}}\.draft")
+    try:
+        found = [Path(each) for each in os.scandir(path.parent) if ours.fullmatch(each.name)]
+    except OSError:  # no such folder yet, or one that nobody may list
+        return
+    for draft in found:
+        with suppress(OSError):  # another process holds it, or has just removed it
+            opened = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if stat.S_ISDIR(os.fstat(opened).st_mode):
+                    shutil.rmtree(draft, ignore_errors=True)
+                else:
+                    draft.unlink()
+            finally:
+                os.close(opened)
+
+
+def hold(file: IO[Any]) -> None:
+    """Locks the open `file` against other processes until it is closed or this process ends.
+
+    A process that this one forks does not hold it: a worker that outlives a killed run must not
+    keep others out. Raises BlockingIOError when another process holds it.
+    """
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _held.add(file)
+
+
+def _let_go() -> None:
+    # Closing this copy leaves the lock to the process that took it; unlocking would end it there.
+    for file in list(_held):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def users_cache() -> Path:
+    """The folder for what several runs share: $WORKUP_CACHE, or the one in the user's own cache."""
+    return Path(os.environ.get("WORKUP_CACHE") or Path.home() / ".cache" / "workup")
+
+
+@contextmanager
+def cached_folder(path: Path) -> Iterator[Path]:
+    """A `whole_folder` of the user's cache, which any process may write; the first one stays.
+
+    Raises UserError when the disk refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_folder(path, shared=True) as draft:
+            yield draft
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error} (set WORKUP_CACHE to a writable "
+            "folder)"
+        ) from error
+
+
+def slug(name: str) -> str:
+    """`name` as the name of a folder: whatever is no letter, digit, dot or hyphen is a hyphen."""
+    return "".join(c if c.isalnum() or c in "-." else "-" for c in name).strip("-.")

@@ -1,0 +1,481 @@
+"""How sure a figure is: 95 % intervals by case, and by seed.
+
+Several episodes of one case are not independent, so the unit is the case. The percentile bootstrap
+draws whole cases with replacement, with all their episodes (Efron & Tibshirani 1993, ch. 13;
+Davison & Hinkley 1997, §3.8).
+
+A bootstrap cannot know what no case has shown: where 10 of 10 answers are wrong, so are those of
+every draw, and its interval has no width. Where fewer than ten cases differ from all the others,
+which share one extreme value, a score interval takes its place: Wilson's (1927) for a share, and
+for a difference of two shares those of its positive and its negative part, combined by the
+square-and-add method (Newcombe 1998; Zou & Donner 2008). A case counts once there, however many
+episodes it has. The same holds for a mean over classes that are small: draws within a class of n
+cases miss 1/n of its variance, and those of single cases have no width at all. Everything is
+deterministic by `seed`.
+
+An interval by case says nothing about another training seed. `over_seeds` does: Student's t over
+one figure of each seed. Both speak of the same figure, the mean over the seeds (`averaged`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workup.core.errors import WorkupError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bounds = tuple[float, float]
+Clustered = tuple[Sequence[float | None], Sequence[Hashable]]  # values, and the case of each
+RESAMPLES = 2_000
+LEVEL = 0.95
+SHARE: Bounds = (0.0, 1.0)
+# Cases that differ from all the others, or that a class has: below, no bootstrap is relied on.
+FEW = 10
+_CHUNK = 2**14  # draws held in memory at a time
+_ROUNDING = 1e-12  # a spread below this, relative to the mean, is that of rounded equal figures
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its 95 % interval, from `n` values; `missing` more were undefined and left out.
+
+    `sd` is the standard deviation of the mean over the bootstrap's draws. `mean` is NaN where no
+    value is left. `low`, `high` and `sd` are NaN where the values do not tell how they spread:
+    there is only one case, or all are equal. A share (see `interval`) has an interval there too.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    missing: int = 0
+    sd: float = math.nan
+
+    @property
+    def half(self) -> float:
+        """Half the interval's width."""
+        return (self.high - self.low) / 2
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the mean is in the middle of the interval, within a tenth of its width."""
+        return abs(self.high + self.low - 2 * self.mean) <= (self.high - self.low) / 10
+
+    def as_json(self) -> dict[str, float | int | None]:
+        """{"mean", "low", "high", "n", "missing"}, NaN as null, and "sd" where it is defined."""
+        numbers = {name: getattr(self, name) for name in ("mean", "low", "high")}
+        plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        return (
+            plain
+            | {"n": self.n, "missing": self.missing}
+            | ({} if math.isnan(self.sd) else {"sd": self.sd})
+        )
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Estimate:
+        mean, low, high = (
+            math.nan if value[name] is None else float(value[name])
+            for name in ("mean", "low", "high")
+        )
+        return cls(mean, low, high, value["n"], value.get("missing", 0), value.get("sd", math.nan))
+
+
+def interval(
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean of `values` and its interval, by the cases that `clusters` (same length) names.
+
+    A value of None is undefined: left out and counted in `missing`. `bounds` are what a value lies
+    between by its nature: SHARE for a share or a verdict. A mean of 0 of 10 verdicts then has the
+    interval from 0 to 0.28.
+    """
+    return averaged([(values, clusters)], bounds=bounds, seed=seed, resamples=resamples)
+
+
+def macro(
+    values: Sequence[float | None],
+    clusters: Sequence[Hashable],
+    classes: Sequence[Hashable],
+    *,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean over classes of each class's mean value.
+
+    It is macro-accuracy if values are verdicts and classes are diagnoses. Cases are drawn within
+    their class, so that every draw has all classes. If they were drawn from all cases alike, a
+    class of one case would be missing from a third of the draws, and the interval could lie beside
+    the mean. Raises WorkupError when a case belongs to two classes.
+    """
+    of: dict[Hashable, Hashable] = {}
+    for cluster, label in zip(clusters, classes, strict=True):
+        if of.setdefault(cluster, label) != label:
+            raise WorkupError(f"one case belongs to two classes: {of[cluster]!r} and {label!r}")
+    part = (values, clusters)
+    return averaged([part], classes=of, bounds=bounds, seed=seed, resamples=resamples)
+
+
+def averaged(
+    parts: Sequence[Clustered],
+    *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
+    difference: bool = False,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean over `parts` of each part's mean value, with its interval by case.
+
+    Parts are the runs of several seeds, which met the same cases: a case is drawn with its values
+    in all of them. Every part weighs the same, however many of its values are defined. One without
+    any, in the data or in a draw, is left out there. With `classes`, the class of every case, a
+    part's mean is that over classes of each class's mean. With `difference` the values are
+    differences of values that lie within `bounds`. `n` and `missing` count values.
+    """
+    table = _Table.of(parts, classes)
+    cases, seen = table.cases(), table.sums.shape[1]
+    missing = sum(value is None for values, _ in parts for value in values)
+    n = sum(len(values) for values, _ in parts) - missing
+    mean = float(table.means(np.arange(seen)[None, :])[0]) if seen else math.nan
+    within = (
+        _draws(seen, seed, resamples)
+        if classes is None
+        else _draws_within(table.groups, seed, resamples)
+    )
+    found = _estimate(mean, map(table.means, within), n, missing, seen)
+    return _told(found, cases, bounds, difference=difference)
+
+
+def paired(
+    ours: Clustered,
+    theirs: Clustered,
+    *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean difference `ours` − `theirs` over the cases that both have, case by case.
+
+    `n` counts those cases; `missing` those that only one of the two has a defined value for. With
+    `classes`, the class of every case, it is the mean over classes of each class's mean difference.
+    `bounds` are those of the values, not of their differences.
+    """
+    pair = (ours, theirs)
+    return paired_over([pair], classes=classes, bounds=bounds, seed=seed, resamples=resamples)
+
+
+def paired_over(
+    pairs: Sequence[tuple[Clustered, Clustered]],
+    *,
+    classes: Mapping[Hashable, Hashable] | None = None,
+    bounds: Bounds | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """The mean over `pairs` (ours, theirs) of each pair's mean difference as `paired` has it.
+
+    Pairs are the seeds that both sides have. `n` counts the cases with a difference in any pair,
+    `missing` the others that have a value.
+    """
+    parts: list[Clustered] = []
+    known: set[Hashable] = set()
+    for ours, theirs in pairs:
+        first, second = case_means(*ours), case_means(*theirs)
+        gaps = {case: first[case] - second[case] for case in first if case in second}
+        parts.append((list(gaps.values()), list(gaps)))
+        known |= first.keys() | second.keys()
+    cases = {case for _, clusters in parts for case in clusters}
+    found = averaged(
+        parts,
+        classes=classes or dict.fromkeys(cases),
+        bounds=bounds,
+        difference=True,
+        seed=seed,
+        resamples=resamples,
+    )
+    return replace(found, n=len(cases), missing=len(known) - len(cases))
+
+
+def over_seeds(figures: Sequence[float | None]) -> Estimate:
+    """The mean of one figure per seed, with Student's interval (n − 1 degrees of freedom).
+
+    None, or NaN, is a seed without a figure: left out and counted in `missing`. There is no
+    interval where fewer than two figures are left, or all are equal. It may leave the bounds of a
+    share: a few seeds tell little. `sd` stays NaN.
+    """
+    known = np.array([v for v in figures if v is not None and not math.isnan(v)], dtype=float)
+    n, missing = len(known), len(figures) - len(known)
+    mean = float(known.mean()) if n else math.nan
+    spread = float(known.std(ddof=1)) if n > 1 else 0.0
+    if spread <= _ROUNDING * max(1.0, abs(mean)):
+        return Estimate(mean, math.nan, math.nan, n, missing)
+    from scipy.special import stdtrit  # few commands need it, and it takes a while to load
+
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n, missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Each part's defined values by case: their sums and their numbers, (parts, cases).
+
+    A case has a value in one part at least. `groups` (cases) are the numbers of their classes, in
+    order of first appearance; all 0 without classes.
+    """
+
+    sums: Floats
+    counts: Floats
+    groups: Ints
+
+    @classmethod
+    def of(cls, parts: Sequence[Clustered], classes: Mapping[Hashable, Hashable] | None) -> _Table:
+        numbers: dict[Hashable, int] = {}
+        kept = [_keep(*part, numbers) for part in parts]
+        totals = [_totals(values, ids, len(numbers)) for values, ids in kept]
+        shape = (len(parts), len(numbers))
+        sums, counts = (np.array([pair[k] for pair in totals]).reshape(shape) for k in (0, 1))
+        labels = [None if classes is None else classes[case] for case in numbers]
+        order = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        return cls(sums, counts, np.array([order[label] for label in labels], dtype=np.int64))
+
+    def means(self, index: Ints) -> Floats:
+        """For every row of `index` (draws, cases): the mean over the parts that have a value."""
+        mean = _class_means if self.groups.any() else _plain_means
+        parts = [
+            mean(sums, counts, self.groups, index)
+            for sums, counts in zip(self.sums, self.counts, strict=True)
+        ]
+        return _mean_of_known(np.array(parts), axis=0)
+
+    def cases(self) -> _Cases:
+        """What every case adds to the mean: a mean value, and a weight."""
+        per_class = np.bincount(self.groups)
+        sizes = np.array([np.bincount(self.groups, own) for own in self.counts])
+        # Every part weighs the same, in it every class that it has, in that every value.
+        equals = (sizes > 0).sum(1, keepdims=True) * max(1, int((sizes > 0).any(1).sum()))
+        shares = self.counts / np.maximum(sizes[:, self.groups] * equals, 1)
+        weights = shares.sum(0)
+        own = np.divide(
+            self.sums, self.counts, out=np.full(self.sums.shape, np.nan), where=self.counts > 0
+        )
+        means = np.nansum(own * shares, 0) / weights
+        # Rounding must not push a mean past the values it is of.
+        means = np.clip(means, np.fmin.reduce(own, 0), np.fmax.reduce(own, 0))
+        several = len(per_class) > 1
+        unseen = float((1 / per_class**2).sum() / (1 / per_class).sum()) if several else 0.0
+        return _Cases(means, weights, unseen)
+
+
+def _keep(
+    values: Sequence[float | None], clusters: Sequence[Hashable], numbers: dict[Hashable, int]
+) -> tuple[Floats, Ints]:
+    """The defined values, and for each the number of its cluster.
+
+    `numbers` are those of clusters seen before; new ones are added in order of first appearance.
+    """
+    if len(values) != len(clusters):
+        raise WorkupError(f"{len(values)} values in {len(clusters)} clusters")
+    pairs = [
+        (value, cluster)
+        for value, cluster in zip(values, clusters, strict=True)
+        if value is not None
+    ]
+    ids = [numbers.setdefault(cluster, len(numbers)) for _, cluster in pairs]
+    return np.array([value for value, _ in pairs], dtype=float), np.array(ids, dtype=np.int64)
+
+
+def _totals(values: Floats, ids: Ints, count: int) -> tuple[Floats, Floats]:
+    """For each of `count` clusters: the sum of its values and their number."""
+    sums = np.bincount(ids, weights=values, minlength=count).astype(np.float64)
+    return sums, np.bincount(ids, minlength=count).astype(np.float64)
+
+
+def _plain_means(sums: Floats, counts: Floats, _: Ints, index: Ints) -> Floats:
+    """For every row of `index` (draws, clusters): the mean value; NaN where there is none."""
+    total, count = sums[index].sum(1), counts[index].sum(1)
+    means: Floats = np.divide(total, count, out=np.full(len(index), np.nan), where=count > 0)
+    return means
+
+
+def _class_means(sums: Floats, counts: Floats, groups: Ints, index: Ints) -> Floats:
+    """For every row of `index` (draws × clusters): the mean over classes of the class's mean.
+
+    A class without a value in a row is left out there; a row without any is NaN.
+    """
+    width = int(groups.max()) + 1
+    cells = (groups[index] + width * np.arange(len(index))[:, None]).ravel()
+    shape = (len(index), width)
+    total, count = (
+        np.bincount(cells, weights=each[index].ravel(), minlength=len(index) * width).reshape(shape)
+        for each in (sums, counts)
+    )
+    means = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+    return _mean_of_known(means, axis=1)
+
+
+def _mean_of_known(values: Floats, axis: int) -> Floats:
+    """The mean along `axis` without NaN; NaN where nothing else is."""
+    count = (~np.isnan(values)).sum(axis)
+    means: Floats = np.divide(
+        np.nansum(values, axis), count, out=np.full(count.shape, np.nan), where=count > 0
+    )
+    return means
+
+
+def case_means(
+    values: Sequence[float | None], clusters: Sequence[Hashable]
+) -> dict[Hashable, float]:
+    """The mean of every case's defined values; a case that has none is left out."""
+    names: dict[Hashable, int] = {}
+    kept, ids = _keep(values, clusters, names)
+    sums, counts = _totals(kept, ids, len(names))
+    return dict(zip(names, (sums / counts).tolist(), strict=True))
+
+
+def _draws(count: int, seed: int, resamples: int) -> Iterator[Ints]:
+    """`resamples` rows of `count` cluster numbers drawn with replacement, in chunks for memory."""
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // max(1, count))
+    for start in range(0, resamples, step):
+        yield rng.integers(count, size=(min(step, resamples - start), count))
+
+
+def _draws_within(groups: Ints, seed: int, resamples: int) -> Iterator[Ints]:
+    """As `_draws`, but each place is drawn from the clusters of its own group.
+
+    So every group keeps its size.
+    """
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    starts = np.cumsum(sizes) - sizes
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // max(1, len(groups)))
+    for start in range(0, resamples, step):
+        shares = rng.random((min(step, resamples - start), len(groups)))
+        yield order[starts[groups] + (shares * sizes[groups]).astype(np.int64)]
+
+
+def _estimate(
+    mean: float, draws: Iterator[Floats], n: int, missing: int, clusters: int
+) -> Estimate:
+    if clusters < 2:
+        return Estimate(mean, math.nan, math.nan, n, missing)
+    means = np.concatenate(list(draws))
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(mean, float(low), float(high), n, missing, float(means.std(ddof=1)))
+
+
+# where the bootstrap cannot be relied on ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """The mean value of every case, and its weight in the mean over cases; the weights sum to 1.
+
+    `unseen` is the share of the mean's variance that draws within classes miss: 1/n of that of a
+    class of n cases, which is all of it for a single case. Values are taken to vary alike in all
+    classes, so that a class's variance is in proportion to 1/n. It is 0 without classes.
+    """
+
+    means: Floats
+    weights: Floats
+    unseen: float
+
+    @property
+    def number(self) -> float:
+        """How many cases of equal weight say as much (Kish 1965); all, if the weights are equal."""
+        return float(1 / (self.weights**2).sum())
+
+    def share(self, values: Floats) -> float:
+        """The weighted mean of one value in [0, 1] per case, at most 1 after rounding too."""
+        return min(float(self.weights @ values), 1.0)
+
+    def unlike(self, value: float) -> int:
+        """How many cases differ from a value that others have; all of them where none has it."""
+        alike = int((self.means == value).sum())
+        return len(self.means) - alike if alike else len(self.means) + FEW
+
+
+def _told(
+    found: Estimate, cases: _Cases, bounds: Bounds | None, *, difference: bool = False
+) -> Estimate:
+    """`found`, with a score interval if too few cases show how values spread."""
+    if not len(cases.means):
+        return found
+    equal = bool((cases.means == cases.means[0]).all())
+    untold = equal or cases.unseen == 1
+    if bounds is None or not _within(cases.means, bounds, difference):
+        return replace(found, low=math.nan, high=math.nan, sd=math.nan) if untold else found
+    width = bounds[1] - bounds[0]
+    extremes = (-width, 0.0, width) if difference else bounds
+    small = cases.unseen > 1 / FEW
+    if not (equal or small) and min(map(cases.unlike, extremes)) >= FEW:
+        return found
+    scaled = replace(
+        cases, means=cases.means / width if difference else (cases.means - bounds[0]) / width
+    )
+    low, high = (_score_of_gap if difference else _score)(scaled)
+    first = 0.0 if difference else bounds[0]
+    sd = math.nan if untold else found.sd
+    return replace(found, low=first + width * low, high=first + width * high, sd=sd)
+
+
+def _within(means: Floats, bounds: Bounds, difference: bool) -> bool:
+    low, high = (bounds[0] - bounds[1], bounds[1] - bounds[0]) if difference else bounds
+    return bool(means.min() >= low and means.max() <= high)
+
+
+def _score(cases: _Cases) -> Bounds:
+    """Wilson's interval of a mean of values from 0 to 1.
+
+    Of all values in [0, 1] with the same mean, verdicts vary most. So the interval is wide enough.
+    """
+    return wilson(cases.share(cases.means), cases.number)
+
+
+def _score_of_gap(cases: _Cases) -> Bounds:
+    """The interval of a mean of differences from −1 to 1.
+
+    The mean is u − v: u is the mean of the positive parts of the differences, v the mean of their
+    negative parts. With verdicts u and v are the shares of the two kinds of discordant pairs. The
+    limits of u and v (Wilson) are combined by their distances from u and v, which count as
+    correlated as two shares of one total: r = −√(u v / ((1 − u) (1 − v))).
+    """
+    parts = [cases.share(np.clip(sign * cases.means, 0, None)) for sign in (1, -1)]
+    (u, v), n = parts, cases.number
+    (low_u, high_u), (low_v, high_v) = wilson(u, n), wilson(v, n)
+    r = -math.sqrt(u * v / ((1 - u) * (1 - v))) if max(u, v) < 1 else 0.0
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(one**2 + other**2 - 2 * r * one * other)
+
+    low = u - v - reach(u - low_u, high_v - v)
+    high = u - v + reach(high_u - u, v - low_v)
+    return max(low, -1.0), min(high, 1.0)
+
+
+def wilson(share: float, n: float) -> Bounds:
+    """Wilson's score interval at LEVEL for a share of `n` > 0 trials.
+
+    Neither number needs to be an integer.
+    """
+    from statsmodels.stats.proportion import proportion_confint  # takes a second to load
+
+    low, high = proportion_confint(share * n, n, alpha=1 - LEVEL, method="wilson")
+    return min(float(low), share), max(
+        float(high), share
+    )  # rounding must not push an end past the share

@@ -1,0 +1,28 @@
+"""Chain of thought (CoT): the policy reasons step by step in the thought before each action."""
+
+from __future__ import annotations
+
+from workup.core.ports import Doctor, Environment
+from workup.doctors.strategies import Seat
+from workup.doctors.strategies.framing import Framable, framed
+from workup.doctors.strategies.prompting import Prompted, Wording
+
+summary = "reasons step by step before each action"
+paper = "ProMed, section 4.1; Wei et al. 2022, Kojima et al. 2022"
+Settings = Framable
+
+RULE = Wording(
+    "Think step by step before every action, inside <think>…</think>: what is established, which "
+    "explanations are left and how likely each is, and what would tell them apart. Then write "
+    "the action, and only the action, in the form given above.",
+    "每次行动之前，先在<think>…</think>内逐步思考：哪些信息已经明确，还剩哪些可能的解释、各自可能性多大，什么信息能够区分它们。"
+    "然后只按上面规定的格式写出这一个行动。",
+)
+
+
+def open(seat: Seat, environment: Environment, settings: Framable) -> Doctor:
+    """The policy with the instruction to reason.
+
+    Thoughts cost tokens: with a `max_tokens` that is too small, actions are cut off.
+    """
+    return Prompted(framed(seat, environment, settings, thinks=True).doctor, rule=RULE)

@@ -1,0 +1,171 @@
+"""Anchors: doctors that know the generative model of the cases, as bounds for learning curves.
+
+What an environment's own grammar needs stands in `searchers` and `ranked_doctor`. All anchors name
+the most probable diagnosis of the exact posterior; they differ in what they ask. They see what any
+doctor sees (`case.given`, and the ids that answers revealed), except `FullInformationDoctor`, which
+reads the record. In a renamed clinic they know of a name only what the titles of the passages that
+they have read say about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from workup.cases.clinic.renamed import meanings
+from workup.core.case import Case, Evidence, Item, Knowledge, evidence_of
+from workup.core.episode import DIAGNOSE, Completion, Episode, Message, Turn
+from workup.core.ports import Act, Sampling
+from workup.core.text import tagged
+from workup.rl.rollout import seed_key
+
+Known = Callable[[Case], Evidence]
+Read = Callable[[Turn], Sequence[str]]  # a turn → the passages that its search returned
+Write = Callable[[str, str], str]  # kind of action, content → its text in the environment's grammar
+
+
+def _given(case: Case) -> Evidence:
+    return evidence_of(case.given)
+
+
+def _nothing(turn: Turn) -> Sequence[str]:
+    return ()
+
+
+def told(case: Case, past: Sequence[Turn], opening: Evidence) -> dict[str, tuple[str, ...]]:
+    """What the `opening` told and the turns revealed: item → ids of findings."""
+    seen = {fact_id for turn in past for fact_id in turn.observation.evidence}
+    revealed = (fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+    known = dict(opening)
+    for name, ids in evidence_of(revealed).items():
+        known[name] = tuple(dict.fromkeys((*known.get(name, ()), *ids)))
+    return known
+
+
+class BayesDiagnoser:
+    """Asks nothing and names the most probable diagnosis given what was seen.
+
+    It is a `Doctor` and a `Diagnoser` (CR-11). `known` is what the opening tells of a case, `read`
+    what a search returned.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        write: Write = tagged,
+        known: Known = _given,
+        read: Read = _nothing,
+    ) -> None:
+        self.knowledge, self.write, self.known, self.read = knowledge, write, known, read
+        self.items = {item.name: item for item in items}
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        return self.say(DIAGNOSE, self.most_probable(self.evidence(case, past)))
+
+    async def diagnose(self, episode: Episode) -> str:
+        return self.most_probable(self.evidence(episode.case, episode.turns))
+
+    def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
+        """What `past` and the presentation revealed: item → ids, `()` for a normal answer.
+
+        An item that was answered with its parent's normal answer says that the parent is normal.
+        """
+        known = told(case, past, self.known(case))
+        for turn in past:
+            item = self.items.get(turn.observation.item)
+            if item is not None and not turn.observation.evidence:
+                known.setdefault(item.name, ())
+                parent = self.items.get(item.parent or "")
+                if (
+                    parent is not None
+                    and turn.observation.messages[0].content == parent.normal != item.normal
+                ):
+                    known.setdefault(parent.name, ())
+        titles = (text.partition("\n")[0] for turn in past for text in self.read(turn))
+        return known | meanings(case, titles)
+
+    def say(self, kind: str, content: str) -> Act:
+        return Act((), Completion(self.write(kind, content)))
+
+    def most_probable(self, evidence: Evidence) -> str:
+        return self.knowledge.diagnoses[int(np.argmax(self.knowledge.posterior(evidence)))]
+
+
+class FullInformationDoctor(BayesDiagnoser):
+    """The upper bound: diagnoses at once from the whole record.
+
+    It reads the record from `case.truth`, which no other doctor may.
+    """
+
+    def evidence(self, case: Case, past: Sequence[Turn]) -> Evidence:
+        normal: Evidence = dict.fromkeys(self.items, ())
+        return normal | evidence_of((*case.given, *case.truth.facts)) | meanings(case)
+
+
+class RandomDoctor(BayesDiagnoser):
+    """Asks distinct random items, `max_turns` − 1 of them or all there are, then diagnoses.
+
+    The draws depend only on `seed`, the case, the sampling key and the turn.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        max_turns: int = 10,
+        seed: int = 0,
+        write: Write = tagged,
+        known: Known = _given,
+    ) -> None:
+        super().__init__(knowledge, items, write, known)
+        self.max_turns, self.seed = max_turns, seed
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        evidence = self.evidence(case, past)
+        unasked = [name for name in self.items if name not in evidence]
+        if len(past) >= self.max_turns - 1 or not unasked:
+            return self.say(DIAGNOSE, self.most_probable(evidence))
+        item = self.items[
+            unasked[seed_key(self.seed, case.id, sampling.key, len(past)) % len(unasked)]
+        ]
+        return self.say(item.kind.value, item.name)
+
+
+class GreedyDoctor(BayesDiagnoser):
+    """Asks the item of largest expected information gain, `max_turns` − 1 times, then diagnoses."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        items: Sequence[Item],
+        max_turns: int = 10,
+        write: Write = tagged,
+        known: Known = _given,
+    ) -> None:
+        super().__init__(knowledge, items, write, known)
+        self.max_turns = max_turns
+        # The choice depends on the evidence alone, so encounters share their first questions.
+        self._choose = lru_cache(maxsize=1 << 15)(self._best)
+
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        evidence = self.evidence(case, past)
+        choice = (
+            self._choose(frozenset(evidence.items())) if len(past) < self.max_turns - 1 else None
+        )
+        if choice is None:
+            return self.say(DIAGNOSE, self.most_probable(evidence))
+        return self.say(self.items[choice].kind.value, choice)
+
+    def _best(self, evidence: frozenset[tuple[str, tuple[str, ...]]]) -> str | None:
+        known = dict(evidence)
+        unasked = [name for name in self.items if name not in known]
+        return unasked[int(np.argmax(self.knowledge.gains(known, unasked)))] if unasked else None

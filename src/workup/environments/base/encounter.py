@@ -1,0 +1,149 @@
+"""What most environments share: an environment defines only what is its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
+from workup.environments.base import teacher
+from workup.environments.base.anchors import (
+    BayesDiagnoser,
+    FullInformationDoctor,
+    GreedyDoctor,
+    RandomDoctor,
+)
+from workup.environments.base.outset import told_at_outset
+
+TURNS = 10  # the default
+
+
+class EncounterSettings(BaseModel):
+    """What can be set in every environment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_turns: int = Field(TURNS, ge=1, description="actions per episode, the diagnosis included")
+
+
+class PartSettings(EncounterSettings):
+    """The settings of environments that can tell a part of each case at the outset."""
+
+    share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the facts told at the outset; as the case says, if none (PM-17)",
+    )
+
+
+class Encounter(ABC):
+    """An `Environment` without roles, in which nothing can be asked for or searched.
+
+    `share` is the share of each case's facts that is told at the outset; None leaves the cases as
+    they are. Raises ValueError for a `max_turns` below 1.
+    """
+
+    def __init__(self, max_turns: int = TURNS, share: float | None = None) -> None:
+        if max_turns < 1:
+            raise ValueError(f"max_turns is {max_turns}; an encounter needs at least 1")
+        self._max_turns, self.share = max_turns, share
+
+    @property
+    def max_turns(self) -> int:
+        return self._max_turns
+
+    @property
+    @abstractmethod
+    def stop(self) -> tuple[str, ...]: ...
+
+    @property
+    @abstractmethod
+    def phrases(self) -> Sequence[str]: ...
+
+    @abstractmethod
+    def open(self, case: Case) -> tuple[Message, ...]: ...
+
+    @abstractmethod
+    def read(self, text: str) -> Action: ...
+
+    @abstractmethod
+    def write(self, kind: str, content: str) -> str: ...
+
+    @abstractmethod
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation: ...
+
+    @abstractmethod
+    def conclude(self, case: Case) -> str: ...
+
+    @property
+    def asks(self) -> bool:
+        return False
+
+    @property
+    def searches(self) -> bool:
+        return False
+
+    def documents(self, turn: Turn) -> Sequence[str]:
+        return ()
+
+    @property
+    def measures(self) -> Sequence[str]:
+        return ()
+
+    def known(self, case: Case) -> Evidence:
+        return evidence_of(case.given)
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        if source.knowledge is None:
+            return {}
+        exact, turns, write = (source.knowledge, source.items), self.max_turns, self.write
+        own: dict[str, Doctor] = (
+            {
+                "random doctor": RandomDoctor(*exact, turns, seed, write, self.known),
+                "greedy information": GreedyDoctor(*exact, turns, write, self.known),
+            }
+            if self.asks
+            else {"told information": BayesDiagnoser(*exact, write, self.known)}
+        )
+        further = self.further_anchors(source, source.knowledge, seed)
+        return {**own, **further, "full information": FullInformationDoctor(*exact, write)}
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """The anchors of this environment alone, by label; they stand below full information."""
+        return {}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
+
+    def presented(self, source: Source, seed: int) -> Source:
+        return source if self.share is None else told_at_outset(source, self.share, seed)
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return ()
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        return self
+
+    @property
+    def built_in(self) -> Environment:
+        return self
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        """Random dialogues, textbook records and summaries, where findings can be asked for."""
+        return teacher.demonstrate(self.built_in, source, teaching, seed, index)
+
+    def conclusion(self, case: Case) -> tuple[str, str]:
+        name = case.truth.diagnosis
+        lead, _, tail = self.write(DIAGNOSE, name).partition(name)
+        return lead, name + tail

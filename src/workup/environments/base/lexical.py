@@ -1,0 +1,128 @@
+"""Which entries does a request speak about? By shared words; deterministic.
+
+Chinese is written without spaces: there a word is any two neighbouring characters, once the words
+of asking are taken away.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rapidfuzz import process
+from rapidfuzz.distance import Indel
+
+from workup.core.text import normalise
+
+# Words of asking ("please", "check"), not words of what is asked for.
+_REQUESTING = (
+    "a about an and any are at be been can check could did do does ever for from get give had "
+    "has have having he him his her how i if in is it its me my of on or order patient patients "
+    "perform please run s she show tell that the their there they this to was were what when "
+    "which with would you your"
+)
+_STOPWORDS = frozenset(_REQUESTING.split())
+HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
+"""The Chinese characters, for use inside the brackets of a regular expression."""
+_HAN = re.compile(f"[{HAN}]+")
+_HAN_ASKING = re.compile(
+    "请问|有没有|没有|有无|是不是|是否|什么|怎么样|怎样|如何|哪里|哪儿|哪些|多少|多久|多长|几个|时候|一下|告诉|可以|能否|知道"
+    "|患者|病人|医生|出现|感到|觉得|[您你我他她它们的了吗呢吧啊呀么和与或也都很这那在有]"
+)
+# Shorter words are matched exactly: one letter apart is another laboratory value (T3, T4; WBC,
+# RBC).
+_SPELLED = 5
+
+
+def words(text: str) -> frozenset[str]:
+    """The content words of `text` in normal form."""
+    return frozenset(_HAN.sub(_pairs, normalise(text)).split()) - _STOPWORDS
+
+
+def chinese(text: str) -> bool:
+    """Whether `text` holds Chinese characters."""
+    return _HAN.search(text) is not None
+
+
+def _pairs(run: re.Match[str]) -> str:
+    """A run of Chinese characters as pairs of neighbours; a single character is a word."""
+    parts = _HAN_ASKING.sub(" ", run[0]).split()
+    pairs = (part[i : i + 2] for part in parts for i in range(max(len(part) - 1, 1)))
+    return f" {' '.join(pairs)} "
+
+
+class Lexicon:
+    """Entries that can be looked up by the words they contain."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._entries = [words(entry) for entry in entries]
+        self._where: defaultdict[str, list[int]] = defaultdict(list)
+        for index, entry in enumerate(self._entries):
+            for word in entry:
+                self._where[word].append(index)
+        self._vocabulary = sorted(word for word in self._where if len(word) >= _SPELLED)
+
+    def overlap(self, request: str, least: float) -> list[tuple[float, int]]:
+        """Entries that share at least `least` of the words of both (Jaccard), best first.
+
+        Unweighted: in a name of two words the common one counts as much as the rare one ("chest
+        pain" is not "pain").
+        """
+        asked = self._asked(request)
+        return self._rank(
+            ((len(e & asked) / len(e | asked), i) for e, i in self._touched(asked)), least
+        )
+
+    def coverage(self, request: str, least: float) -> list[tuple[float, int]]:
+        """Entries that contain at least `least` of the request's words by weight, best first.
+
+        A word weighs log(1 + n / entries that contain it); one that no entry contains weighs as if
+        one did.
+        """
+        asked = self._asked(request)
+        return self._rank(
+            ((self._weight(e & asked) / self._weight(asked), i) for e, i in self._touched(asked)),
+            least,
+        )
+
+    def named(self, request: str) -> list[int]:
+        """The entries whose words all stand in the request: those with the most words, in order.
+
+        A request may say anything besides: "Have you had any chest pain since Monday?" names "chest
+        pain". Several are returned where equally long ones stand in it ("fever or cough?"). An
+        entry without words is never named.
+        """
+        asked = self._asked(request)
+        held = [(len(entry), index) for entry, index in self._touched(asked) if entry <= asked]
+        most = max((size for size, _ in held), default=0)
+        return [index for size, index in held if size == most]
+
+    def _asked(self, request: str) -> frozenset[str]:
+        return frozenset(map(self._spell, words(request)))
+
+    def _spell(self, word: str) -> str:
+        """The known word one insertion or deletion away (a plural, a slip), else the word.
+
+        No substitution and nothing further away: dysphagia is not dysphasia, hypertension not
+        hypotension.
+        """
+        if word in self._where or len(word) < _SPELLED:
+            return word
+        near = process.extractOne(word, self._vocabulary, scorer=Indel.distance, score_cutoff=1)
+        return near[0] if near else word
+
+    def _touched(self, asked: Iterable[str]) -> list[tuple[frozenset[str], int]]:
+        touched = sorted({index for word in asked for index in self._where.get(word, ())})
+        return [(self._entries[index], index) for index in touched]
+
+    def _weight(self, chosen: Iterable[str]) -> float:
+        count, size = self._where, len(self._entries)
+        return math.fsum(math.log1p(size / max(len(count.get(word, ())), 1)) for word in chosen)
+
+    @staticmethod
+    def _rank(scored: Iterable[tuple[float, int]], least: float) -> list[tuple[float, int]]:
+        return sorted(
+            (pair for pair in scored if pair[0] >= least), key=lambda pair: (-pair[0], pair[1])
+        )

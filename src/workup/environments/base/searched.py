@@ -1,0 +1,333 @@
+"""What the environments with a library share: a described patient, searches, passages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field
+
+from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import Names, heard, said, unmarked
+from workup.cases.clinic.tables import LINKED, RENAMED, place
+from workup.cases.publications import publications
+from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Doctor, Passage, Retriever
+from workup.core.text import neutralise, normalise
+from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.queries import MOST_FINDINGS
+from workup.environments.base.rankers import Rankers
+from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.searchers import IdealSearcher, RandomSearcher
+from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
+from workup.environments.consultation import Consultation
+from workup.retrieval import open_retriever, words
+from workup.retrieval.batching import Together
+from workup.retrieval.corpus import Document
+from workup.retrieval.provenance import rests_on
+from workup.rl.rollout import seed_key
+
+if TYPE_CHECKING:
+    from workup.retrieval.index import Index
+
+CLINIC = "clinic:"
+MOST_PASSAGES = 100  # passages that a server gives at most
+"""How far a ranking is read where its best passages rest on the patient's own publication."""
+
+_SHORT = 40  # words and signs of a passage of a clinic's own library
+_NUMBER = re.compile(r"\d+|(?<=[.!?:])\s+|\n")
+
+
+class SearchedSettings(EncounterSettings):
+    """What can be set wherever a library is searched."""
+
+    index: str = Field(
+        "",
+        description="the library: an index folder, a server, clinic:SUBSET; a clinic's own by "
+        "default",
+    )
+    told: Told = Field(
+        "history",
+        description="what is told of the patient: presentation, history (with it) or record (all)",
+    )
+    passages: int = Field(3, ge=1, description="top-k of a single query")
+    passage_tokens: int = Field(
+        256, ge=1, description="words and signs of a passage that are shown"
+    )
+    shuffled: bool = Field(
+        False, description="passages stand in random order, so that their rank tells nothing"
+    )
+    queried: int = Field(
+        MOST_FINDINGS, ge=0, description="most findings in a demonstrated query; 0: all, in order"
+    )
+
+
+class Searched(Encounter):
+    """An `Environment` in which the doctor searches `retriever` until it names the diagnosis.
+
+    The patient is described at the beginning. `said` are the pieces of the passages, if they are
+    known, for a tiny policy's vocabulary. A search in the last turn brings no passages.
+    """
+
+    unreadable: str
+    """What answers a completion without an action."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        record: Consultation,
+        grammar: SearchGrammar | None = None,
+        said: Sequence[str] = (),
+    ) -> None:
+        self.retriever, self.grammar = retriever, grammar or SearchGrammar()
+        super().__init__(self.grammar.max_turns)
+        self.record, self._said = record, tuple(said)
+
+    def varied(self, **changes: Any) -> Self:
+        """This environment with another grammar: `changes` are fields of `SearchGrammar`."""
+        other = copy(self)
+        other.grammar = replace(self.grammar, **changes)
+        other._max_turns = other.grammar.max_turns
+        return other
+
+    @property
+    def searches(self) -> bool:
+        return True
+
+    @property
+    @abstractmethod
+    def queried(self) -> int:
+        """Most findings in a demonstrated query; 0: all of them."""
+
+    @cached_property
+    def _rankers(self) -> Rankers:
+        return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._rankers.notes
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        """Over a library of rare diseases its exact rankers too, before the others."""
+
+        def write(ranked: Sequence[str]) -> str:
+            return self.write(DIAGNOSE, ranked[0])
+
+        own_paper = self.grammar.own_paper
+        rankers = self._rankers.anchors(source, seed, self.known, write, own_paper=own_paper)
+        return {**rankers, **super().anchors(source, seed)}
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """In a renamed clinic a doctor that searches at random and one that searches best."""
+        if not isinstance(knowledge, Names) or self.max_turns == 1:
+            return {}
+        return {
+            "random searcher": RandomSearcher(source, knowledge, self, seed),
+            "ideal searcher": IdealSearcher(source, knowledge, self),
+        }
+
+    def known(self, case: Case) -> Evidence:
+        """The findings that the opening states, and the normal ones that it leaves out.
+
+        Example: with `told` "history", an item of the history without a finding is normal.
+        """
+        normal: Evidence = {
+            item.name: () for item in self.record.items.values() if item.kind in self.grammar.kinds
+        }
+        return normal | evidence_of((*case.given, *self.grammar.facts(case)))
+
+    @property
+    @abstractmethod
+    def _rules(self) -> str:
+        """The system prompt: the encounter's rules and its grammar."""
+
+    def _phrases(self, tags: Sequence[str]) -> tuple[str, ...]:
+        """All phrases of an environment with these tags."""
+        each = (f"<{slash}{tag}>" for tag in tags for slash in ("", "/"))
+        most = self.grammar.subqueries or self.grammar.passages
+        numbers = (f"[{number}]" for number in range(1, most + 1))
+        own = (self._rules, self.unreadable, NOTHING, CONCLUDE, SEPARATOR)
+        return (*own, *each, *numbers, *self._said)
+
+    def open(self, case: Case) -> tuple[Message, ...]:
+        """The rules; then the patient, the case's question and its options, one per line."""
+        lines = (case.presentation, *self._further(case), case.question, *case.options)
+        shown = neutralise("\n".join(line for line in lines if line))
+        return Message("system", self._rules), Message("user", shown)
+
+    def conclude(self, case: Case) -> str:
+        return CONCLUDE
+
+    @abstractmethod
+    def show(self, found: Sequence[Passage]) -> str:
+        """The passages as the doctor reads them."""
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """What comes back: passages for a search, nothing for a diagnosis, else `unreadable`.
+
+        In the last turn whatever is no diagnosis gets a request for one alone. Raises RolloutError
+        when the library cannot be reached.
+        """
+        if action.kind == DIAGNOSE:
+            return Observation(done=True)
+        left = self.grammar.max_turns - 1 - len(past)
+        topic = (
+            f"{SEARCH}: {SEPARATOR.join(sorted(map(normalise, action.content)))}"
+            if action.kind == SEARCH
+            else ""
+        )
+        if left <= 0:
+            return Observation((Message("user", CONCLUDE),), item=topic)
+        found = await self._search(case, action.content) if action.kind == SEARCH else ()
+        reply = self.show(found) if action.kind == SEARCH else self.unreadable
+        ids = tuple(passage.id for passage in found)
+        return Observation((self.reply(reply, len(past)),), ids, topic)
+
+    def reply(self, text: str, turn: int) -> Message:
+        """`text` as the answer to action number `turn`, from 0.
+
+        Before the last action it asks for the diagnosis too.
+        """
+        last = turn >= self.grammar.max_turns - 2
+        return Message("user", f"{text}\n{CONCLUDE}" if last else text)
+
+    def numbered(self, found: Sequence[Passage]) -> str:
+        """The passages, each behind its number; "Nothing was found." if there are none.
+
+        No passage holds anything that could be read as a tag, wherever it is cut.
+        """
+        shown = (f"[{number}] {self._passage(passage)}" for number, passage in enumerate(found, 1))
+        return "\n".join(shown) or NOTHING
+
+    def _further(self, case: Case) -> Iterator[str]:
+        """The sentences about findings that the opening adds to the presentation.
+
+        Names of diagnoses are withheld, as in a consultation.
+        """
+        facts = self.grammar.facts(case)
+        if facts:
+            described = replace(case, given=(), truth=replace(case.truth, facts=facts))
+            yield from (message.content for message in self.record.record(described).messages)
+
+    def _passage(self, passage: Passage) -> str:
+        text = words.first(passage.text, self.grammar.passage_tokens)
+        return neutralise("\n".join(filter(None, (passage.title, text))))
+
+    async def _search(self, case: Case, queries: Sequence[str]) -> tuple[Passage, ...]:
+        """The passages that the queries find, each once; in a foreign index two may share an id.
+
+        In a renamed clinic names in queries become marks before the search, and marks in passages
+        names after it. A random order depends on the case and on the queries as they were written.
+        """
+        asked = (heard(case, query) for query in queries)
+        found = await asyncio.gather(*(self._found(case, query) for query in asked))
+        once = {(one.id, one.title, one.text): one for passages in found for one in passages}
+        shown = [
+            replace(one, title=said(case, one.title), text=said(case, one.text))
+            for one in once.values()
+        ]
+        if self.grammar.shuffled:
+            Random(seed_key("passages", case.id, *queries)).shuffle(shown)
+        return tuple(shown)
+
+    async def _found(self, case: Case, query: str) -> list[Passage]:
+        """The best passages that do not rest on the case's own publication alone.
+
+        More are asked for where some of the best do, so that their places are taken by others.
+        """
+        wanted = asked = 1 if self.grammar.subqueries else self.grammar.passages
+        own = frozenset() if self.grammar.own_paper else publications(case)
+        while True:
+            found = await self.retriever.search(query, asked)
+            kept = [passage for passage in found if not rests_on(passage.id, own)]
+            if len(kept) >= wanted or len(found) < asked or asked >= MOST_PASSAGES:
+                return kept[:wanted]
+            asked = min(4 * asked, MOST_PASSAGES)
+
+
+def clinic_of(name: str) -> str:
+    """The clinic that a source's or a library's name begins with; "" for any other name.
+
+    Example: "clinic:s#renamed,held-out" is of "s#renamed".
+    """
+    return name.removeprefix(CLINIC).split(",")[0] if name.startswith(CLINIC) else ""
+
+
+def need_names(source: Source, library: str) -> None:
+    """Raises UserError where the documents cannot be told in the names of a renamed clinic.
+
+    Also where only one of cases and documents has links, and for an unknown clinic or option in the
+    library's name.
+    """
+    worlds = (clinic_of(source.name), clinic_of(library))
+    if worlds[0] != worlds[1] and any(world.endswith(RENAMED) for world in worlds):
+        raise UserError(
+            f"the names of {source.name} are not those of the library {library}: a renamed clinic "
+            "and its own library, as in clinic:s#renamed, go together"
+        )
+    if not library.startswith(CLINIC):
+        return
+    linked = LINKED in place(library.removeprefix(CLINIC))[1]
+    if linked != (LINKED in source.name.split(",")):
+        without = source.name if linked else f"the library {library}"
+        raise UserError(
+            f"{without} has no names for pictures: cases and library are both of a clinic with "
+            f"links, as in --cases clinic:s#renamed,linked, or neither is"
+        )
+
+
+def opened(source: Source, index: str = "") -> tuple[Retriever, tuple[str, ...]]:
+    """The library named by `index` (see `workup.retrieval`), or by default the clinic's own.
+
+    With it come the pieces of its passages where it is a clinic's. Raises UserError if there is no
+    library of this name, or if none is named and the cases have none of their own.
+    """
+    spec = index or source.name
+    need_names(source, spec)
+    if spec.startswith(CLINIC):
+        made = _own(spec.removeprefix(CLINIC))
+        return Together(made.find, here=True), tuple(_pieces(source, made.passages))
+    if not index:
+        raise UserError(
+            f"{source.name} has no library of its own: name one with environment.index=FOLDER; "
+            "`workup index build CORPUS --out FOLDER` makes it, and clinic:s is a built-in one"
+        )
+    return open_retriever(index), ()
+
+
+@lru_cache(maxsize=4)
+def _own(subset: str) -> Index:
+    """A clinic's documents in short passages: a search's result fits a tiny policy's context."""
+    from workup.retrieval.index import Index  # loads scipy: completion must not wait for it
+
+    documents = (
+        Document(document.id, document.title, document.text) for document in library(subset)
+    )
+    return Index.of(documents, tokens=_SHORT)
+
+
+def _pieces(source: Source, passages: Iterable[Passage]) -> Iterator[str]:
+    """The pieces of the passages.
+
+    Names of findings and diagnoses, numbers, and the text between. A renamed clinic's diagnoses
+    are left out: their names are in no passage before a case is known.
+    """
+    names = sorted(
+        {*source.diagnoses, *(item.name for item in source.items)}, key=len, reverse=True
+    )
+    cut = re.compile(rf"({'|'.join((*map(re.escape, names), _NUMBER.pattern))})", re.IGNORECASE)
+    texts = unmarked(text for passage in passages for text in (passage.title, passage.text))
+    yield from dict.fromkeys(
+        piece.strip() for text in texts for piece in cut.split(text) if piece.strip()
+    )

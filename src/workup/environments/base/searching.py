@@ -1,0 +1,206 @@
+"""The grammar of search–refine–diagnose: how searches and their results are written and read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Literal
+
+from workup.core.case import Case, Fact, Kind
+from workup.core.episode import ASK, DIAGNOSE, MALFORMED, Action, Ending, Episode, Turn
+from workup.core.text import THINK, Block, control_tokens
+
+SEARCH, REFINE, EVIDENCE, DIAGNOSIS = "search", "refine", "evidence", "diagnosis"
+TAGS = (SEARCH, REFINE, EVIDENCE, DIAGNOSIS)
+NOTHING = "Nothing was found."
+SEPARATOR = ";"
+
+Told = Literal["presentation", "history", "record"]
+
+_SPLIT = re.compile("[;；]")
+# Characters of a query, question or diagnosis; the rest is cut off and counts as an error.
+LONGEST = 500
+NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One completion in its parts.
+
+    The action, and the refinement before it ("" if there is none).
+    """
+
+    action: Action
+    refinement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGrammar:
+    """What may be set: how a search is written, and what the doctor gets to read.
+
+    A search holds at most `subqueries` queries, separated by semicolons, each of which brings its
+    best passage; or, where that is 0, one query that brings its best `passages`. A passage is cut
+    after `passage_tokens` words and signs. Without `refine` the grammar has no refinements
+    (Search-R1). `told` says what of the patient is described: the presentation, all positive
+    findings of the history with it, or the whole record. `max_turns` ≥ 1 counts the diagnosis: the
+    paper's T_max is one less. Passages that rest on the case's own publication alone are found
+    only with `own_paper`. With `asks` the doctor may question the patient too, one question in
+    an action (`<ask>`); without, that tag is ordinary text. `shuffled` passages stand in random
+    order, so that their rank tells nothing.
+    """
+
+    subqueries: int = 3
+    passages: int = 3
+    passage_tokens: int = 256
+    refine: bool = True
+    told: Told = "history"
+    max_turns: int = 4
+    own_paper: bool = False
+    asks: bool = False
+    shuffled: bool = False
+
+    def __post_init__(self) -> None:
+        if (
+            self.max_turns < 1
+            or self.subqueries < 0
+            or self.passages < 1
+            or self.passage_tokens < 1
+        ):
+            raise ValueError(f"{self}: all numbers must be at least 1, subqueries at least 0")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the grammar, thoughts aside."""
+        return (*TAGS, ASK) if self.asks else TAGS
+
+    def facts(self, case: Case) -> tuple[Fact, ...]:
+        """The findings that are told besides the presentation."""
+        return tuple(fact for fact in case.truth.facts if fact.kind in self.kinds)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of the findings that are told besides the presentation."""
+        kinds: Mapping[Told, tuple[Kind, ...]] = {
+            "presentation": (),
+            "history": (Kind.HISTORY,),
+            "record": tuple(Kind),
+        }
+        return kinds[self.told]
+
+    def take_apart(self, text: str) -> Said:
+        """The one parse of a completion: see `Library.read`."""
+        return _take_apart(text, self.subqueries, self.refine, self.tags)
+
+    def refinement(self, turn: Turn) -> str:
+        """What the turn made of the evidence before it; "" where it made nothing."""
+        return self.take_apart(turn.completion.text).refinement
+
+    def well_formed(self, episode: Episode) -> bool:
+        """Whether every tag is well formed and in its order (CM-8).
+
+        The order is search → evidence → refine, and a diagnosis at the end. Evidence that the
+        doctor writes is an error, so there is never more evidence than searches. A refinement must
+        follow evidence, and nothing else: what a patient answers is not refined. If the grammar has
+        no refinements, one is an error anyway.
+        """
+        if episode.ending is not Ending.DIAGNOSED or any(
+            turn.action.errors for turn in episode.turns
+        ):
+            return False
+        informed = (False, *(bool(evidence(turn)) for turn in episode.turns))
+        wanted = (before and self.refine for before in informed)
+        return all(
+            bool(self.refinement(turn)) == due
+            for turn, due in zip(episode.turns, wanted, strict=False)
+        )
+
+
+def evidence(turn: Turn) -> str:
+    """The evidence that the turn's search returned, tags included; "" if there was none."""
+    for message in turn.observation.messages:
+        if message.content.startswith(f"<{EVIDENCE}>"):
+            text, closed, _ = message.content.partition(f"</{EVIDENCE}>")
+            return text + closed
+    return ""
+
+
+def passages(turn: Turn) -> list[str]:
+    """The passages that the turn's search returned, one by one, without tags and numbers.
+
+    None where the evidence says that nothing was found.
+    """
+    shown = evidence(turn).removeprefix(f"<{EVIDENCE}>").removesuffix(f"</{EVIDENCE}>")
+    return [] if shown == NOTHING else [text for text in NUMBERED.split(shown) if text.strip()]
+
+
+@lru_cache(
+    maxsize=1 << 12
+)  # a policy of few words says the same again and again, and rewards read what was read
+def _take_apart(text: str, subqueries: int, refine: bool, tags: tuple[str, ...]) -> Said:
+    found, errors = _blocks(text, _tag(tags))
+    errors += sum(block.tag == EVIDENCE or (block.tag == REFINE and not refine) for block in found)
+    refined: list[str] = []
+    for block in found:
+        content = " ".join(block.content.split())
+        if block.tag == REFINE and refine:
+            refined += [content] if says(content) else []
+        elif block.tag in (SEARCH, DIAGNOSIS, ASK):
+            action = _action(block.tag, content, subqueries)
+            if action is not None:
+                after = bool(text[block.end :].strip())
+                return Said(
+                    replace(action, errors=action.errors + errors + after), " ".join(refined)
+                )
+            errors += 1
+    return Said(Action(MALFORMED, (), max(errors, 1)), " ".join(refined))
+
+
+def _action(tag: str, content: str, subqueries: int) -> Action | None:
+    """The action of a block; None where it says nothing."""
+    parts = _SPLIT.split(content) if tag == SEARCH and subqueries else [content]
+    said = list(dict.fromkeys(part.strip() for part in parts if says(part)))
+    if not said:
+        return None
+    most = subqueries if tag == SEARCH and subqueries else 1
+    errors = sum(len(part) > LONGEST for part in said) + max(len(said) - most, 0)
+    return Action(
+        DIAGNOSE if tag == DIAGNOSIS else tag,
+        tuple(part[:LONGEST] for part in said[:most]),
+        errors,
+    )
+
+
+@cache
+def _tag(tags: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"<(/?)({'|'.join((*tags, THINK))})>")
+
+
+def _blocks(text: str, tags: re.Pattern[str]) -> tuple[list[Block], int]:
+    """The complete blocks of `text` in order, and how many tags and control tokens belong to none.
+
+    Unlike those of `workup.core.text.blocks` thoughts may stand anywhere, refinements before them.
+    No block contains a tag: an opening tag abandons the open block and takes over from it, a
+    closing tag of another name abandons it too. A thought that begins the text may lack its opening
+    tag, since some chat templates write it.
+    """
+    found: list[Block] = []
+    opened: re.Match[str] | None = None
+    errors = control_tokens(text)
+    for count, tag in enumerate(tags.finditer(text)):
+        if not tag[1]:
+            errors += opened is not None
+            opened = tag
+        elif opened is not None and opened[2] == tag[2]:
+            found.append(Block(tag[2], text[opened.end() : tag.start()], opened.start(), tag.end()))
+            opened = None
+        elif count or tag[2] != THINK:
+            errors += 1 + (opened is not None)
+            opened = None
+    return found, errors + (opened is not None)
+
+
+def says(text: str) -> bool:
+    """Whether `text` holds a letter or a digit."""
+    return any(map(str.isalnum, text))

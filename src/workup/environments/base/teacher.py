@@ -1,0 +1,107 @@
+"""Demonstrations for a policy that cannot yet converse: the grammar, and how to read evidence.
+
+There are three kinds. Random dialogues teach the format, but not to read evidence. Textbook records
+ask for the diagnosis after every prefix of the findings. Summaries have findings in the
+presentation. The questions come from no expert: what to ask is left to reinforcement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from workup.core.case import Case, Item, Source
+from workup.core.episode import DIAGNOSE, Completion, Message, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Environment, Teaching
+from workup.core.text import neutralise
+from workup.rl.running import run_to_end
+
+Exchanges = tuple[tuple[str, tuple[Message, ...]], ...]
+_BLANK = "\0"  # what no diagnosis is called
+
+
+def demonstrate(
+    world: Environment, source: Source, teaching: Teaching, seed: int, index: int
+) -> Demonstration:
+    """The index-th demonstration: the same (source, seed, index) makes the same one.
+
+    Dialogue: k ~ U{0 … max_turns − 1} questions and the diagnosis, all of it to imitate.
+    Textbook record: max_turns − 1 findings as context only, with the diagnosis to imitate after
+    each prefix. Summary: the diagnosis after U{0 … |F|} of the findings. Raises UserError for a
+    source without items, and where findings cannot be asked for one by one.
+    """
+    if not world.asks or not source.items:
+        raise UserError(
+            f"no demonstrations can be made from '{source.name}': it needs a consultation or "
+            "questions to a patient, and a source that lists its items; leave out the warm "
+            "start and begin with a policy that can converse"
+        )
+    rng = np.random.default_rng([seed, index])
+    case = source.train[int(rng.integers(len(source.train)))]
+    diagnosis = world.write(DIAGNOSE, case.truth.diagnosis)
+    if teaching.summary_share and rng.random() < teaching.summary_share:
+        return Demonstration(_summary(world, case, rng), ((diagnosis, ()),))
+    textbook = bool(rng.random() < teaching.textbook_share)
+    most = world.max_turns - 1
+    count = most if textbook else int(rng.integers(most + 1))
+    exchanges = run_to_end(
+        _exchanges(
+            world, case, drawn_items(case, source, world.known(case), count, teaching.focus, rng)
+        )
+    )
+    if textbook:
+        # This does not teach when to conclude, only what to conclude from the evidence.
+        begun = world.write(DIAGNOSE, _BLANK).partition(_BLANK)[0].rstrip()
+        branches = tuple(
+            (before, begun, diagnosis.removeprefix(begun)) for before in range(len(exchanges) + 1)
+        )
+        return Demonstration(world.open(case), exchanges, branches, imitate=False)
+    return Demonstration(world.open(case), (*exchanges, (diagnosis, ())))
+
+
+def drawn_items(
+    case: Case,
+    source: Source,
+    known: Collection[str],
+    count: int,
+    focus: float,
+    rng: np.random.Generator,
+) -> list[Item]:
+    """At most `count` items to ask for, none of which is `known`; see `Teaching` for `focus`."""
+    positive = {fact.item for fact in case.truth.facts}
+    left = [source.items[place] for place in rng.permutation(len(source.items))]
+    left = [item for item in left if item.name not in known]
+    drawn: list[Item] = []
+    for focused in rng.random(min(count, len(left))) < focus:
+        telling = (
+            next((place for place, item in enumerate(left) if item.name in positive), 0)
+            if focused
+            else 0
+        )
+        drawn.append(left.pop(telling))
+    return drawn
+
+
+def _summary(environment: Environment, case: Case, rng: np.random.Generator) -> tuple[Message, ...]:
+    facts = case.truth.facts
+    count = int(rng.integers(len(facts) + 1))
+    lines = "".join(
+        f"\n{neutralise(facts[place].text)}" for place in rng.permutation(len(facts))[:count]
+    )
+    *before, last = environment.open(case)
+    return (*before, replace(last, content=last.content + lines))
+
+
+async def _exchanges(environment: Environment, case: Case, items: Sequence[Item]) -> Exchanges:
+    """The exchanges in which `items` are asked for one after the other."""
+    turns: list[Turn] = []
+    for item in items:
+        said = environment.write(item.kind.value, item.name)
+        action = environment.read(said)
+        turns.append(
+            Turn((), Completion(said), action, await environment.answer(case, turns, action))
+        )
+    return tuple((turn.completion.text, turn.observation.messages) for turn in turns)

@@ -1,0 +1,561 @@
+r"""Evidence-seeking diagnosis (ES-1, ES-2): rank candidates, order examinations, then diagnose.
+
+The doctor reads a history and a microscopy. Until its last turn it writes a ranked list of
+candidates and a list of examinations; their results come back. In its last turn it writes the
+diagnosis. Actions are of the kinds "order" and "diagnose"; the content of an order are its
+examinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
+from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
+from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Doctor, Environment, Model, Teaching
+from workup.core.text import THINK, neutralise, normalise
+from workup.environments.base.encounter import Encounter, EncounterSettings
+from workup.environments.base.lexical import chinese
+from workup.environments.base.lists import (
+    ANSWER,
+    CANDIDATES,
+    DIAGNOSIS,
+    EXAMINATIONS,
+    Said,
+    boxed,
+    lists,
+    take_apart,
+    written,
+)
+from workup.environments.base.ranked_doctor import RankedDoctor
+from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
+from workup.environments.base.rankers import Rankers
+from workup.environments.consultation import Consultation
+from workup.environments.exams.exam_terms import read
+from workup.environments.exams.rages import (
+    NOWHERE,
+    REFUSED,
+    ExamSimulator,
+    RagesSettings,
+    refusal,
+)
+from workup.roles.judges.assessor import Assessor
+from workup.roles.judges.exact import ExactExaminations, ExactRanking
+from workup.roles.judges.examinations import ExaminationJudge
+from workup.roles.judges.questions import Appraised, Ordered, Placed, Ranked
+from workup.roles.judges.ranking import RankingJudge
+
+ROLES = RANKING, EXAMINING, SIMULATOR = "ranking", "examinations", "simulator"
+"""The roles of models: they judge lists and orders for a reward (ES-7, ES-8), and write results."""
+
+SEPARATOR = "; "
+
+Told = Literal["presentation", "record"]
+Final = Literal["boxed", "list"]
+Department = Literal["pathology", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The environment's own phrases in one language."""
+
+    bench: str
+    order: str
+    boxed: str
+    ranked: str
+    limit: str  # the sentence that limits turns and examinations
+    stage: str  # stands before the name of what can be ordered now
+    results: str
+    nothing: str  # the reply if nothing was ordered
+    later: str  # stands behind the name of an examination that this stage does not have
+    most: str
+    again: str
+    unreadable: str
+    conclude: str
+
+
+ENGLISH = Wording(
+    bench=(
+        "You are the pathologist; this is a test bench and no medical device. A patient's history "
+        "and what the microscope shows are put to you. Think inside <think>…</think>, then write "
+        "one <answer>…</answer>, once each and nothing after it."
+    ),
+    order=(
+        "As long as examinations can be ordered, the answer holds two lists. In "
+        r"\DiffList{…} stand the specific diseases that the patient may have, at most ten, the "
+        r"most probable first. In \ExamList{…} stand the examinations that would tell these "
+        "diseases apart, each by the name of one antibody, stain or molecular test. Separate "
+        "items by commas."
+    ),
+    boxed=r"At the end the answer holds one diagnosis: \boxed{…}.",
+    ranked=(
+        "At the end the answer holds only the list of diseases that are still possible, the most "
+        r"probable first: \DiffList{…}."
+    ),
+    limit="Orders: at most {}, with at most {} examinations each.",
+    stage="What can be ordered now:",
+    results="Results:",
+    nothing="No examination was ordered.",
+    later="cannot be ordered now.",
+    most="More were ordered than can be done at a time; the last ones were left out.",
+    again="Rank the diseases anew and order what you still need.",
+    unreadable=r"Please write one <answer>…</answer> with \DiffList{…} and \ExamList{…}.",
+    conclude="No more examinations: give your diagnosis now.",
+)
+CHINESE = Wording(
+    bench=(
+        "你是病理医生。这是一个测试平台，不是医疗器械。下面给出患者的病史和镜下所见。先在<think>…</think>中思考，再写一个"
+        "<answer>…</answer>，各写一次，其后不要再写任何内容。"
+    ),
+    order=(
+        r"只要还能申请检查，answer中就要写两个列表：\DiffList{…}中写患者可能患的具体疾病，最多十个，可能性大的在前；"
+        r"\ExamList{…}中写能把这些疾病区分开的检查，每项写明一个抗体、一种染色或一项分子检测。各项之间用逗号隔开。"
+    ),
+    boxed=r"最后在answer中写一个诊断：\boxed{…}。",
+    ranked=r"最后在answer中只写仍然可能的疾病，可能性大的在前：\DiffList{…}。",
+    limit="最多可以申请{}次检查，每次最多{}项。",
+    stage="现在可以申请：",
+    results="检查结果：",
+    nothing="没有申请检查。",
+    later="现在不能申请。",
+    most="申请的项目超过了一次可做的数量，排在后面的没有做。",
+    again="请重新排列可能的疾病，并申请还需要的检查。",
+    unreadable=r"请写一个<answer>…</answer>，其中包含\DiffList{…}和\ExamList{…}。",
+    conclude="不能再申请检查了，请现在给出诊断。",
+)
+# The same for a doctor of any department, whose cases have no microscopy.
+ENGLISH_ANY = replace(
+    ENGLISH,
+    bench=(
+        "You are the doctor; this is a test bench and no medical device. A patient's case is put "
+        "to you. Think inside <think>…</think>, then write one <answer>…</answer>, once each and "
+        "nothing after it."
+    ),
+    order=(
+        "As long as examinations can be ordered, the answer holds two lists. In "
+        r"\DiffList{…} stand the specific diseases that the patient may have, at most ten, the "
+        r"most probable first. In \ExamList{…} stand the examinations, tests or questions to the "
+        "patient that would tell these diseases apart, one thing each. Separate items by commas."
+    ),
+)
+CHINESE_ANY = replace(
+    CHINESE,
+    bench=(
+        "你是医生。这是一个测试平台，不是医疗器械。下面给出一位患者的病情。先在<think>…</think>中思考，再写一个"
+        "<answer>…</answer>，各写一次，其后不要再写任何内容。"
+    ),
+    order=(
+        r"只要还能申请检查，answer中就要写两个列表：\DiffList{…}中写患者可能患的具体疾病，最多十个，可能性大的在前；"
+        r"\ExamList{…}中写能把这些疾病区分开的检查、化验或要问患者的问题，每项只写一件。各项之间用逗号隔开。"
+    ),
+)
+_WORDINGS: Mapping[Department, tuple[Wording, Wording]] = {
+    "pathology": (ENGLISH, CHINESE),
+    "any": (ENGLISH_ANY, CHINESE_ANY),
+}
+EVERYTHING = ("malignant neoplasm", "disease")  # names for nearly everything, by cases
+LENGTHS = (1, 2, 3, 5, 10)  # lengths of the lists that anchors write
+
+summary = "a ranked list of candidates, examinations to order, then a diagnosis (evidence-seeking)"
+
+
+class Settings(EncounterSettings):
+    """What can be set in evidence-seeking diagnosis."""
+
+    department: Department = Field(
+        "pathology",
+        description="who the doctor is told to be: pathology, or any (of any department)",
+    )
+    told: Told = Field(
+        "presentation",
+        description="what is told at the outset: presentation, or record (with all findings)",
+    )
+    final: Final = Field(
+        "boxed", description="how it ends: boxed (one diagnosis) or list (a ranked one)"
+    )
+    stages: tuple[str, ...] = Field(
+        (),
+        description=(
+            "what can be ordered in the first turn, the second …: a part of the examinations' "
+            "wording each; the last holds from there on, none is no limit"
+        ),
+    )
+    orders: int = Field(20, ge=1, description="items of an order that are carried out per turn")
+    index: str = Field(
+        "",
+        description="an index of rare diseases, whose exact rankers play; it is not searched",
+    )
+    vague: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description=(
+            "warm start: share of its lists, and of its diagnoses at the end, that begin with a "
+            "name for nearly everything"
+        ),
+    )
+    lengths: tuple[Annotated[int, Field(ge=1, le=MOST_CANDIDATES)], ...] = Field(
+        (1, MOST_CANDIDATES),
+        min_length=2,
+        max_length=2,
+        description=(
+            "warm start: candidates of its lists, at least and at most; beyond the least, what is "
+            "hardly possible is left out"
+        ),
+    )
+    rages: RagesSettings = Field(RagesSettings(), description="where results come from (ES-9)")
+
+    @field_validator("lengths")
+    @classmethod
+    def _ordered(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if lengths[0] > lengths[1]:
+            raise ValueError("write the least length first, as in [5,10]")
+        return lengths
+
+
+class EvidenceSeeking(Encounter):
+    """An `Environment`: lists and orders until the last turn, then a diagnosis.
+
+    `max_turns` ≥ 1 counts the diagnosis: the paper's two turns are max_turns 2. With `told`
+    "record" and max_turns 1 all evidence is there at once: the direct mode of App. A.3. A diagnosis
+    in an earlier turn ends the encounter there. `rages` gives the results; `ranking` and
+    `examining` judge for rewards. Raises UserError for a stage that no item of `source` belongs to,
+    and for an `index` that is none of rare diseases.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        *,
+        rages: ExamSimulator | None = None,
+        ranking: Assessor[Ranked, Placed] | None = None,
+        examining: Assessor[Ordered, Appraised] | None = None,
+    ) -> None:
+        super().__init__(settings.max_turns)
+        self.settings, self.source = settings, source
+        self.rages = rages or ExamSimulator(source, settings.rages)
+        self.catalogue = _catalogue(source.diagnoses)
+        self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
+        self.ranking = ranking or ExactRanking(self.catalogue)
+        self.examining = examining or ExactExaminations()
+        self._rankers = Rankers.over(settings.index)
+        self._record = Consultation(source.items, source.diagnoses)
+        self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
+        self._named = lru_cache(maxsize=1 << 14)(self._read_order)
+        for stage in settings.stages:
+            if not any(_belongs(item, stage) for item in source.items):
+                raise UserError(
+                    f"environment.stages: '{stage}' is in the wording of no examination of "
+                    f"{source.name}; one is '{source.items[0].question}'"
+                    if source.items
+                    else f"environment.stages: {source.name} does not list its examinations"
+                )
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        """With an index of rare diseases its exact rankers too, below the others."""
+        rankers = self._rankers.anchors(source, seed, self.known, self.write_lists)
+        return {**rankers, **super().anchors(source, seed)}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._rankers.notes
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """A `RankedDoctor` for each of LENGTHS; none where there is only one turn."""
+        if self.max_turns == 1:
+            return {}
+        return {
+            f"list of {length}": RankedDoctor(knowledge, source.items, self, length)
+            for length in LENGTHS
+        }
+
+    # --- the encounter ---
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return (f"</{ANSWER}>",)
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        own = [
+            phrase
+            for w in _WORDINGS[self.settings.department]
+            for phrase in (
+                *(self._rules(w), w.results, w.nothing, w.later, w.most, w.again),
+                *(w.unreadable, w.conclude),
+                *(f"{w.stage} {stage}." for stage in self.settings.stages),
+            )
+        ]
+        tags = (f"<{slash}{tag}>" for tag in (THINK, ANSWER) for slash in ("", "/"))
+        grammar = (*tags, CANDIDATES, EXAMINATIONS, DIAGNOSIS, ",", "}")
+        return (*own, *grammar, *filter(None, [self._group]), *self.rages.phrases)
+
+    def open(self, case: Case) -> tuple[Message, ...]:
+        """The rules; then the presentation, with the record's findings where they are told."""
+        wording = self._wording(case)
+        lines = [neutralise(case.presentation)]
+        if self.settings.told == "record":
+            told = replace(case, given=())
+            lines += [message.content for message in self._record.record(told).messages]
+        if self.max_turns == 1:
+            lines.append(wording.conclude)
+        elif self.settings.stages:
+            lines.append(self._offer(wording, 0))
+        shown = "\n".join(line for line in lines if line)
+        return Message("system", self._rules(wording)), Message("user", shown)
+
+    def take_apart(self, text: str) -> Said:
+        """The one parse of a completion, for the environment, the rewards and the measures."""
+        return take_apart(text, self.settings.final == "list")
+
+    def read(self, text: str) -> Action:
+        """`workup.environments.base.lists.take_apart`. Linear, never raises."""
+        return self.take_apart(text).action
+
+    def write(self, kind: str, content: str) -> str:
+        """A diagnosis, or an order of one examination without any candidate."""
+        return (
+            self.write_lists((content,)) if kind == DIAGNOSE else self.write_lists((), (content,))
+        )
+
+    def write_lists(
+        self, candidates: Sequence[str], examinations: Sequence[str] | None = None
+    ) -> str:
+        """A completion: an order, or without `examinations` the end (with the first candidate)."""
+        if examinations is None and self.settings.final == "boxed":
+            return written(boxed(candidates[0]))
+        return written(lists(candidates, examinations))
+
+    def conclude(self, case: Case) -> str:
+        return self._wording(case).conclude
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """The results of what was ordered; nothing is carried out in the last turn."""
+        if action.kind == DIAGNOSE:
+            return Observation(done=True)
+        wording, left = self._wording(case), self.max_turns - 1 - len(past)
+        if left <= 0:
+            return Observation((Message("user", wording.conclude),))
+        if action.kind == MALFORMED:
+            replied = Observation((Message("user", wording.unreadable),))
+        else:
+            replied = await self._results(case, wording, action.content, len(past))
+        return _then(replied, wording.conclude if left == 1 else self._next(wording, len(past) + 1))
+
+    # --- what can be known of it ---
+
+    @property
+    def measures(self) -> Sequence[str]:
+        return "differential", "length", "results"
+
+    def known(self, case: Case) -> Evidence:
+        """The findings that the opening states; of a whole record, what it leaves out is normal."""
+        if self.settings.told == "presentation":
+            return evidence_of(case.given)
+        normal: Evidence = {item.name: () for item in self.source.items}
+        return normal | evidence_of((*case.given, *case.truth.facts))
+
+    def offered(self, turn: int) -> tuple[str, ...]:
+        """The names of the items that can be ordered in the turn, counted from 0."""
+        stage = self._stage(turn)
+        items = self.source.items
+        return tuple(item.name for item in items if not stage or _belongs(item, stage))
+
+    def examined(self, turn: Turn) -> tuple[str, ...]:
+        """The names of the items that the turn brought results for."""
+        return tuple(filter(None, turn.observation.item.split(SEPARATOR)))
+
+    def informed(self, episode: Episode, place: int) -> bool:
+        """Whether results were known when the turn at `place` was written (ES-5)."""
+        return self.settings.told == "record" or any(
+            set(turn.observation.sources) - {NOWHERE, REFUSED} for turn in episode.turns[:place]
+        )
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a judge knows the diseases: a model does, or the cases list them."""
+        return not isinstance(self.ranking, ExactRanking) or bool(self.source.diagnoses)
+
+    @property
+    def examines(self) -> bool:
+        """Whether a judge knows the examinations: a model, or they are the pathology wing's."""
+        exact, items = isinstance(self.examining, ExactExaminations), self.source.items
+        return not exact or (bool(items) and all(stains(item.name) for item in items))
+
+    # --- roles ---
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return ROLES
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        """This environment with models: two judge for the reward, a "simulator" writes results."""
+        ranking, examining = models.get(RANKING), models.get(EXAMINING)
+        simulator = models.get(SIMULATOR)
+        return self.with_parts(
+            rages=self.rages.staffed(simulator) if simulator else None,
+            ranking=RankingJudge(ranking) if ranking else None,
+            examining=ExaminationJudge(examining) if examining else None,
+        )
+
+    def with_parts(
+        self,
+        *,
+        rages: ExamSimulator | None = None,
+        ranking: Assessor[Ranked, Placed] | None = None,
+        examining: Assessor[Ordered, Appraised] | None = None,
+    ) -> EvidenceSeeking:
+        """This environment with other parts; those that are not named stay."""
+        return EvidenceSeeking(
+            self.source,
+            self.settings,
+            rages=rages or self.rages,
+            ranking=ranking or self.ranking,
+            examining=examining or self.examining,
+        )
+
+    @property
+    def built_in(self) -> Environment:
+        return EvidenceSeeking(self.source, self.settings)
+
+    # --- training ---
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        """Ranked lists of the exact posterior (`RankedTeaching`)."""
+        own = self.settings
+        teacher = RankedTeaching(self, teaching.focus, own.vague, self._group, own.lengths)
+        return teacher.demonstrate(source, seed, index)
+
+    # --- wording ---
+
+    def _wording(self, case: Case) -> Wording:
+        english, own = _WORDINGS[self.settings.department]
+        return own if chinese(case.presentation) else english
+
+    def _rules(self, wording: Wording) -> str:
+        final = wording.boxed if self.settings.final == "boxed" else wording.ranked
+        if self.max_turns == 1:
+            return f"{wording.bench} {final}"
+        limit = wording.limit.format(self.max_turns - 1, self.settings.orders)
+        return f"{wording.bench} {wording.order} {final} {limit}"
+
+    def _next(self, wording: Wording, turn: int) -> str:
+        return f"{wording.again}\n{self._offer(wording, turn)}".rstrip()
+
+    def _offer(self, wording: Wording, turn: int) -> str:
+        """What can be ordered in the turn, counted from 0; "" where all can."""
+        stage = self._stage(turn)
+        return f"{wording.stage} {stage}." if stage else ""
+
+    def _stage(self, turn: int) -> str:
+        stages = self.settings.stages
+        return stages[min(turn, len(stages) - 1)] if stages else ""
+
+    # --- what examinations bring ---
+
+    async def _results(
+        self, case: Case, wording: Wording, orders: Sequence[str], turn: int
+    ) -> Observation:
+        """What the orders bring; an examination that this stage does not have is not carried out.
+
+        Neither is an order that names a disease, in any stage. The observation's item are the names
+        of all items that were examined.
+        """
+        if not orders:
+            return Observation((Message("user", wording.nothing),))
+        stage = self._stage(turn)
+        done = orders[: self.settings.orders]
+        refused = {order for order in done if stage and not self._within(order, stage)}
+        carried_out = [order for order in done if order not in refused]
+        results = dict(zip(carried_out, await self.rages.results(case, carried_out), strict=True))
+        lines = {
+            self._later(case, order, wording) if order in refused else results[order].text: 0
+            for order in done
+        }
+        most = (wording.most,) if len(orders) > len(done) else ()
+        found = [id for result in results.values() for id in result.evidence]
+        items = {item.name for order in carried_out for item in self._named(order)}
+        return Observation(
+            (Message("user", "\n".join((wording.results, *lines, *most))),),
+            tuple(dict.fromkeys(found)),
+            SEPARATOR.join(sorted(items)),
+            sources=tuple(result.source for result in results.values()),
+        )
+
+    def _later(self, case: Case, order: str, wording: Wording) -> str:
+        """The reply to an order that this stage does not have; no name of a disease is repeated."""
+        if self.rages.refuses(case, order):
+            return refusal(order).text
+        return f"{neutralise(order)}: {wording.later}"
+
+    def _within(self, order: str, stage: str) -> bool:
+        """Whether every examination that the order names is known, and belongs to the stage."""
+        items = self._named(order)
+        return bool(items) and all(_belongs(item, stage) for item in items)
+
+    def _read_order(self, order: str) -> tuple[Item, ...]:
+        """The items that an order names."""
+        named = read(order, lambda form: self.rages.canonical(form) in self._items)
+        names = dict.fromkeys(self.rages.canonical(each.name) for each in named)
+        return tuple(self._items[name] for name in names if name in self._items)
+
+
+def open(source: Source, settings: Settings) -> EvidenceSeeking:
+    """Evidence-seeking diagnosis over the cases of `source`.
+
+    Raises UserError for a stage that no examination of `source` belongs to, for a base of
+    examinations that cannot be opened, and for an `index` that is none of rare diseases.
+    """
+    return EvidenceSeeking(source, settings)
+
+
+def seeking(environment: Environment) -> EvidenceSeeking:
+    """`environment` itself. Raises UserError where it is another one."""
+    if not isinstance(environment, EvidenceSeeking):
+        raise UserError(
+            "this method is paid for ranked lists; leave out environment.name, or type "
+            "environment=evidence"
+        )
+    return environment
+
+
+def _catalogue(diagnoses: Sequence[str]) -> Catalogue:
+    """The clinic's where it knows all of `diagnoses`; else they alone are diseases."""
+    known = clinic_catalogue()
+    if not diagnoses or all(known.find(name) for name in diagnoses):
+        return known
+    return Catalogue(Entry((name,), "", "") for name in diagnoses)
+
+
+def _everything(catalogue: Catalogue, diagnoses: Sequence[str]) -> str:
+    """The first of EVERYTHING that names all of `diagnoses`. Raises UserError where none does."""
+    wanted = [entry for name in diagnoses for entry in catalogue.find(name)[:1]]
+    for name in EVERYTHING:
+        around = catalogue.around(name)
+        if wanted and all(entry in around for entry in wanted):
+            return name
+    raise UserError(
+        f"environment.vague: none of {', '.join(EVERYTHING)} names all diagnoses of these cases; "
+        "it is for cases that list their diagnoses, as clinic:pathology does"
+    )
+
+
+def _then(replied: Observation, told: str) -> Observation:
+    (message,) = replied.messages
+    return replace(replied, messages=(replace(message, content=f"{message.content}\n{told}"),))
+
+
+def _belongs(item: Item, stage: str) -> bool:
+    return normalise(stage) in normalise(f"{item.kind.value} {item.question}")

@@ -1,0 +1,1 @@
+"""Ordered examinations and where their results come from (RAGES)."""

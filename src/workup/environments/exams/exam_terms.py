@@ -1,0 +1,146 @@
+"""Names of examinations, and what a result says: read from the words alone.
+
+One examination has many names: "CK 7", "CK7", "cytokeratin 7 (CK7) immunostain". They are compared
+by their `key`. The pathology wing's synonyms hold everywhere; a base adds its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from workup.cases.clinic.pathology import markers
+from workup.core.text import normalise
+
+LONGEST = 300
+"""Characters of a request that are read."""
+
+MOST = 20
+"""Examinations that one request may name; the rest is not read."""
+
+# Words that say how an antigen is stained, or that it is wanted. What is examined in another way
+# (FISH, PCR, a mutation) is another examination, so those words stay part of the name.
+_METHOD_WORDS = (
+    "antibodies antibody assessment by expression eg for further gs ihc immunohistochemical "
+    "immunohistochemistry immunoperoxidase immunoreactivity immunostain immunostaining "
+    "immunostains immunohistochemically marker markers of on other panel panels stain staining "
+    "stains status test testing tests the with"
+)
+_METHODS = frozenset(_METHOD_WORDS.split())
+_HAN_METHODS = re.compile("免疫组织化学|免疫组化|染色|检测|检查|抗体|标记物|标记|等|的")
+_GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "λ": "lambda", "μ": "mu"
+}  # fmt: skip
+_LETTERS = re.compile("|".join(_GREEK))
+_PARTS = re.compile(r"([(（][^()（）]*[)）])")
+_SEPARATORS = re.compile(r"[,;，；、:：+]|\band\b|\bor\b|\be\.g\.|[和与及或]")
+_JOINT = re.compile(r"[\s.+-]+")
+
+_NEGATIVE = re.compile(
+    r"\b(?:negative|neg|absent|non-?reactive|unremarkable|undetected|retained|intact|wild[ -]?type"
+    r"|(?:not|no|without) (?:\w+ ){0,2}(?:detected|demonstrated|seen|identified|found|expressed"
+    r"|staining|expression|signal|amplification|rearrangement|mutation|loss))\b"
+    r"|阴性|未见|未检出|缺如|[(（][-−–][)）]|(?:^|(?<=[\w\s:：]))[-−–]\W*$",
+    re.IGNORECASE,
+)
+_POSITIVE = re.compile(
+    r"\b(?:positive|pos|present|reactive|detected|expressed|amplified|mutated|rearranged|lost"
+    r"|loss of (?:nuclear )?expression)\b"
+    r"|阳性|检出|[(（]\d?\+{1,4}[)）]|\d?\+{1,4}\W*$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An examination that a request names: its name in its own words, and whether it is known."""
+
+    name: str
+    known: bool
+
+
+@lru_cache(maxsize=1 << 14)
+def key(name: str) -> str:
+    """The form in which names of examinations are compared; empty for a name of a method alone.
+
+    `workup.core.text.normalise`, without words of staining, without blanks, points and signs, and
+    with Greek letters spelled out. Linear in the length of the name.
+
+    >>> key("CD-20 immunostain"), key("TTF 1"), key("β-catenin"), key("HER2 FISH")
+    ('cd20', 'ttf1', 'betacatenin', 'her2fish')
+    """
+    form = _HAN_METHODS.sub(" ", _LETTERS.sub(lambda letter: _GREEK[letter[0]], normalise(name)))
+    return _JOINT.sub("", "".join(word for word in form.split() if word not in _METHODS))
+
+
+@cache
+def _groups() -> Mapping[str, tuple[str, ...]]:
+    """The key of a marker's name → those of all its names, its own first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for marker in markers():
+        group = tuple(dict.fromkeys(key(name) for name in (marker.name, *marker.synonyms)))
+        found.update((each, group) for each in group if each not in found)
+    return found
+
+
+def synonyms(of: str) -> tuple[str, ...]:
+    """The keys of all names that the examination with the key `of` goes by, its own among them."""
+    return _groups().get(of, (of,))
+
+
+def common(of: str) -> str:
+    """The name that the pathology wing has for the examination with the key `of`; "" if none."""
+    group = _groups().get(of)
+    return next((marker.name for marker in markers() if group and key(marker.name) == group[0]), "")
+
+
+def read(request: str, known: Callable[[str], bool]) -> list[Named]:
+    """The examinations that a request names, each once, at most MOST of them.
+
+    `known` says whether a key is a known examination's. The whole request is tried first, so that
+    a known name may hold a comma. What stands in brackets behind a known name explains it, and is
+    left out where it is unknown itself. Linear in the length of the request.
+    """
+    request = request[:LONGEST]
+    if (whole := key(request)) and known(whole):
+        return [Named(" ".join(request.split()), True)]
+    found: dict[str, Named] = {}
+    named = False  # whether the last piece outside brackets named a known examination
+    for place, piece in enumerate(_PARTS.split(request)):
+        inside = place % 2 == 1
+        parts = [
+            Named(" ".join(part.split()), known(form))
+            for part in _SEPARATORS.split(piece[1:-1] if inside else piece)
+            if (form := key(part))
+        ]
+        if inside and named:
+            parts = [part for part in parts if part.known]
+        elif not inside:
+            named = bool(parts) and parts[-1].known
+        for part in parts:
+            found.setdefault(synonyms(key(part.name))[0], part)
+    return list(found.values())[:MOST]
+
+
+def positive(result: str) -> bool | None:
+    """Whether a result is positive; None where its words do not say, or say both.
+
+    "Retained" and "intact" are negative, "lost" is positive: what a marker of loss looks for is the
+    loss. English and Chinese words are known. Linear in the length of the result.
+
+    >>> [positive(text) for text in ("positive, diffuse", "no staining", "CD20（+）", "about 70 %")]
+    [True, False, True, None]
+    """
+    negative = _NEGATIVE.search(result) is not None
+    rest = _NEGATIVE.sub(" ", result) if negative else result
+    return None if (_POSITIVE.search(rest) is not None) == negative else not negative
+
+
+def without_name(text: str, names: Sequence[str]) -> str:
+    """A result without the examination's name at its beginning."""
+    for name in sorted(names, key=len, reverse=True):
+        if name and text.lower().startswith(name.lower()):
+            return text[len(name) :].lstrip(" :：")
+    return text

@@ -1,0 +1,177 @@
+"""Question and search: a patient told in part who answers questions, a library, one diagnosis.
+
+The library's encounter with one more action: `<ask>` puts one question to the patient. A question,
+a search and the diagnosis are a turn each, of one budget. Only evidence is refined: a turn after
+the patient's answer begins without a refinement. Actions are of the kinds "ask", "search" and
+"diagnose".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+
+from pydantic import Field
+
+from workup.cases.clinic.renamed import Names
+from workup.core.case import Case, Knowledge, Source
+from workup.core.episode import ASK, DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.ports import Doctor, Environment, Model, Retriever
+from workup.core.text import neutralise, tagged
+from workup.environments import library
+from workup.environments.base.anchors import BayesDiagnoser
+from workup.environments.base.library_teacher import LibraryTeaching
+from workup.environments.base.patients import (
+    CHECKER,
+    PATIENT,
+    EmbeddedPatient,
+    Patient,
+    PatientSettings,
+    played_by,
+)
+from workup.environments.base.personas import Personas
+from workup.environments.base.recorded import CONCLUDE
+from workup.environments.base.searched import opened
+from workup.environments.base.searchers import AskingSearcher
+from workup.environments.base.searching import SEARCH, SearchGrammar, Told
+from workup.environments.consultation import Consultation
+
+UNREADABLE = "Please write one question, one search or one diagnosis."
+
+ROLES = (PATIENT, CHECKER)
+
+summary = "questions to a patient and searches in a library in one budget, then one diagnosis"
+
+
+class Settings(PatientSettings, library.Settings):
+    """What can be set where a patient is questioned and a library is searched."""
+
+    told: Told = Field(
+        "presentation",
+        description="what is told before any question: presentation, history (with it) or record",
+    )
+
+    @property
+    def grammar(self) -> SearchGrammar:
+        return replace(super().grammar, asks=True)
+
+
+class Inquiry(library.Library):
+    """An `Environment`: the doctor asks the patient, searches the library, and diagnoses once.
+
+    The built-in patient is the embedded one. `personas` are the manners of a model that plays it.
+    """
+
+    unreadable = UNREADABLE
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        record: Consultation,
+        grammar: SearchGrammar,
+        said: Sequence[str] = (),
+        teaching: LibraryTeaching | None = None,
+        personas: Personas | None = None,
+    ) -> None:
+        """Raises ValueError for a grammar without questions."""
+        if not grammar.asks:
+            raise ValueError(f"{grammar}: an inquiry has questions")
+        super().__init__(retriever, record, grammar, said, teaching)
+        self._personas = personas
+        self.patient: Patient = EmbeddedPatient(record)
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return f"</{ASK}>", *super().stop
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        return (*super().phrases, *self.patient.phrases)
+
+    @property
+    def asks(self) -> bool:
+        return True
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ROLES
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        """This environment with models: a "patient" answers, a "checker" checks its answers."""
+        patient = played_by(models, self.record, self._personas)
+        return self if patient is None else self._with(patient)
+
+    @property
+    def built_in(self) -> Environment:
+        return self._with(EmbeddedPatient(self.record))
+
+    def _with(self, patient: Patient) -> Inquiry:
+        other = copy(self)
+        other.patient = patient
+        return other
+
+    def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
+        """Those of a library, and who knows what the opening tells and neither asks nor searches.
+
+        In a renamed clinic nobody asks without searching: every name would be a guess.
+        """
+        others = super().anchors(source, seed)
+        if source.knowledge is None:
+            return others
+        told = BayesDiagnoser(source.knowledge, source.items, self.write, self.known)
+        if isinstance(source.knowledge, Names):
+            del others["random doctor"], others["greedy information"]
+        return {"told information": told, **others}
+
+    def further_anchors(
+        self, source: Source, knowledge: Knowledge, seed: int
+    ) -> Mapping[str, Doctor]:
+        """Those of a library; where it has some, also one that asks before it searches."""
+        searchers = super().further_anchors(source, knowledge, seed)
+        if not searchers:
+            return {}
+        return {**searchers, "asking searcher": AskingSearcher(source, knowledge, self)}
+
+    def write(self, kind: str, content: str) -> str:
+        """Whatever is neither a search nor a diagnosis is asked of the patient."""
+        return super().write(kind, content) if kind in (SEARCH, DIAGNOSE) else tagged(ASK, content)
+
+    async def answer(self, case: Case, past: Sequence[Turn], action: Action) -> Observation:
+        """The passages, or what the patient says; in the last turn a question is not answered.
+
+        Raises RolloutError when the patient gives up or the library cannot be reached.
+        """
+        if action.kind != ASK:
+            seen = await super().answer(case, past, action)
+            # Only the patient tells findings: a passage whose id is that of a fact tells none.
+            facts = {fact.id for fact in (*case.given, *case.truth.facts)}
+            return replace(seen, evidence=tuple(id for id in seen.evidence if id not in facts))
+        if len(past) >= self.max_turns - 1:
+            return Observation((Message("user", CONCLUDE),))
+        # The patient has heard the questions alone, so that no passage is taken for its own answer.
+        heard = [turn for turn in past if turn.action.kind == ASK]
+        said = await self.patient.reply(case, heard, action.content[0])
+        return said.as_told(self.reply(neutralise(said.text), len(past)).content)
+
+    @property
+    def _rules(self) -> str:
+        return (
+            "You are the doctor; this is a test bench and no medical device. A patient is "
+            "described to you, and much is missing. In each turn do one of three things. Ask the "
+            f"patient for one thing: <{ASK}>…</{ASK}>. Or look things up in a medical library: "
+            f"{self._searching} You can ask and search {self.max_turns - 1} times in all. "
+            f"{self._concluding}"
+        )
+
+
+def open(source: Source, settings: Settings) -> Inquiry:
+    """The environment with the library named by `index`, by default the cases' own clinic's.
+
+    Raises UserError if there is none (see `opened`), and for a persona that does not exist.
+    """
+    s = settings
+    retriever, said = opened(source, s.index)
+    record = Consultation(source.items, source.diagnoses, s.max_turns)
+    teaching = LibraryTeaching(s.grammar, s.refined, s.queried, s.open_books)
+    return Inquiry(retriever, record, s.grammar, said, teaching, s.personas)

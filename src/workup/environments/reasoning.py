@@ -1,0 +1,260 @@
+"""Reasoning with searches inside it (Med-R³, MR-1): one thought, any number of searches, an answer.
+
+    <think> … <search>query</search><document> … </document> … </think><answer> … </answer>
+
+A turn is the doctor's text up to `</search>` or `</answer>`; the thought goes on behind a document.
+The environment alone writes `<document>`, so that documents are masked by who wrote them. Actions
+are of the kinds "search" and "diagnose".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from pydantic import Field
+
+from workup.cases.clinic.graph import canonical, reference, stated, statements, verbalise
+from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import heard, said, unmarked
+from workup.cases.jsonl import MOST_STATEMENTS
+from workup.core.case import Case, Source
+from workup.core.episode import DIAGNOSE, Action, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
+from workup.core.text import THINK, normalise, tagged
+from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
+from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened
+from workup.environments.base.searching import SEARCH, SearchGrammar
+from workup.environments.base.thoughts import ANSWER, DOCUMENT, documents, take_apart
+from workup.environments.consultation import Consultation
+from workup.roles.judges.levels import LevelJudge, ModelLevels
+from workup.roles.judges.statements import TOKENS, ExactStatements, ModelStatements, StatementReader
+from workup.roles.judges.synonyms import Normaliser, normaliser
+
+ROLES = EXTRACTOR, GRADER = "extractor", "grader"
+UNREADABLE = "Please go on thinking, and write one search or one answer."
+
+summary = "a described patient, searches inside one thought, then an answer (Med-R³)"
+
+
+class Settings(SearchedSettings):
+    """What can be set where a thought holds searches."""
+
+    passages: int = Field(5, ge=1, description="top-k of a query")
+    statements: int = Field(
+        MOST_STATEMENTS,
+        ge=1,
+        le=MOST_STATEMENTS,
+        description="statements that a model reads from one thought at most",
+    )
+    repeated: int = Field(
+        MOST_REPEATED,
+        ge=0,
+        description="statements of documents that a demonstrated thought repeats after a search",
+    )
+    synonyms: str = Field(
+        "",
+        description="a file of entities (JSON lines with name and synonyms) whose names are merged",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of cases and documents without asking anyone.
+
+    `levels` are the evidence levels of documents by id. `clinic` is the subset of the built-in
+    clinic that the cases come from; "" if they come from elsewhere. `name` gives the one name of
+    an entity's synonyms, and `most` is how many statements a model reads from one thought.
+    """
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    clinic: str = ""
+    name: Normaliser = normalise
+    most: int = MOST_STATEMENTS
+
+
+class Reasoning(Searched):
+    """An `Environment`: the doctor thinks, searches while it thinks, and answers once."""
+
+    unreadable = UNREADABLE
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        record: Consultation,
+        grammar: SearchGrammar,
+        said: Sequence[str] = (),
+        *,
+        known: Known | None = None,
+        reader: StatementReader | None = None,
+        grader: LevelJudge | None = None,
+    ) -> None:
+        """`reader` and `grader` serve rewards; the built-in reader knows the clinic's sentences."""
+        super().__init__(retriever, record, grammar, said)
+        self._known, self._grader = known or Known(), grader
+        self.reader: StatementReader = reader or ExactStatements()
+        self.teaching = ReasoningTeaching(grammar)
+
+    def canonical(self, name: str) -> str:
+        """The one name of an entity's synonyms: the clinic's where its sentences are read."""
+        exact = isinstance(self.reader, ExactStatements)
+        return canonical(name) if exact else self._known.name(name)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the statements of a thought can be read: by a model, or exactly in a clinic."""
+        exact = isinstance(self.reader, ExactStatements)
+        return not exact or bool(self._known.clinic or self._known.levels)
+
+    @property
+    def graded(self) -> bool:
+        """Whether the evidence level of every document can be had."""
+        return self._grader is not None or bool(self._known.levels)
+
+    async def levels(self, turn: Turn) -> tuple[int, ...]:
+        """The evidence levels, 1 to 6, of the documents that the turn's search returned.
+
+        They are known of a clinic's own documents. If one of them is not known, the role `grader`
+        grades all documents of the turn. Raises RolloutError if it cannot, UserError if nobody has
+        the role.
+        """
+        known = [self._known.levels.get(id.partition("#")[0]) for id in turn.observation.evidence]
+        if None not in known:
+            return tuple(each for each in known if each is not None)
+        if self._grader is None:
+            raise UserError(
+                "the evidence level of these documents is not known: name a model with "
+                f"roles.{GRADER}=endpoint:NAME, or type reward.without=[quality]"
+            )
+        return await self._grader.levels([Passage("", text) for text in documents(turn)])
+
+    def references(self, case: Case) -> tuple[str, ...]:
+        """Reference reasoning for the case: its own, or what the built-in clinic's graph says."""
+        if case.truth.references or not self._known.clinic:
+            return case.truth.references
+        found = [fact.item for fact in (*case.given, *case.truth.facts)]
+        steps = reference(self._known.clinic, heard(case, case.truth.diagnosis), found)
+        return (said(case, " ".join(map(verbalise, steps))),) if steps else ()
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """Rewards ask them: for the statements of a thought, and for the level of a document."""
+        return ROLES
+
+    def staffed(self, models: Mapping[str, Model]) -> Environment:
+        extractor, grader = models.get(EXTRACTOR), models.get(GRADER)
+        return self._with(
+            self._reads(extractor) if extractor else self.reader,
+            ModelLevels(grader) if grader else self._grader,
+        )
+
+    def _reads(self, model: Model) -> ModelStatements:
+        most = self._known.most
+        return ModelStatements(model, most, TOKENS * most // MOST_STATEMENTS)
+
+    @property
+    def built_in(self) -> Environment:
+        return self._with(None, None)
+
+    def _with(self, reader: StatementReader | None, grader: LevelJudge | None) -> Reasoning:
+        other = copy(self)
+        other.reader, other._grader = reader or ExactStatements(), grader
+        return other
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return f"</{SEARCH}>", f"</{ANSWER}>"
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        return self._phrases((THINK, SEARCH, DOCUMENT, ANSWER))
+
+    @property
+    def queried(self) -> int:
+        return self.teaching.queried
+
+    def documents(self, turn: Turn) -> Sequence[str]:
+        return documents(turn)
+
+    def demonstrate(
+        self, source: Source, teaching: Teaching, seed: int, index: int
+    ) -> Demonstration:
+        """Episodes (`ReasoningTeaching`), whatever `teaching` says."""
+        return self.teaching.demonstrate(source, self, seed, index)
+
+    def read(self, text: str) -> Action:
+        """The first search or answer that says something; "malformed" if there is none.
+
+        Linear in `len(text)`, never raises. One error each: a document (which the doctor cannot
+        write), a control token, a tag within a search or an answer, a block that does not end or
+        begin, a thought that opens anywhere but at the beginning or closes twice, a search after
+        the thought, an answer before its end or not directly behind it, an action that says nothing
+        or is longer than 500 characters, and anything at all after the action.
+        """
+        return take_apart(text).action
+
+    def write(self, kind: str, content: str) -> str:
+        """Whatever is no diagnosis is searched for; a diagnosis closes the thought."""
+        if kind == DIAGNOSE:
+            return f"</{THINK}>{tagged(ANSWER, content)}"
+        return tagged(SEARCH, content)
+
+    def show(self, found: Sequence[Passage]) -> str:
+        return tagged(DOCUMENT, self.numbered(found))
+
+    @property
+    def _rules(self) -> str:
+        return (
+            "You are the doctor; this is a test bench and no medical device. A patient is "
+            f"described to you. Think step by step inside one <{THINK}>…</{THINK}>. While you "
+            "think you may look things up in a medical library: "
+            f"<{SEARCH}>…</{SEARCH}> with one short query. What it holds comes back as "
+            f"<{DOCUMENT}>…</{DOCUMENT}>, which only the library writes; then go on thinking "
+            f"without opening a new thought. You can search at most {self.max_turns - 1} times. "
+            f"At the end close the thought and answer: <{ANSWER}>…</{ANSWER}> with nothing but "
+            "the name of one diagnosis in it."
+        )
+
+
+def open(source: Source, settings: Settings) -> Reasoning:
+    """The library named by `index`, or that of the clinic whose cases `source` holds."""
+    grammar = SearchGrammar(
+        subqueries=0,
+        passages=settings.passages,
+        passage_tokens=settings.passage_tokens,
+        refine=False,
+        told=settings.told,
+        max_turns=settings.max_turns,
+        shuffled=settings.shuffled,
+    )
+    retriever, said = opened(source, settings.index)
+    record = Consultation(source.items, source.diagnoses, grammar.max_turns)
+    clinic, shelf = clinic_of(source.name), settings.index or source.name
+    levels, told = _shelf(shelf.removeprefix(CLINIC)) if clinic_of(shelf) else ({}, ())
+    # A tiny policy cannot spell out a sentence, so each statement is one of its tokens.
+    phrases = (*unmarked((*(statements(clinic) if clinic else ()), *told)), *said)
+    known = Known(levels, clinic, normaliser(settings.synonyms), settings.statements)
+    world = Reasoning(retriever, record, grammar, phrases, known=known)
+    world.teaching = ReasoningTeaching(grammar, settings.queried, settings.repeated)
+    return world
+
+
+@lru_cache(maxsize=4)
+def _shelf(place: str) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """A clinic's library: the evidence level of each document, and all statements made there."""
+    documents = list(library(place))
+    said = dict.fromkeys(each for document in documents for each in stated(document.text))
+    return {document.id: document.level for document in documents}, tuple(said)
+
+
+def reasoning_of(environment: Environment) -> Reasoning:
+    """`environment`. Raises UserError where it is another one."""
+    if not isinstance(environment, Reasoning):
+        raise UserError(
+            "this method is paid for a thought with searches in it; leave out environment.name, or "
+            "type environment=reasoning"
+        )
+    return environment

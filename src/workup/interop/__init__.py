@@ -1,0 +1,1 @@
+"""Runs and environments for other programs."""

@@ -1,0 +1,114 @@
+"""An Inspect task: its model plays our encounters, and our judge and reward are its scorers.
+
+inspect eval workup/encounter -T method=craft -T cases=clinic:s --model …    from the command line
+inspect_ai.eval(task(Bench.of("craft", cases="clinic:s")), model=…)          from Python
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inspect_ai import Task
+from inspect_ai import task as registered
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageUser
+from inspect_ai.scorer import Score, Scorer, Target, accuracy, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from workup.core.episode import Message
+from workup.core.errors import RolloutError
+from workup.interop.adapters.bench import Bench, told
+
+PLACE, OUTCOME = "place", "workup"
+_MANY = 100  # cases, if nobody says how many
+
+
+@registered
+def encounter(
+    method: str = "craft",
+    cases: str = "clinic:s",
+    side: str = "test",
+    most: int = _MANY,
+    settings: dict[str, Any] | None = None,
+) -> Task:
+    """Encounters in the environment of `method`; `settings` are those of `Bench.of`."""
+    return task(Bench.of(method, cases=cases, side=side, most=most, **(settings or {})))
+
+
+def task(bench: Bench) -> Task:
+    """The task that plays the cases of `bench`.
+
+    An encounter that fails is an error of its sample. More than the share `max_failed` of such
+    samples ends the evaluation, as in ours.
+    """
+    samples = [_sample(bench, place) for place in range(len(bench.cases))]
+    return Task(
+        dataset=MemoryDataset(samples, name=bench.name),
+        solver=_playing(bench),
+        scorer=[diagnosis(), reward()],
+        fail_on_error=bench.examination.max_failed or True,
+    )
+
+
+def _sample(bench: Bench, place: int) -> Sample:
+    case = bench.cases[place]
+    opening = bench.examination.environment.open(case)
+    return Sample(
+        input=[_message(each) for each in opening],
+        target=case.truth.diagnosis,
+        id=place + 1,
+        metadata={PLACE: place, "case": case.id, "category": case.category},
+    )
+
+
+def _message(said: Message) -> ChatMessage:
+    kind = ChatMessageSystem if said.role == "system" else ChatMessageUser
+    return kind(content=said.content)
+
+
+@solver
+def _playing(bench: Bench) -> Solver:
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        interaction = bench.open(int(state.metadata[PLACE]))
+        while not (interaction.done or state.completed):
+            state = await generate(state)
+            choice = state.output.choices[0] if state.output.choices else None
+            if choice is None:
+                break
+            cut = choice.stop_reason in {"max_tokens", "model_length"}
+            reply = await interaction.say(state.output.completion, truncated=cut)
+            state.messages += [_message(each) for each in reply.messages]
+        interaction.leave()
+        outcome = told(await bench.judge(interaction.episode, str(state.model)))
+        if outcome["correct"] is None:
+            # Inspect counts such a sample among its errors, and does not score it.
+            raise RolloutError(outcome["reason"])
+        state.store.set(OUTCOME, dict(outcome))
+        return state
+
+    return solve
+
+
+@scorer(metrics=[accuracy(), stderr()])
+def diagnosis() -> Scorer:
+    """Our judge's verdict."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        outcome = state.store.get(OUTCOME, {})
+        answer = "; ".join(outcome.get("answer", ())) or None
+        why = outcome.get("reason") or outcome.get("ending")
+        return Score(value="C" if outcome.get("correct") else "I", answer=answer, explanation=why)
+
+    return score
+
+
+@scorer(metrics=[mean()])
+def reward() -> Scorer:
+    """The return; its metadata has the reward of every turn, its parts, and our measures."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        outcome = state.store.get(OUTCOME, {})
+        shown = {name: outcome.get(name) for name in ("rewards", "parts", "measures", "ending")}
+        return Score(value=float(outcome["reward"]), metadata=shown)
+
+    return score

@@ -1,0 +1,1 @@
+"""Training and evaluation, and who plays the supporting roles in them."""

@@ -1,0 +1,245 @@
+"""The evaluation that every doctor of a run goes through, and the doctors that can take part.
+
+Test cases, seeds, environment and judge are the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from workup.cases.files import evenly_spaced
+from workup.core.case import Case, Source
+from workup.core.episode import Ending, Episode
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Doctor, Environment, Instruments, Judge, Model, Reward, Scorer
+from workup.core.stages import Settle
+from workup.doctors.hybrid import Diagnoser, conclude, whole_record
+from workup.doctors.strategies import Searcher
+from workup.environments.consultation import Consultation
+from workup.metrics.extra import Measure, Models, Values, open_measures, take
+from workup.rl.rollout import Job, Play, check_failures, rollout, seed_key
+from workup.rl.running import run_to_end
+from workup.roles.judges.verdicts import Verdicts
+from workup.runs import Record, Run
+from workup.runs.judged import measured, with_score
+from workup.runs.settings import EvaluationSettings
+
+FOLDED = "folds=5 trains five times, so that every case is tested once"
+CHUNK = 256  # episodes in memory at a time
+Progress = Callable[[Mapping[str, float]], None]
+"""Called after every episode with the figures so far:
+
+`step`, the number of episodes (those of earlier sessions included); `judged`, how many of them
+have a verdict; and, if `judged` is not 0, `accuracy_so_far`, the share of them that is right."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The evaluation of a run: the same cases, seeds and judge for every doctor.
+
+    `reward` scores the episodes as training does, so that the report can show the reward's parts.
+    """
+
+    environment: Environment
+    cases: Sequence[Case]
+    judge: Judge
+    settings: EvaluationSettings
+    reward: Reward | None = None
+    settle: Settle | None = None  # what the reward needs of each episode
+    max_tokens: int = 256
+    seed: int = 0
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
+    concurrency: int = CHUNK
+    max_failed: float = 0.2
+    costs: Mapping[str, float] = field(default_factory=dict)
+    measures: Sequence[Measure] = ()
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        environment: Environment,
+        judge: Judge,
+        settings: EvaluationSettings,
+        models: Models | None = None,
+        **more: object,
+    ) -> Examination:
+        """The evaluation on the test split of `source`.
+
+        Further measures are the environment's and those in `settings`.
+
+        `models` play the measures' roles. Raises UserError if the split is empty or a measure
+        cannot be taken.
+        """
+        if not len(source.test):
+            raise UserError(
+                f"{source.name} holds no test case; a file needs at least a handful of cases to "
+                f"hold some out ({FOLDED})"
+            )
+        costs = {item.name: item.cost for item in source.items}
+        made = cls(environment, source.test, judge, settings, costs=costs, **more)  # type: ignore[arg-type]
+        specs = list(dict.fromkeys((*environment.measures, *settings.measures)))
+        return replace(made, measures=open_measures(specs, made.played, models))
+
+    @property
+    def total(self) -> int:
+        """The number of episodes of one doctor."""
+        return min(len(self.cases), self.settings.cases) * self.settings.samples
+
+    @property
+    def played(self) -> Sequence[Case]:
+        """The cases that are played, evenly spaced, made when they are indexed."""
+        return evenly_spaced(self.cases, self.settings.cases)
+
+    def jobs(self) -> Iterator[tuple[Job, int]]:
+        """Every episode to play, with the number of its sample.
+
+        The key depends on case and sample alone.
+        """
+        for case in self.played:
+            for sample in range(self.settings.samples):
+                yield Job(case, seed_key("evaluate", self.seed, case.id, sample)), sample
+
+    @property
+    def play(self) -> Play:
+        return Play(self.settings.temperature, self.max_tokens, self.settings.avoid_repeats)
+
+
+Player = Callable[[Examination, Job], Awaitable[Episode]]
+
+
+def playing(doctor: Doctor) -> Player:
+    """`doctor` plays every episode from the presentation to the diagnosis."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await rollout(job, examination.environment, doctor, examination.play)
+
+    return play
+
+
+def searching(searcher: Searcher) -> Player:
+    """`searcher` looks ahead, and shows one of the episodes that it played."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        return await searcher.play(job, examination.play)
+
+    return play
+
+
+def hybrid(gather: Player, diagnoser: Diagnoser) -> Player:
+    """One doctor gathers, another concludes from the transcript (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        gathered = await gather(examination, job)
+        if gathered.ending is Ending.FAILED:
+            return gathered
+        return await _concluded(gathered, diagnoser, examination.environment)
+
+    return play
+
+
+def oracle(diagnoser: Diagnoser, record: Consultation) -> Player:
+    """The diagnoser reads the whole of `record` at once (CR-11)."""
+
+    async def play(examination: Examination, job: Job) -> Episode:
+        environment = examination.environment
+        return await _concluded(whole_record(job.case, environment, record), diagnoser, environment)
+
+    return play
+
+
+async def _concluded(episode: Episode, diagnoser: Diagnoser, environment: Environment) -> Episode:
+    try:
+        return await conclude(episode, diagnoser, environment)
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"diagnoser: {error}")
+
+
+def examine(
+    run: Run, examination: Examination, player: Player, label: str, progress: Progress | None = None
+) -> int:
+    """Plays the evaluation for one doctor and writes its episodes into `run` as `label`.
+
+    Returns how many were played: those of earlier sessions are kept, except failed ones. Raises
+    WorkupError when more than `max_failed` of the episodes failed.
+    """
+    played = [o for o in run.outcomes(label) if o.ending != Ending.FAILED]
+    kept = {(o.case_id, o.sample) for o in played}
+    jobs = (
+        (job, sample) for job, sample in examination.jobs() if (job.case.id, sample) not in kept
+    )
+    done, failed = len(kept), []
+    judged = sum(o.correct is not None for o in played)
+    right = sum(o.correct is True for o in played)
+
+    def tick(correct: bool | None) -> None:
+        nonlocal done, judged, right
+        done, judged, right = done + 1, judged + (correct is not None), right + (correct is True)
+        if progress is not None:
+            share = {"accuracy_so_far": right / judged} if judged else {}
+            progress({"step": done, "judged": judged, **share})
+
+    while chunk := list(islice(jobs, CHUNK)):
+        records = run_to_end(_examine(examination, player, label, chunk, tick))
+        run.write(records)
+        failed += [record.episode for record in records if record.episode.ending is Ending.FAILED]
+        check_failures(failed, done, examination.max_failed)
+    return done - len(kept)
+
+
+async def _examine(
+    examination: Examination,
+    player: Player,
+    label: str,
+    jobs: Sequence[tuple[Job, int]],
+    tick: Callable[[bool | None], None],
+) -> list[Record]:
+    verdicts = Verdicts(examination.judge, examination.settle)
+    limit = asyncio.Semaphore(examination.concurrency)
+
+    async def one(job: Job, sample: int) -> Record:
+        async with limit:
+            episode = await player(examination, job)
+        record = await judged(examination, verdicts, label, episode, sample)
+        tick(record.correct)
+        return record
+
+    records = await asyncio.gather(*(one(job, sample) for job, sample in jobs))
+    return await scored(examination, verdicts, records)
+
+
+async def judged(
+    examination: Examination, verdicts: Verdicts, label: str, episode: Episode, sample: int = 0
+) -> Record:
+    """The record of an episode that is over, with its verdict and its measures, not yet scored."""
+    episode, correct = await verdicts.settle(episode)
+    further: Values = {}
+    if correct is not None:
+        episode, further = await take(examination.measures, episode, correct)
+    if episode.ending is Ending.FAILED:
+        correct = None
+    record = Record(label, episode, sample=sample, correct=correct, measures=further)
+    return measured(record, examination.environment, examination.costs)
+
+
+async def scored(
+    examination: Examination, verdicts: Verdicts, records: Sequence[Record]
+) -> list[Record]:
+    """The judged records with the reward's scores; failed episodes have none."""
+    good = tuple(record.episode for record in records if record.correct is not None)
+    if examination.reward is None or not good:
+        return list(records)
+    instruments = Instruments(
+        verdicts,
+        scorers=examination.scorers,
+        models=examination.models,
+        key=seed_key("evaluate", examination.seed),
+    )
+    scores = iter((await examination.reward((good,), instruments))[0])
+    return [
+        record if record.correct is None else with_score(record, next(scores)) for record in records
+    ]

@@ -1,0 +1,173 @@
+"""Cross-validation: a run folder for each fold, and one over them with all test cases.
+
+Fold k of n is tested by a policy that was trained on the other folds. So every case is tested
+once, and the run over the folds is read as any other: its report, its intervals by case, its place
+in a comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from secrets import token_hex
+from statistics import fmean
+from typing import Any
+
+from workup.core.errors import UserError
+from workup.loops.evaluation import loop
+from workup.loops.evaluation.arms import Steps
+from workup.loops.evaluation.examination import Examination
+from workup.report.live import Live
+from workup.runs import Run, policies, versions
+from workup.runs.folder import free, is_run, part
+from workup.runs.policies.unseen import history
+from workup.runs.settings import PolicySettings, build, merge
+from workup.runs.summary import repeats, summarise
+
+Play = Callable[[str, Path, Live], Run]
+"""Starts or goes on with the run of a fold ("2/5") in its folder, until it is finished."""
+
+
+def start(settings: PolicySettings, out: Path, live: Live) -> Run:
+    """Evaluates into the new folder `out`: the policies of a cross-validation, or one policy.
+
+    Each policy of a cross-validation plays the cases that it was not trained on. Raises UserError
+    as `loop.start`, and for other cases than it was trained on.
+    """
+    if not policies.fold_folders(settings.policy):
+        return loop.start(settings, out, live)
+    free(out)
+    account, splits = token_hex(8), _splits(settings)
+    opened = [loop.Evaluation.of(_of(settings, split), account) for split in splits]
+    for each in opened:
+        each.staff.close()
+    played = [each.examination for each in opened]
+    first, noted = opened[0], dict.fromkeys(note for each in opened for note in each.noted)
+    config = {
+        **{"kind": "evaluation", "account": account, "anchors": list(first.anchors)},
+        **{"notes": [*noted, told(played)], "parts": splits},
+        **first.asked(settings),
+        **{"split": None, "folds": len(splits)},
+    }
+    weights = policies.identities(first.staff.roles)
+    made = versions({"run": settings.seed}, weights=weights)
+    Run.create(out, config, made, restricted=first.source.restricted).close()
+    return go_on(out, _play(out, {}), live)
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted evaluation, of a cross-validation's policies or of one."""
+    with Run.open(path) as run:
+        parts = run.parts
+    if not parts:
+        return loop.resume(path, live, changes)
+    return go_on(path, _play(path, changes or {}), live, changes)
+
+
+def told(folds: Sequence[Examination]) -> str:
+    """The note of a run over folds with these evaluations."""
+    tested, cases = sum(len(fold.played) for fold in folds), sum(len(fold.cases) for fold in folds)
+    return (
+        f"{len(folds)} folds: {tested:,} of {cases:,} cases are tested, each once, by a policy "
+        "that was trained on the other folds. Intervals are by case. They do not allow for the "
+        "training cases that the policies share."
+    )
+
+
+def go_on(path: Path, play: Play, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Plays the folds of the run in `path` one after the other, and puts their episodes together.
+
+    What is finished of them is kept.
+    """
+    began = time.monotonic()
+    with Run.open(path) as run, run.alone():
+        if changes:
+            run.revise(merge(run.settings, changes), changes)
+        quiet = Steps(live, several=True)
+        for split, folder in run.parts.items():
+            quiet.now = f"fold {split.replace('/', ' of ')}"
+            play(split, path / folder, quiet).close()
+        _together(run, live, began)
+    return Run.open(path)
+
+
+def _together(run: Run, live: Live, began: float) -> None:
+    """Writes what the folds' evaluations have in common: episodes, summary, report."""
+    from workup.report import build as build_report  # matplotlib takes a second to load
+
+    folds = [Run.open(run.path / folder) for folder in run.parts.values()]
+    for doctor in folds[0].doctors():
+        for fold in folds:
+            run.write(fold.evaluated(doctor))
+    run.log_anew(_mean_steps([list(fold.metrics()) for fold in folds]))
+    ends = [fold.summary for fold in folds]
+    trained = sum(end["seconds"] for end in ends)
+    summary = summarise(
+        run,
+        steps=max(end["steps"] for end in ends),
+        seconds=trained if run.config.get("method") else time.monotonic() - began,
+        calls=ends[-1].get("calls", ()),  # all folds are on one account
+    )
+    live.table(summary)
+    build_report(run)
+    for note in (*repeats(summary), f"report  {run.report}"):
+        live.note(note)
+    for fold in folds:
+        fold.close()
+
+
+def _mean_steps(folds: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """The steps that all folds logged, each figure its mean over the folds; seconds are added."""
+    logged = [{(line["stage"], line["step"]): line for line in lines} for lines in folds]
+    shared = [key for key in logged[0] if all(key in lines for lines in logged)]
+    return [_mean([lines[key] for lines in logged]) for key in shared]
+
+
+def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for line in lines for name in line):
+        values = [line[name] for line in lines if line.get(name) is not None]
+        if values and all(isinstance(value, Mapping) for value in values):
+            found[name] = _mean(values)
+        elif values and name != "step" and all(isinstance(v, int | float) for v in values):
+            found[name] = sum(values) if name.endswith("seconds") else fmean(values)
+        else:
+            found[name] = next(iter(values), None)
+    return found
+
+
+def _splits(settings: PolicySettings) -> list[str]:
+    """The folds of the policies that are evaluated.
+
+    Raises UserError for settings that do not fit.
+    """
+    policy, folders = settings.policy, policies.fold_folders(settings.policy)
+    if settings.folds not in (None, len(folders)):
+        raise UserError(f"{policy} has {len(folders)} folds, not {settings.folds}")
+    newest = [history(folder)[0] for folder in folders]
+    if settings.split is not None:
+        raise UserError(f"each policy of {policy} plays its own fold: leave split=… out")
+    if not newest[0].of(settings.cases):
+        raise UserError(
+            f"the policies of {policy} play the cases that they were trained on, "
+            f"{newest[0].cases}; for other cases name one of them, as in {folders[0]}"
+        )
+    return [str(one.split) for one in newest]
+
+
+def _of(settings: PolicySettings, split: str) -> PolicySettings:
+    """The evaluation of one fold's policy."""
+    policy = str(Path(settings.policy) / part(split))
+    return settings.model_copy(update={"policy": policy, "folds": None, "split": None})
+
+
+def _play(path: Path, changes: Mapping[str, Any]) -> Play:
+    def play(split: str, folder: Path, live: Live) -> Run:
+        if is_run(folder):
+            return loop.resume(folder, live, changes)
+        with Run.open(path) as run:
+            settings, account = build(PolicySettings, run.settings), run.account
+        return loop.start(_of(settings, split), folder, live, account)
+
+    return play

@@ -1,0 +1,149 @@
+"""Suites of benchmarks: a YAML file that names sources of cases, each with its domain (MR-16).
+
+    about: "Two sets of questions"
+    settings: {evaluation: {temperature: 0}}
+    benchmarks:
+      - name: MMLU-Med
+        cases: "mmlu:{data}/mmlu.jsonl"
+        domain: out-of-domain
+        needs: "the medical subjects of MMLU"
+
+`settings` are those of `workup evaluate`, for all benchmarks or, within one, for it alone. `{data}`
+stands for the folder that the user names. The built-in suites are the YAML files beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.core.disk import slug
+from workup.core.errors import UserError, unknown
+from workup.core.mapping import load
+from workup.runs.policies.unseen import CLINIC
+from workup.runs.settings import build
+
+DATA = "{data}"
+APART = ("policy", "cases", "strategy", "plan")  # named on the command line, or beside `settings`
+HERE = Path(__file__).parent
+Domain = Literal["in-domain", "out-of-domain"]
+
+
+class Benchmark(BaseModel):
+    """One source of cases. `needs` says, for a reader who lacks its files, what to put there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=60, pattern=r"^[^\W_][\w .()+-]*$")
+    cases: str = Field(min_length=1)
+    domain: Domain
+    needs: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Suite(BaseModel):
+    """Benchmarks in their order, and the settings that all of them share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    about: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    benchmarks: list[Benchmark] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A benchmark whose files are not there: `place` is where they were looked for."""
+
+    benchmark: Benchmark
+    place: str
+
+    def __str__(self) -> str:
+        needs = f": put there {self.benchmark.needs}" if self.benchmark.needs else ""
+        return f"{self.benchmark.name}: no {self.place}{needs}"
+
+
+def names() -> list[str]:
+    """The built-in suites, sorted."""
+    return sorted(file.stem for file in HERE.glob("*.yaml"))
+
+
+def read(spec: str) -> Suite:
+    """The built-in suite of this name, or that of a YAML file.
+
+    Raises UserError, with the file and the field, for a name that does not exist and for a file
+    that holds no suite.
+    """
+    file = HERE / f"{spec}.yaml" if spec in names() else Path(spec).expanduser()
+    if file.is_dir():
+        raise UserError(f"--suite {spec} is a folder; name a YAML file in it, or {_known()}")
+    if not file.exists():
+        if file.suffix in (".yaml", ".yml") or len(file.parts) > 1:
+            raise UserError(f"--suite {spec}: no such file; name a YAML file, or {_known()}")
+        raise unknown("suite", spec, names(), more="or a YAML file of your own")
+    try:
+        suite = build(Suite, load(file))
+    except UserError as error:
+        told = str(error)
+        raise UserError(told if told.startswith(str(file)) else f"{file}: {told}") from None
+    _check(suite, file)
+    return suite
+
+
+def _known() -> str:
+    return f"a built-in suite ({', '.join(names())})"
+
+
+def _check(suite: Suite, file: Path) -> None:
+    """Raises UserError for a name that stands twice, and for settings that have a place apart."""
+    # Names are folders too, and some file systems do not tell upper and lower case apart.
+    seen: dict[str, str] = {}
+    for name in (benchmark.name for benchmark in suite.benchmarks):
+        key = slug(name).casefold()
+        if key in seen:
+            told = " and ".join(f"'{each}'" for each in dict.fromkeys((seen[key], name)))
+            raise UserError(f"{file}: two benchmarks are named {told}; rename one")
+        seen[key] = name
+    for where, given in _settings(suite):
+        if apart := next((key for key in APART if key in given), None):
+            place = "beside them" if apart == "cases" else "on the command line"
+            raise UserError(f"{file}: {where}settings hold '{apart}', which is named {place}")
+
+
+def _settings(suite: Suite) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "", suite.settings
+    yield from ((f"{each.name}: ", each.settings) for each in suite.benchmarks)
+
+
+def placed(suite: Suite, spec: str, data: str | None) -> tuple[dict[str, str], list[Lack]]:
+    """The cases of each benchmark that is there, by name, and those that are not.
+
+    `data` is the folder that `{data}` stands for. Raises UserError where the suite has it and no
+    folder was named, or one that does not exist.
+    """
+    asks = [each for each in suite.benchmarks if DATA in each.cases]
+    if asks and data is None:
+        lines = [str(Lack(each, _place(each.cases.replace(DATA, "FOLDER")))) for each in asks]
+        told = "\n  ".join(lines)
+        raise UserError(f"suite {spec} needs --data FOLDER, in which it looks for\n  {told}")
+    if data is not None and not Path(data).expanduser().is_dir():
+        raise UserError(f"--data {data} is no folder")
+    found: dict[str, str] = {}
+    lacks: list[Lack] = []
+    for each in suite.benchmarks:
+        cases = each.cases.replace(DATA, (data or "").rstrip("/"))
+        place = _place(cases)
+        if cases.partition(":")[0] == CLINIC or Path(place).expanduser().exists():
+            found[each.name] = cases
+        else:
+            lacks.append(Lack(each, place))
+    return found, lacks
+
+
+def _place(cases: str) -> str:
+    """The file or folder in "SCHEME:PLACE#VIEW"."""
+    return cases.partition(":")[2].partition("#")[0]

@@ -1,0 +1,228 @@
+"""Playing a suite: one evaluation per benchmark and doctor, each a run folder below the suite's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from workup.core.disk import slug
+from workup.core.episode import Ending
+from workup.core.errors import UserError
+from workup.doctors import strategies
+from workup.loops.evaluation import loop as evaluation
+from workup.loops.evaluation.arms import Steps, labels
+from workup.loops.evaluation.suites import Benchmark, Lack, Suite, placed, read
+from workup.report import suite as report
+from workup.report.live import Live
+from workup.roles.endpoint import ENDPOINT
+from workup.runs import Run, versions
+from workup.runs.folder import free, is_run
+from workup.runs.settings import PolicySettings, build, furnished, in_full, merge, revised
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asks for: a suite by name or file, who plays it, and how.
+
+    `data` is the folder of the suite's files. With `partial` the benchmarks whose files are missing
+    are left out. `values` are settings of `workup evaluate`, which win over the suite's; `strategy`
+    among them may name several, and each doctor plays them all.
+    """
+
+    suite: str
+    doctors: Sequence[str]
+    values: Mapping[str, Any]
+    data: str | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One evaluation: a doctor on a benchmark."""
+
+    doctor: str  # the doctor's label in the suite's tables
+    benchmark: Benchmark
+    cases: str
+    values: Mapping[str, Any]
+
+    @property
+    def folder(self) -> str:
+        """The evaluation's folder, relative to the suite's."""
+        return f"runs/{slug(self.benchmark.name)}/{slug(self.doctor)}"
+
+
+def start(asked: Asked, out: Path, live: Live) -> Run:
+    """Evaluates `asked.doctors` on the suite, in the new folder `out`.
+
+    Raises UserError for what the user can mend, before anything is written: each benchmark is
+    opened for each doctor before the first one is played.
+    """
+    suite = read(asked.suite)
+    found, lacks = placed(suite, asked.suite, asked.data)
+    _refuse(asked, lacks, len(found))
+    free(out)
+    account, restricted = token_hex(8), False
+    arms: list[dict[str, Any]] = []
+    for arm in _arms(asked, suite, found):
+        settings = _settings(arm)
+        opened = _opened(arm, settings, account)
+        restricted |= opened.source.restricted
+        played_as = evaluation.played_as(settings.policy, settings.strategy)
+        own = {"doctor": arm.doctor, "played_as": played_as, "folder": arm.folder}
+        arms.append({**own, "benchmark": arm.benchmark.name, "settings": opened.asked(settings)})
+        opened.staff.close()
+    benchmarks = [
+        {"name": each.name, "domain": each.domain, "cases": found[each.name]}
+        for each in suite.benchmarks
+        if each.name in found
+    ]
+    seed = arms[0]["settings"]["seed"]
+    config = {
+        **{"kind": report.KIND, "account": account, "suite": asked.suite, "about": suite.about},
+        **{"seed": seed, "left_out": [lack.benchmark.name for lack in lacks]},
+        **{"benchmarks": benchmarks, "arms": arms},
+    }
+    Run.create(out, config, versions({"run": seed}), restricted=restricted).close()
+    for lack in lacks:
+        live.note(f"left out   {lack}")
+    return _go_on(out, live, {})
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted suite; benchmarks that were played are not played again.
+
+    `changes` are settings that may change in between (`settings.revised`), of every evaluation.
+    """
+    return _go_on(path, live, changes or {})
+
+
+def _refuse(asked: Asked, lacks: Sequence[Lack], found: int) -> None:
+    """Raises UserError where benchmarks are missing and the user did not say to go on without."""
+    if not lacks or (asked.partial and found):
+        return
+    told = "\n  ".join(map(str, lacks))
+    count = f"{len(lacks)} of its {len(lacks) + found} benchmarks"
+    rest = "; --partial evaluates the others" if found else ""
+    raise UserError(f"suite {asked.suite} lacks {count}{rest}\n  {told}")
+
+
+def _arms(asked: Asked, suite: Suite, found: Mapping[str, str]) -> Iterator[Arm]:
+    """Benchmark by benchmark, every doctor with every strategy; anchors play with the first."""
+    named = _strategies(asked.values.get("strategy"))
+    short = labels(list(dict.fromkeys(asked.doctors)))
+    if len(short) < len(asked.doctors):
+        raise UserError("a doctor is named twice; name each once")
+    for benchmark in suite.benchmarks:
+        if benchmark.name not in found:
+            continue
+        shared = _over(benchmark.settings, suite.settings)
+        own = {**_over(asked.values, shared), "cases": found[benchmark.name]}
+        first = True
+        for policy, name in short.items():
+            for strategy in named:
+                values = {**own, "policy": policy, **_plan(own, strategy, named)}
+                if not first:
+                    values["evaluation"] = {**(own.get("evaluation") or {}), "anchors": False}
+                doctor = f"{strategy} ({name})" if strategy else name
+                yield Arm(doctor, benchmark, found[benchmark.name], values)
+                first = False
+
+
+def _strategies(given: Any) -> list[str | None]:
+    """The strategies that "naive,rag" or a list names; one None for none. Raises UserError."""
+    names = given.split(",") if isinstance(given, str) else list(given or ())
+    named = [str(name).strip() for name in names]
+    for name in named:
+        strategies.load(name)
+    if len(set(named)) < len(named):
+        raise UserError("strategy names one of them twice; name each once")
+    return [*named] or [None]
+
+
+def _plan(
+    values: Mapping[str, Any], strategy: str | None, named: Sequence[str | None]
+) -> dict[str, Any]:
+    """The settings with `strategy` and the part of the plan that it knows.
+
+    An entry of the plan that none of `named` knows stays, so that the strategy refuses it.
+    """
+    if strategy is None:
+        return {}
+    plan = values.get("plan") or {}
+    known = {key for name in named if name for key in strategies.load(name).Settings.model_fields}
+    own = strategies.load(strategy).Settings.model_fields
+    return {
+        "strategy": strategy,
+        "plan": {key: value for key, value in plan.items() if key in own or key not in known},
+    }
+
+
+def _over(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """`usual` with `values` over it; where these name another environment, its settings alone."""
+    mine, theirs = in_full(values.get("environment")), in_full(usual.get("environment"))
+    other = "name" in mine and mine["name"] != theirs.get("name")
+    return {**merge(usual, values), "environment": mine if other else merge(theirs, mine)}
+
+
+def _settings(arm: Arm) -> PolicySettings:
+    """The settings of the arm's evaluation. Raises UserError that names the benchmark."""
+    try:
+        return furnished(PolicySettings, arm.values)
+    except UserError as error:
+        raise UserError(f"{arm.benchmark.name}: {error}") from None
+
+
+def _opened(arm: Arm, settings: PolicySettings, account: str) -> evaluation.Evaluation:
+    """The evaluation of an arm. Raises UserError that names the benchmark."""
+    try:
+        evaluation.refuse_untrained(settings)
+        opened = evaluation.Evaluation.of(settings, account)
+        if settings.policy.startswith(ENDPOINT):
+            opened.players()  # checked in full, as no weights have to be loaded for it
+        return opened
+    except UserError as error:
+        raise UserError(f"{arm.benchmark.name}: {error}") from None
+
+
+def _go_on(path: Path, live: Live, changes: Mapping[str, Any]) -> Run:
+    from workup.report import build as build_report  # matplotlib takes a second to load
+
+    began = time.monotonic()
+    with Run.open(path) as run, run.alone():
+        if changes:
+            for arm in run.config["arms"]:
+                revised(PolicySettings, arm["settings"], changes)
+            run.revise({}, changes)
+        quiet = Steps(live, several=True)
+        for arm in run.config["arms"]:
+            quiet.now = arm["benchmark"]
+            _play(run, arm, quiet, changes)
+        summary = report.summarise(run, seconds=time.monotonic() - began)
+        live.table(summary)
+        build_report(run)
+        live.note(f"report  {run.report}")
+    return Run.open(path)
+
+
+def _play(run: Run, arm: Mapping[str, Any], live: Live, changes: Mapping[str, Any]) -> None:
+    """Plays one evaluation, or what is left of it."""
+    path = run.path / arm["folder"]
+    if is_run(path):
+        if changes or not _played(path):
+            evaluation.resume(path, live, changes).close()
+        return
+    values = arm["settings"]
+    for changed in run.config.get("changed", ()):
+        values = merge(values, {key: new for key, new in changed.items() if key != "when"})
+    evaluation.start(build(PolicySettings, values), path, live, run.account).close()
+
+
+def _played(path: Path) -> bool:
+    """Whether an evaluation is over and none of its episodes failed."""
+    with Run.open(path) as run:
+        doctors = run.summary.get("doctors", {}).values()
+        return bool(doctors) and not any(each["endings"].get(Ending.FAILED) for each in doctors)

@@ -1,0 +1,199 @@
+"""One step's experience: cases are played in groups, judged, scored and credited.
+
+The results are samples for the engine and records for the run folder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from workup.cases.balance import balanced
+from workup.cases.order import Order
+from workup.core.case import Source
+from workup.core.episode import Episode, Sample, Score
+from workup.core.ports import LIVE, Environment, Instruments, Policy
+from workup.core.stages import GrpoStage
+from workup.rl.rollout import Job, Play, TokenDoctor, check_failures, play_all, seed_key
+from workup.rl.samples import sample
+from workup.roles.judges.verdicts import Verdicts
+from workup.runs import Record
+from workup.runs.judged import measured, with_score
+from workup.runs.settings import Settings
+
+SHOWN = (
+    *("accuracy", "questions", "critical", "noise", "coverage", "recall", "repeats", "malformed"),
+    *("doc_hit", "hit_if_searched", "ddx", "truncated_graph"),
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of each batch that this process plays, and its all-gather."""
+
+    rank: int
+    world: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The result of one step: its records (failed episodes included) and this process's metrics."""
+
+    records: list[Record]
+    metrics: dict[str, Any]
+
+
+class Collection:
+    """The experience of one reinforcement stage; `keep` gets every step before its update.
+
+    `instruments` is called in every step: it returns what the reward may use, the doctor with its
+    present weights included.
+    """
+
+    def __init__(
+        self,
+        stage: GrpoStage,
+        source: Source,
+        environment: Environment,
+        settings: Settings,
+        share: Share,
+        keep: Callable[[Step], None],
+        instruments: Callable[[], Instruments],
+    ) -> None:
+        self.stage, self.environment, self.settings, self.share = (
+            stage,
+            environment,
+            settings,
+            share,
+        )
+        self.keep, self.instruments = keep, instruments
+        self.cases = (
+            balanced(source.train, power=settings.balance, seed=settings.seed)
+            if settings.balance
+            else source.train
+        )
+        self.order = Order(len(self.cases), settings.seed)
+
+    async def collect(self, policy: Policy, step: int) -> list[Sample]:
+        """This process's samples of step `step` ≥ 0.
+
+        They depend only on policy, settings and step.
+        """
+        jobs = self.jobs(step)
+        play = Play(self.settings.temperature, self.settings.max_tokens)
+        own = self.instruments()
+        verdicts = Verdicts(own.judge, self.stage.settle)
+        if LIVE in own.scorers:
+            own.scorers[LIVE].refresh()
+        # Episodes are judged while others still play. So a step waits for the judge only after
+        # its last episode.
+        settled = await play_all(
+            jobs,
+            self.environment,
+            TokenDoctor(policy),
+            play,
+            self.settings.concurrency,
+            then=verdicts.settle,
+        )
+        good = self._good(settled)
+        batch = tuple(tuple(episode for episode, _, _ in group) for group in good)
+        key = seed_key(self.stage.name, self.settings.seed, step)
+        scores = await self.stage.reward(batch, replace(own, judge=verdicts, key=key))
+        advantages = self.stage.credit(batch, scores, own.all_gather)
+        samples: list[Sample] = []
+        records = [
+            self._record(step, e, None, k)
+            for k, (e, correct) in enumerate(settled)
+            if correct is None
+        ]
+        for group, marks, credits in zip(good, scores, advantages, strict=True):
+            for (episode, correct, number), score, credit in zip(
+                group, marks, credits, strict=True
+            ):
+                samples.append(sample(episode, credit))
+                records.append(self._record(step, episode, correct, number, score, samples[-1]))
+        self.keep(Step(records, metrics(records)))
+        return samples
+
+    def jobs(self, step: int) -> list[Job]:
+        """This process's episodes, in whole groups: a group is never split between processes."""
+        s, share = self.settings, self.share
+        places = range(step * s.batch + share.rank, (step + 1) * s.batch, share.world)
+        cases = [(place, self.cases[self.order[place]]) for place in places]
+        return [
+            Job(case, seed_key(self.stage.name, s.seed, place, k))
+            for place, case in cases
+            for k in range(s.group)
+        ]
+
+    def _good(
+        self, settled: Sequence[tuple[Episode, bool | None]]
+    ) -> list[list[tuple[Episode, bool, int]]]:
+        """The groups without their failed episodes.
+
+        Raises WorkupError, with the commonest reason, when too many failed.
+        """
+        check_failures(
+            [e for e, correct in settled if correct is None], len(settled), self.settings.max_failed
+        )
+        numbered = [(episode, correct, k) for k, (episode, correct) in enumerate(settled)]
+        groups = [
+            numbered[start : start + self.settings.group]
+            for start in range(0, len(numbered), self.settings.group)
+        ]
+        kept = [
+            [(e, correct, k) for e, correct, k in group if correct is not None] for group in groups
+        ]
+        return [group for group in kept if group]
+
+    def _record(
+        self,
+        step: int,
+        episode: Episode,
+        correct: bool | None,
+        number: int,
+        score: Score | None = None,
+        made: Sample | None = None,
+    ) -> Record:
+        record = Record(
+            "policy",
+            episode,
+            phase="train",
+            stage=self.stage.name,
+            step=step + 1,
+            # Two processes may play the same case in one step (an epoch ends within it): the number
+            # tells them apart.
+            sample=number * self.share.world + self.share.rank,
+            correct=correct,
+            advantages=made.advantages if made else (),
+        )
+        record = record if score is None else with_score(record, score)
+        return measured(record, self.environment)
+
+
+def metrics(records: Sequence[Record]) -> dict[str, Any]:
+    """A step's figures: means over the episodes that have them."""
+    scored = [record for record in records if record.score is not None]
+    return {
+        "reward": mean(record.score.total for record in scored if record.score),
+        "parts": means([record.score.parts for record in scored if record.score]),
+        **{name: mean(record.measures.get(name) for record in scored) for name in SHOWN},
+        "endings": dict(Counter(record.episode.ending.value for record in records)),
+        "tokens": sum(
+            len(turn.completion.tokens) for record in records for turn in record.episode.turns
+        ),
+        "episodes": len(records),
+    }
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return fmean(defined) if defined else None
+
+
+def means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: fmean(part.get(name, 0.0) for part in parts) for name in names}

@@ -1,0 +1,110 @@
+"""Cross-validation in training: one run for each fold, then one run over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from workup.cases import open_source
+from workup.core.errors import UserError
+from workup.loops.evaluation import folds
+from workup.loops.training import loop
+from workup.loops.training.loop import Plan
+from workup.report.live import Live
+from workup.runs import Run, policies, versions
+from workup.runs.folder import free, is_run, part
+from workup.runs.settings import Settings, build
+
+
+def start(settings: Settings, out: Path, live: Live) -> Run:
+    """Trains into the new folder `out`: once, or once for each of `settings.folds`.
+
+    Raises UserError as `loop.start`, and for cases that cannot be divided.
+    """
+    if settings.folds is None:
+        return loop.start(settings, out, live)
+    free(out)
+    sizes = _sizes(settings)
+    splits, left_out = [*sizes], _left_out(settings, sizes)
+    account = token_hex(8)
+    plans = [Plan.of(_of(settings, split), account) for split in splits]
+    for plan in plans:
+        plan.introduced()  # refuses cases that the policy was trained on
+        plan.staff.close()
+    first, noted = plans[0], dict.fromkeys(note for plan in plans for note in plan.notes)
+    config = {
+        **{"account": account, "trained_before": [], "parts": splits},
+        **{"notes": [*noted, folds.told([plan.examination for plan in plans]), *left_out]},
+        **first.config,
+        **{"split": None, "folds": settings.folds, "policy": settings.policy},
+    }
+    weights = policies.identities(first.staff.roles)
+    made = versions({"run": settings.seed}, weights=weights)
+    Run.create(out, config, made, restricted=first.source.restricted).close()
+    for note in (_counted(settings, sizes), *left_out):
+        live.note(note)
+    return folds.go_on(out, _play(out, {}), live)
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Goes on with an interrupted training, of one policy or of one for each fold."""
+    with Run.open(path) as run:
+        parts = run.parts
+    if not parts:
+        return loop.resume(path, live, changes)
+    return folds.go_on(path, _play(path, changes or {}), live, changes)
+
+
+def _sizes(settings: Settings) -> dict[str, int]:
+    """How many test cases the folds hold, without those that hold none.
+
+    Raises UserError where fewer than two do, and for settings that say otherwise.
+    """
+    s = settings
+    if s.split != 0:
+        raise UserError(f"folds={s.folds} tests every case once: leave split=… out")
+    every = [f"{number}/{s.folds}" for number in range(1, (s.folds or 0) + 1)]
+    sizes = [len(open_source(s.cases, split=each, strict=s.strict).test) for each in every]
+    found = {each: size for each, size in zip(every, sizes, strict=True) if size}
+    if len(found) < 2:
+        raise UserError(
+            f"{s.cases}: its {sum(sizes):,} cases are all in one of {s.folds} folds; more folds or "
+            "more cases are needed"
+        )
+    return found
+
+
+def _counted(settings: Settings, sizes: Mapping[str, int]) -> str:
+    """The line on the cases at the beginning."""
+    each = ", ".join(map(str, sizes.values()))
+    return (
+        f"cases   {len(sizes)} folds of {sum(sizes.values()):,} cases of {settings.cases}, with "
+        f"{each} test cases"
+    )
+
+
+def _left_out(settings: Settings, sizes: Mapping[str, int]) -> list[str]:
+    empty = (settings.folds or 0) - len(sizes)
+    return [f"{empty} of {settings.folds} folds hold no case and are left out."] if empty else []
+
+
+def _of(settings: Settings, split: str) -> Settings:
+    """The training of one fold; it begins with the policy of that fold, where there are several."""
+    policy = settings.policy
+    if policies.fold_folders(policy):
+        policy = str(Path(policy) / part(split))
+    return settings.model_copy(update={"policy": policy, "folds": None, "split": split})
+
+
+def _play(path: Path, changes: Mapping[str, Any]) -> folds.Play:
+    def play(split: str, folder: Path, live: Live) -> Run:
+        if is_run(folder):
+            return loop.resume(folder, live, changes)
+        with Run.open(path) as run:
+            settings = build(Settings, {**run.settings, "split": 0})
+            account = run.account
+        return loop.start(_of(settings, split), folder, live, account)
+
+    return play

@@ -1,0 +1,718 @@
+"""The one training loop: the stages of a method, with evaluations between them.
+
+Everything that a run does follows from its settings and its seed. Every phase writes its result
+into the run folder when it is done. So a run that was killed at any moment continues from its last
+checkpoint and ends as it would have ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from secrets import token_hex
+from types import FrameType
+from typing import Any
+
+from workup import engines
+from workup.cases import open_source
+from workup.cases.balance import balanced
+from workup.cases.order import Order
+from workup.core.case import Source
+from workup.core.errors import UserError
+from workup.core.ports import (
+    DOCTOR,
+    Demonstration,
+    Doctor,
+    Engine,
+    Environment,
+    Instruments,
+    Model,
+    Scorer,
+)
+from workup.core.stages import DpoStage, GrpoStage, KeptStage, Method, SearchStage, SftStage, Stage
+from workup.engines import Job
+from workup.engines.settings import PreferenceSettings, TuningSettings
+from workup.loops.evaluation.examination import FOLDED, Examination, Player, examine, playing
+from workup.loops.evaluation.remarks import remarks
+from workup.loops.staff import Staff
+from workup.loops.training import warm
+from workup.loops.training.collect import Collection, Share, Step, metrics
+from workup.loops.training.search import Exploration, kept, pairs, searched, step_figures
+from workup.methods import load
+from workup.models import samplers
+from workup.report.live import Live
+from workup.rl.rollout import TokenDoctor
+from workup.rl.running import run_to_end
+from workup.roles.endpoint import ENDPOINT
+from workup.runs import Record, Run, policies, versions
+from workup.runs.folder import CHECKPOINTS, free
+from workup.runs.policies.unseen import counted, recorded, refuse_met
+from workup.runs.settings import Settings, World, build, merge, preset_note, revised, world
+from workup.runs.summary import summarise
+
+FEW = 30  # test cases, below which a cross-validation is pointed out
+LOOKED_AT = 20  # training cases that are looked at before anything is written
+UNTRAINED, TRAINED = "untrained", "trained"
+RECIPE = 64  # demonstrations that tell warm starts apart: the first ones, and as many evenly spaced
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+WRITER = re.compile(
+    r"os error|inline_container|PytorchStreamWriter"
+)  # safetensors' and torch's messages when the disk refuses
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings resolved into objects.
+
+    Its construction finds the mistakes that a user can make, before anything is written.
+    """
+
+    settings: Settings
+    method: Method
+    source: Source
+    staff: Staff
+    options: Any  # the method's own settings
+    world: World
+
+    @classmethod
+    def of(cls, settings: Settings, account: str) -> Plan:
+        method = load(settings.method)
+        if settings.policy.startswith(ENDPOINT):
+            raise UserError(
+                f"'{settings.policy}' cannot be trained: its weights are elsewhere "
+                f"({policies.TRAINABLE})"
+            )
+        policies.check(settings.policy, forms=policies.TRAINABLE)
+        if settings.folds is not None:
+            raise UserError(
+                "folds=… trains in one process, with `workup train`; here name one fold, as in "
+                f"split=1/{settings.folds}"
+            )
+        engine = engines.load(settings.engine)
+        samplers.load(settings.sampler)
+        options = build(method.settings, settings.reward, prefix="reward")
+        source = open_source(settings.cases, split=settings.split, strict=settings.strict)
+        if not len(source.train):
+            raise UserError(f"{source.name} holds no training case")
+        chosen = world(settings.environment, method.environment)
+        environment = chosen.open(source)
+        source = environment.presented(source, settings.seed)
+        staff = Staff(settings, source, environment, account, settings.evaluation.measures)
+        plan = cls(settings, method, source, staff, options, chosen)
+        engine.refuse(settings, plan.stages)
+        plan._refuse_unstaffed()
+        # An error of the source is found here, not after the warm start.
+        _ = plan.examination
+        for place in range(min(LOOKED_AT, len(source.train))):
+            plan._look(place)
+        if settings.balance:
+            balanced(source.train, power=settings.balance, seed=settings.seed)
+        return plan
+
+    def _refuse_unstaffed(self) -> None:
+        """Raises UserError for a role that a reward asks and no model plays."""
+        rewarded = (each for each in self.stages if isinstance(each, GrpoStage | SearchStage))
+        asked = dict.fromkeys(role for stage in rewarded for role in stage.models)
+        if missing := [role for role in asked if role not in self.staff.models]:
+            raise UserError(
+                f"the reward asks a language model as '{missing[0]}': name one with "
+                f"roles.{missing[0]}=endpoint:NAME"
+            )
+
+    def _look(self, place: int) -> None:
+        """Raises UserError for a case or a demonstration that one of the stages cannot use."""
+        for stage in self.stages:
+            if isinstance(stage, GrpoStage):
+                stage.fits(self.source.train[place])
+            elif isinstance(stage, SftStage) and (stage.size is not None or self.warm_steps):
+                seed = self.settings.seed
+                stage.demonstrate(self.source, self.environment, seed, place * stage.each)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.yaml: every setting, defaults included."""
+        own = {
+            "roles": self.staff.roles,
+            "environment": self.world.config,
+            "anchors": list(self.anchors),
+            "reward": self.options.model_dump(mode="json"),
+        }
+        return {**self.settings.model_dump(mode="json"), **own}
+
+    @cached_property  # it looks at many cases
+    def notes(self) -> tuple[str, ...]:
+        """The method's notes on its settings, what of `preset=paper` is not kept, and warnings.
+
+        The warnings are of a policy that is its own judge, of settings for a warm start that does
+        not take place, of anchors that are missing, and of what the cases lack.
+        """
+        notes: Callable[[Any], tuple[str, ...]] | None = getattr(self.method, "notes", None)
+        own = policies.own_judges([self.settings.policy], self.settings)
+        printed = preset_note(self.method, self.settings.preset, self.config)
+        idle = not self.warms and self.settings.sft != type(self.settings.sft)()
+        unused = ("sft.… changes nothing: this policy gets no warm start; add warm_start=true",)
+        source, played = self.source, self.examination.played
+        lacking = remarks(source, self.environment, played, source.train)
+        told = (*printed, *own, *(unused if idle else ()), *self.environment.notes, *lacking)
+        return (*(notes(self.options) if notes else ()), *told)
+
+    @property
+    def warms(self) -> bool:
+        """Whether the run begins with a warm start: by default the tiny policy's alone."""
+        s = self.settings
+        return s.policy == policies.TINY if s.warm_start is None else s.warm_start
+
+    @property
+    def warm_steps(self) -> int:
+        """Supervised updates of the warm start; 0 without one."""
+        return self.settings.sft.steps if self.warms else 0
+
+    def introduced(self) -> list[str]:
+        """The lines shown at the start.
+
+        They say which cases are played, whether the policy knows them, and the method's notes.
+        Raises UserError if the policy was trained on cases that it is to be evaluated on.
+        """
+        s, played = self.settings, self.examination.played
+        met = refuse_met(played, s.cases, s.split, [s.policy], allowed=s.evaluation.seen)
+        default = "" if "cases" in s.model_fields_set else " (the default; --cases names others)"
+        trained = f"{len(self.source.train):,} training cases of {s.cases}{default}"
+        tested = counted(self.source, len(played), s.split)
+        few = self.source.undivided and isinstance(s.split, int) and len(played) < FEW
+        return [
+            f"cases   trained on {trained}",
+            f"cases   evaluated on {tested}",
+            *([f"cases   so few tell little: {FOLDED}"] if few else []),
+            *met,
+            *self.notes,
+        ]
+
+    @property
+    def environment(self) -> Environment:
+        return self.staff.environment
+
+    @property
+    def anchors(self) -> Mapping[str, Doctor]:
+        """The doctors that bound what is measured, by label, from the lowest to the highest."""
+        return self.environment.anchors(self.source, self.settings.seed)
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        return self.method.stages(self.options, self.environment)
+
+    @property
+    def scoring(self) -> GrpoStage | SearchStage | None:
+        """The last stage with a reward, which scores the evaluations."""
+        stages = [stage for stage in self.stages if isinstance(stage, GrpoStage | SearchStage)]
+        return stages[-1] if stages else None
+
+    @property
+    def examination(self) -> Examination:
+        """The evaluation of every doctor of the run; UserError if the source holds no test case."""
+        stage, s = self.scoring, self.settings
+        return Examination.of(
+            self.source,
+            self.environment,
+            self.staff.judge,
+            s.evaluation,
+            self.staff.measuring,
+            reward=stage.reward if stage else None,
+            settle=stage.settle if isinstance(stage, GrpoStage) else None,
+            max_tokens=s.max_tokens,
+            seed=s.seed,
+            concurrency=s.concurrency,
+            max_failed=s.max_failed,
+        )
+
+    def weights(self) -> tuple[Any, Any]:
+        """Model and tokenizer before any training; UserError if there are none of this name."""
+        import torch
+
+        from workup.models.tiny import build as build_tiny
+        from workup.models.weights import load
+
+        s = self.settings
+        torch.set_num_threads(s.threads)
+        if s.policy == policies.TINY:
+            return build_tiny(self.source, self.environment.phrases, s.tiny, s.seed)
+        return load(policies.path(s.policy), dtype=s.dtype)
+
+    def engine(self, out: Path) -> Engine:
+        """The engine that the settings name, with the policy before any training."""
+        s = self.settings
+        follow = partial(samplers.load(s.sampler).follow, how=s.how)
+        place = "" if s.policy == policies.TINY else policies.path(s.policy)
+        job = Job(s, out / CHECKPOINTS, self.weights, follow, place)
+        return engines.load(s.engine).open(job)
+
+
+def start(settings: Settings, out: Path, live: Live, account: str = "") -> Run:
+    """Trains into the new folder `out` and returns the finished run.
+
+    Its calls are on `account` in the ledger, by default on one of its own. Raises UserError for
+    what the user can mend, before anything is written. Raises KeyboardInterrupt after Ctrl-C, when
+    everything is saved.
+    """
+    free(out)
+    account = account or _account(settings)
+    plan = Plan.of(settings, account)
+    notes = plan.introduced()
+    # Loads torch, only now: mistakes are reported without the wait.
+    engine = plan.engine(out)
+    if engine.is_main:
+        config = {
+            "account": account,
+            "trained_before": recorded(settings.policy),
+            **({"notes": list(plan.notes)} if plan.notes else {}),
+            **plan.config,
+        }
+        weights = policies.identities({"policy": settings.policy, **plan.staff.roles})
+        Run.create(
+            out,
+            config,
+            versions({"run": settings.seed}, weights=weights),
+            restricted=plan.source.restricted,
+        ).close()
+        for note in notes:
+            live.note(note)
+    engine.all_gather(())  # the other processes wait until the run exists
+    return _go_on(out, plan, engine, live)
+
+
+def resume(path: Path, live: Live, changes: Mapping[str, Any] | None = None) -> Run:
+    """Continues an interrupted run and returns it finished; a finished one is returned as it is.
+
+    `changes` are settings that may change in between (`settings.revised`); the run records them.
+    """
+    with Run.open(path) as run:
+        plan = Plan.of(revised(Settings, run.settings, changes or {}), run.account)
+        if run.summary and run.report.exists():
+            live.note(f"{path} is finished")
+            return run
+    return _go_on(path, plan, plan.engine(path), live, changes or {})
+
+
+def _go_on(
+    path: Path,
+    plan: Plan,
+    engine: Engine,
+    live: Live,
+    changes: Mapping[str, Any] | None = None,
+) -> Run:
+    run = Run.open(path)
+    plan.staff.desk.named(path)
+    alone = run.alone() if engine.is_main else nullcontext()
+    with alone, _refusals(path), closing(plan.staff):
+        if changes and engine.is_main:
+            run.revise(merge(run.settings, changes), changes)
+        for note in plan.source.notes if engine.is_main else ():
+            live.note(note)
+        Training(run, plan, engine, live).run()
+    return run
+
+
+def _account(settings: Settings) -> str:
+    """A new run's name in the ledger, the same in all its processes."""
+    name = token_hex(8)
+    # The engine's libraries take seconds to load; a single process does not need them here.
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return engines.load(settings.engine).processes().from_main(name) if several else name
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """A context that reports a disk which refuses a checkpoint in one line.
+
+    torch and safetensors wrap the system's error in their own.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        refused = error.errno in DISK if isinstance(error, OSError) else WRITER.search(str(error))
+        if not refused:
+            raise
+        raise UserError(
+            f"cannot write {path}: the disk is full or sealed; make room, then type `workup "
+            f"resume {path}`"
+        ) from error
+
+
+@contextmanager
+def _interruptible(engine: Engine) -> Iterator[None]:
+    """A context for a stage of the engine: Ctrl-C ends it after the present step.
+
+    The step is finished and saved, then KeyboardInterrupt is raised. A second Ctrl-C stops at once.
+    """
+    asked: list[int] = []
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.append(signum)
+        engine.stop()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    catching = threading.current_thread() is threading.main_thread()
+    if catching:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        if catching:
+            signal.signal(signal.SIGINT, before)
+    if asked or engine.stopped:
+        raise KeyboardInterrupt
+
+
+class Training:
+    """One run in progress. Each process has one; only the main process writes."""
+
+    def __init__(self, disk: Run, plan: Plan, engine: Engine, live: Live) -> None:
+        self.disk, self.plan, self.engine, self.live = disk, plan, engine, live
+        self.settings, self.policy = plan.settings, engine.policy
+        self.scorers: dict[str, Mapping[str, Scorer]] = {}  # stage → its scorers by name
+        self._clock("")
+        engine.on_step = self._on_step
+
+    def run(self) -> None:
+        """Runs every phase that is not done yet, then writes summary and report."""
+        label, steps = UNTRAINED, 0
+        for stage in self.plan.stages:
+            if isinstance(stage, SearchStage):
+                self._explore(stage)
+            elif isinstance(stage, SftStage) and stage.size is None:
+                if self.plan.warm_steps and self.settings.evaluation.untrained:
+                    self._evaluate(label)  # the base model, beside what a warm start makes of it
+                made = self._imitate(stage)
+                label = stage.name if made else label
+                steps += made
+            else:
+                if isinstance(stage, GrpoStage):
+                    self._scorers(
+                        stage
+                    )  # before the stage's checkpoints change the weights that a reference keeps
+                self._evaluate(label)
+                steps += self._train(stage)
+                label = stage.name
+        if self.engine.is_main:
+            self.engine.save(self.disk.policy)
+        self._evaluate(TRAINED)
+        if self.engine.is_main:
+            self._finish(steps)
+
+    # --- phases ---
+
+    def _imitate(self, stage: SftStage) -> int:
+        """The supervised warm start; returns its steps.
+
+        By default only the tiny policy goes through it, which knows nothing before.
+        """
+        s, steps = self.settings, self.plan.warm_steps
+        folder, kept = self.disk.checkpoints / "warm-start", steps and s.policy == policies.TINY
+        store = warm.Store(folder, self._recipe(stage)) if kept else None
+        if store is not None and self._taken(store, stage.name):
+            return steps
+        self._begin(stage.name, "sft", steps)
+        with _interruptible(self.engine):
+            self.engine.sft(self._demonstrations(stage), steps, s.sft)
+        if store is not None and self.engine.is_main:
+            store.save(partial(self.engine.save, merged=False))
+        return steps
+
+    def _taken(self, store: warm.Store, name: str) -> bool:
+        """Whether all processes could take the warm start from an identical earlier run."""
+        if not all(self.engine.all_gather([store.found])):
+            return False
+        if not (why := store.take(self.engine.load)):
+            self.engine.sft((), 0, self.settings.sft)  # the stages keep their numbers
+            if self.engine.is_main:
+                store.adopt()
+                self.live.note(f"✓ {name}: taken from an identical earlier run")
+            return True
+        if self.engine.is_main:
+            store.discard()
+            self.live.note(f"{name}: made anew, since the kept one does not fit ({why})")
+        return False
+
+    def _explore(self, stage: SearchStage) -> None:
+        """Searches the cases that no earlier session has searched.
+
+        Writes a case when it is done.
+        """
+        plan, disk, s = self.plan, self.disk, self.settings
+        exploration = Exploration(
+            stage, plan.source.train, plan.environment, s, self._instruments(stage)()
+        )
+        logged = sum(line["stage"] == stage.name for line in disk.metrics())
+        first = int(self.engine.all_gather([logged])[0]) + 1  # the main process decides for all
+        disk.refuse_lost(stage.name, first - 1)
+        self._clock(stage.name)
+        self.policy.refresh()
+        if self.engine.is_main:
+            self.live.stage(
+                stage.name, exploration.total, done=exploration.before(first), unit="case"
+            )
+        for step in range(first, exploration.steps + 1):
+            found = searched(disk, stage.name, step)
+            mine = [
+                case
+                for case in exploration.step(step)[self.engine.rank :: self.engine.world]
+                if case.id not in found
+            ]
+            with self._written(exploration.before(step) + len(found)) as write:
+                run_to_end(exploration.search(self.policy, step, mine, write))
+            if self.engine.is_main:
+                self._log(
+                    step,
+                    step_figures(disk, stage.name, step, s.max_failed),
+                    shown=exploration.before(step + 1),
+                )
+        self.engine.all_gather(())  # nobody reads what was kept before it is written
+
+    @contextmanager
+    def _written(self, done: int) -> Iterator[Callable[[list[Record]], None]]:
+        """A context with the function that writes a case's records; `done` cases are there already.
+
+        With several processes, the main one writes all records at the end.
+        """
+        mine: list[Record] = []
+
+        def write(records: list[Record]) -> None:
+            nonlocal done
+            done += 1
+            self.disk.write(records)
+            self.live.step({**records[0].measures, "step": done, **self.plan.staff.spent})
+
+        if self.engine.world == 1:
+            yield write
+            return
+        yield mine.extend
+        records = [record for share in self.engine.send_to_main(mine) for record in share]
+        if self.engine.is_main:
+            self.disk.write(records)
+
+    def _train(self, stage: SftStage | KeptStage | DpoStage | GrpoStage) -> int:
+        """A stage that every policy goes through; returns its steps."""
+        s, source = self.settings, self.plan.source
+        if isinstance(stage, GrpoStage):
+            return self._reinforce(stage)
+        if isinstance(stage, DpoStage):
+            found = pairs(self.disk, stage.of)
+            return self._learn(stage.name, s.dpo, len(found), found.__getitem__)
+        if isinstance(stage, KeptStage):
+            samples = kept(self.disk, stage.of)
+            return self._learn(stage.name, s.tuning, len(samples), samples.__getitem__)
+        cases = min(stage.size or len(source.train), len(source.train))
+        return self._learn(
+            stage.name,
+            s.tuning,
+            cases * stage.each,
+            lambda index: stage.demonstrate(source, self.plan.environment, s.seed, index),
+        )
+
+    def _learn(
+        self,
+        name: str,
+        how: TuningSettings | PreferenceSettings,
+        size: int,
+        get: Callable[[int], Any],
+    ) -> int:
+        """Trains on data of `size` pieces in a random order, `how.epochs` times.
+
+        Returns the steps.
+        """
+        rank, world = self.engine.rank, self.engine.world
+        batch = max(world, min(how.batch, size))
+        steps = math.ceil(how.epochs * size / batch)
+        order = Order(size, self.settings.seed)
+        places = (
+            range(start + rank, start + batch, world) for start in range(0, steps * batch, batch)
+        )
+        batches = ([get(order[place]) for place in mine] for mine in places)
+        self._begin(name, "dpo" if isinstance(how, PreferenceSettings) else "sft", steps)
+        with _interruptible(self.engine):
+            if isinstance(how, PreferenceSettings):
+                self.engine.dpo(batches, steps)
+            else:
+                self.engine.sft(batches, steps, how)
+        return steps
+
+    def _reinforce(self, stage: GrpoStage) -> int:
+        self._begin(stage.name, "grpo", self.settings.steps)
+        plan, share = self.plan, Share(self.engine.rank, self.engine.world)
+        loop = Collection(
+            stage,
+            plan.source,
+            plan.environment,
+            self.settings,
+            share,
+            self._keep,
+            self._instruments(stage),
+        )
+        with _interruptible(self.engine):
+            self.engine.grpo(loop.collect, self.settings.steps)
+        return self.settings.steps
+
+    def _evaluate(self, label: str) -> None:
+        """Plays the test cases with the present policy, unless an earlier session has."""
+        if self.engine.is_main:
+            self._examine(playing(TokenDoctor(self.policy)), label)
+
+    def _examine(self, player: Player, label: str) -> None:
+        examination = replace(
+            self.plan.examination, scorers=self._known_scorers(), models=self._models()
+        )
+        if len(self.disk.episodes(phase="eval", doctor=label)) == examination.total:
+            return
+        self.policy.refresh()
+        self.live.stage(f"evaluate {label}", examination.total, unit="episode")
+        examine(
+            self.disk,
+            examination,
+            player,
+            label,
+            lambda so_far: self.live.step({**so_far, **self.plan.staff.spent}),
+        )
+
+    def _finish(self, steps: int) -> None:
+        from workup.report import build as build_report  # matplotlib takes a second to load
+
+        if self.settings.evaluation.anchors:
+            for label, doctor in self.plan.anchors.items():
+                self._examine(playing(doctor), label)
+        seconds = sum(line.get("seconds", 0.0) for line in self.disk.metrics())
+        summary = summarise(self.disk, steps=steps, seconds=seconds, calls=self.plan.staff.calls)
+        build_report(self.disk)
+        self.live.table(summary)
+        for note in self.plan.staff.notes:
+            self.live.note(note)
+        self.live.note(f"report  {self.disk.report}")
+        self.live.note(f"look    workup play {self.settings.cases} --against {self.disk.path}")
+
+    # --- parts ---
+
+    def _scorers(self, stage: GrpoStage | SearchStage) -> Mapping[str, Scorer]:
+        """The scorers that the stage's reward asks for.
+
+        They are made when the stage begins, with the weights of that moment.
+        """
+        if stage.name not in self.scorers:
+            self.scorers[stage.name] = {name: self.engine.scorer(name) for name in stage.scorers}
+        return self.scorers[stage.name]
+
+    def _instruments(self, stage: GrpoStage | SearchStage) -> Callable[[], Instruments]:
+        scorers = self._scorers(stage)
+        return lambda: Instruments(
+            self.plan.staff.judge, self.engine.all_gather, scorers, self._models()
+        )
+
+    def _models(self) -> Mapping[str, Model]:
+        """The models that a reward may ask.
+
+        Those of the supporting roles, and the present doctor.
+        """
+        return {DOCTOR: self.engine.chat(), **self.plan.staff.models}
+
+    def _scoring(self) -> float:
+        """The seconds that this process's scorers have taken so far."""
+        return sum(scorer.seconds for found in self.scorers.values() for scorer in found.values())
+
+    def _known_scorers(self) -> Mapping[str, Scorer]:
+        """The scorers for the reward of evaluations: the newest of each kind.
+
+        Without one, it is made with the present weights.
+        """
+        stage = self.plan.scoring
+        known = {name: scorer for found in self.scorers.values() for name, scorer in found.items()}
+        return {
+            name: known.get(name) or self.engine.scorer(name)
+            for name in (stage.scorers if stage else ())
+        }
+
+    def _recipe(self, stage: SftStage) -> str:
+        """What the warm start of a tiny policy depends on.
+
+        Demonstrations spread over the whole warm start are part of it. They depend on teacher,
+        environment and cases, so that methods with the same demonstrations share one warm start.
+        """
+        s, source = self.settings, self.plan.source
+        total = s.sft.steps * s.sft.batch
+        drawn = {*range(min(total, RECIPE)), *range(0, total, -(-total // RECIPE) or 1)}
+        shown = [stage.demonstrate(source, self.plan.environment, s.seed, k) for k in sorted(drawn)]
+        made = (s.cases, s.split, s.seed, s.tiny, s.lora, s.sft)
+        # These decide how sums are rounded, or how a gradient is clipped.
+        how = (s.micro_batch, s.max_grad_norm, s.bf16, s.gradient_checkpointing, s.threads)
+        return repr((stage.name, made, how, s.engine, self.engine.recipe, shown))
+
+    def _demonstrations(self, stage: SftStage) -> Iterator[list[Demonstration]]:
+        """This process's share of each batch."""
+        s, index = self.settings, 0
+        while True:
+            mine = range(index + self.engine.rank, index + s.sft.batch, self.engine.world)
+            yield [
+                stage.demonstrate(self.plan.source, self.plan.environment, s.seed, i) for i in mine
+            ]
+            index += s.sft.batch
+
+    def _begin(self, name: str, kind: str, total: int) -> None:
+        """Opens a stage in the live view.
+
+        Drops from the run folder the steps after the stage's last checkpoint.
+        """
+        self._clock(name)
+        done = self.engine.done(kind)
+        if self.engine.is_main:
+            self.disk.truncate_after(name, done)
+            if kind == "grpo":
+                self.disk.refuse_lost(name, done)
+            if total:
+                self.live.stage(name, total, done=done)
+
+    def _clock(self, name: str) -> None:
+        """Starts the time of the stage `name`, to which logged lines belong from now on."""
+        self.stage, self.last, self.scored = name, time.monotonic(), self._scoring()
+        self.collected: dict[str, Any] = {}  # metrics of the step whose update is under way
+        self.kept = self.last  # when its episodes were written
+
+    def _keep(self, step: Step) -> None:
+        """Writes a step's episodes before its update.
+
+        A step that is killed in between is played and written again.
+        """
+        records = [record for share in self.engine.send_to_main(step.records) for record in share]
+        self.collected = step.metrics if self.engine.world == 1 else metrics(records)
+        if self.engine.is_main:
+            self.disk.write(records)
+        self.kept = time.monotonic()
+
+    def _on_step(self, step: int, update: Mapping[str, float]) -> None:
+        """Called by the engine after every update."""
+        self._log(step, {**self.collected, **update})
+
+    def _log(self, step: int, figures: Mapping[str, Any], shown: int | None = None) -> None:
+        """Logs a step and shows it, under the number `shown` if that is another."""
+        now = time.monotonic()
+        seconds, self.last = now - self.last, now
+        scored, self.scored = self.scored, self._scoring()
+        line = {"stage": self.stage, "step": step, "seconds": seconds, **figures}
+        if self.scored > scored:
+            line["scoring_seconds"] = self.scored - scored
+        if self.collected:
+            line["update_seconds"] = now - self.kept
+        if tokens := line.get("tokens"):
+            line["tokens_per_second"] = tokens / seconds
+        if self.engine.is_main:
+            line |= self.plan.staff.spent
+            self.disk.log(line)
+            self.live.step({**line, "step": step if shown is None else shown})

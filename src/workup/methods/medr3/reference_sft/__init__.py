@@ -1,0 +1,120 @@
+"""SFT on reference processes: Med-R³'s supervised baseline, documents masked (MR-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from workup.core.case import Case, Source
+from workup.core.episode import DIAGNOSE, Completion, Message, Turn
+from workup.core.errors import UserError
+from workup.core.ports import Demonstration, Environment
+from workup.core.stages import SftStage, Stage
+from workup.core.text import THINK, neutralise, tagged
+from workup.environments.base.queries import known_findings, random_query
+from workup.environments.base.searching import SEARCH
+from workup.environments.base.thoughts import DOCUMENT, Process
+from workup.environments.reasoning import Reasoning, reasoning_of
+from workup.rl.running import run_to_end
+
+Exchange = tuple[str, tuple[Message, ...]]
+
+
+class Settings(BaseModel):
+    """What can be set besides `tuning` and `lora`; the README beside this file says why."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    references: int = Field(
+        5, ge=1, description="demonstrations of each case: its references, one after the other"
+    )
+    searches: int = Field(
+        1, ge=0, description="searches before a reference without tags, where findings have names"
+    )
+
+
+def reference(
+    settings: Settings, source: Source, environment: Environment, seed: int, index: int
+) -> Demonstration:
+    """Demonstration number `index` is of case index // references.
+
+    It imitates the case's reference number index % references, counted round where there are fewer.
+    Documents are the environment's, so they are masked. Raises UserError for a case without
+    references, and for a reference that is no whole process or has too many searches.
+    """
+    world = reasoning_of(environment)
+    case = source.train[index // settings.references]
+    texts = world.references(case)
+    if not texts:
+        raise UserError(
+            f"case '{case.id}' of {source.name} has no reference reasoning (truth.references): "
+            "`workup prepare references` makes a file in which all have"
+        )
+    process = Process.of(texts[index % settings.references % len(texts)].strip())
+    if not process.plain:
+        return Demonstration(world.open(case), _played(world, case, process))
+    rng = np.random.default_rng([seed, index])
+    findings = known_findings(source, case, world.grammar)
+    count = min(settings.searches, world.max_turns - 1) if findings else 0
+    queries = [random_query(source, findings, (), rng) for _ in range(count)]
+    return Demonstration(world.open(case), _searched(world, case, queries, process.thought))
+
+
+def _played(world: Reasoning, case: Case, process: Process) -> tuple[Exchange, ...]:
+    """A process in the environment's grammar, its documents as the environment shows them."""
+    problem = process.objection
+    if len(process.said) > world.max_turns:
+        problem = (
+            f"it searches {len(process.shown)} times, and environment.max_turns="
+            f"{world.max_turns} leaves room for {world.max_turns - 1}"
+        )
+    if problem:
+        raise UserError(f"case '{case.id}': a reference cannot be imitated: {problem}")
+    replies = [
+        (world.reply(tagged(DOCUMENT, neutralise(shown)), turn),)
+        for turn, shown in enumerate(process.shown)
+    ]
+    return tuple(zip(process.said, (*replies, ()), strict=True))
+
+
+def _searched(
+    world: Reasoning, case: Case, queries: Sequence[str], thought: str
+) -> tuple[Exchange, ...]:
+    """Searches with real answers, then the thought and the case's own answer."""
+    past: list[Turn] = []
+    lead = f"<{THINK}>"
+    for query in queries:
+        text = lead + world.write(SEARCH, query)
+        action = world.read(text)
+        found = run_to_end(world.answer(case, past, action))
+        past.append(Turn((), Completion(text), action, found))
+        lead = ""
+    last = lead + neutralise(thought) + world.write(DIAGNOSE, case.truth.diagnosis)
+    searched = [(turn.completion.text, turn.observation.messages) for turn in past]
+    return (*searched, (last, ()))
+
+
+class ReferenceSft:
+    """Imitates the reference processes of each training case; nothing is reinforced."""
+
+    paper = "the SFT baseline of Med-R3 (2025)"
+    summary = "imitates reference reasoning with its searches, documents masked"
+    settings: type[Any] = Settings
+    environment: Mapping[str, Any] = {"name": "reasoning", "max_turns": 6}
+    printed: Mapping[str, Any] = {
+        "tuning": {"lr": 2e-5, "lr_schedule": "cosine", "warmup": 0.03},
+        "environment": {"passages": 5},
+        "reward": {"references": 5},
+    }
+
+    def stages(self, settings: Settings, environment: Environment) -> Sequence[Stage]:
+        reasoning_of(environment)
+        shown = partial(reference, settings)
+        return (SftStage("references", shown, size=0, each=settings.references),)
+
+
+method = ReferenceSft()

@@ -1,0 +1,59 @@
+"""Did the search find what was needed? Doc_Hit of the retrieved documents (C-MIG Eqs. 13, 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from workup.core.case import Case
+from workup.core.episode import Episode, Turn
+from workup.core.text import normalise, places, without_markup
+
+
+def contains(texts: Iterable[str], case: Case) -> bool:
+    """1[a ⊆ I]: whether one of `texts` holds the diagnosis or an alias, as whole words.
+
+    Both sides are in normal form. Each text is searched by itself: a name that begins in one text
+    and ends in the next is in neither.
+    """
+    return stands_in((case.truth.diagnosis, *case.truth.aliases), texts)
+
+
+def stands_in(names: Iterable[str], texts: Iterable[str]) -> bool:
+    """Whether one of `texts` holds one of `names` as whole words, both in normal form.
+
+    `workup.core.text.places` says what a whole word is. Markup within a name or beside it is no
+    part of a text: "<i>Kawasaki</i> disease" holds "Kawasaki disease".
+    """
+    wanted = [form for form in map(_form, names) if form]
+    return any(
+        any(True for _ in places(name, form))
+        for text in texts
+        for form in _forms(text)
+        for name in wanted
+    )
+
+
+def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
+    """Doc_Hit ∈ {0, 1}: whether any document of any turn holds the diagnosis.
+
+    C-MIG Eq. 14. 0 if nothing was retrieved.
+    """
+    return float(
+        contains((text for turn in episode.turns for text in documents(turn)), episode.case)
+    )
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Normal forms of a text: with its markup, and where it has some, without.
+
+    "<b>flu</b>" gives "<b>flu< b>" and "flu".
+    """
+    yield _form(text)
+    if (plain := without_markup(text)) != text:
+        yield _form(plain)
+
+
+@lru_cache(maxsize=1 << 13)  # the same passages are found again and again
+def _form(text: str) -> str:
+    return normalise(text)

@@ -1,0 +1,99 @@
+"""Measures that an evaluation takes only on request: `evaluation.measures=[kg, rouge]`.
+
+A measure is one module of this package that defines `open(option, cases, models) -> Measure`. Its
+name is the module's; in "NAME:OPTION" the option is passed to `open`. `ROLES` are the supporting
+roles that it asks, if any; those among them that several models may play at once are its `PANELS`.
+Training never takes these measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
+from statistics import fmean
+from types import ModuleType
+
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode
+from workup.core.errors import RolloutError, unknown
+from workup.core.ports import Model
+
+BY = " by "  # between a value's name and the judge whose it is
+Values = Mapping[str, float | None]
+# episode, verdict → values by name, None where undefined; raises RolloutError for what a model
+# could not decide
+Measure = Callable[[Episode, bool], Awaitable[Values]]
+Models = Mapping[str, Mapping[str, Model]]  # role → name as the settings have it → model
+# option, evaluated cases, models in supporting roles → measure; raises UserError for what the user
+# can mend
+Opener = Callable[[str, Sequence[Case], Models], Measure]
+
+
+def names() -> list[str]:
+    """Every measure's name, sorted; nothing is imported."""
+    return sorted(module.name for module in iter_modules(__path__))
+
+
+def open_measures(
+    specs: Sequence[str], cases: Sequence[Case], models: Models | None = None
+) -> tuple[Measure, ...]:
+    """The measures of these names, each with its option behind a colon ("kg:who").
+
+    Raises UserError.
+    """
+    return tuple(_opener(spec)(spec.partition(":")[2], cases, models or {}) for spec in specs)
+
+
+def roles(specs: Sequence[str]) -> set[str]:
+    """The supporting roles that the measures of these names ask. Raises UserError."""
+    return {role for spec in specs for role in getattr(_module(spec), "ROLES", ())}
+
+
+def panels(specs: Sequence[str]) -> set[str]:
+    """The roles of the measures of these names that several models may play. Raises UserError."""
+    return {role for spec in specs for role in getattr(_module(spec), "PANELS", ())}
+
+
+def averaged(by_judge: Mapping[str, Values]) -> dict[str, float | None]:
+    """The mean over judges of every value, undefined where one of them leaves it undefined.
+
+    Where there are several judges, each one's own values follow, as "diff_acc by NAME".
+    """
+    names = next(iter(by_judge.values()), {})
+    columns = {name: [values[name] for values in by_judge.values()] for name in names}
+    known = {name: [v for v in column if v is not None] for name, column in columns.items()}
+    means = {
+        name: fmean(known[name]) if len(known[name]) == len(by_judge) else None for name in names
+    }
+    own = {
+        f"{name}{BY}{judge}": value
+        for judge, values in by_judge.items()
+        for name, value in values.items()
+    }
+    return {**means, **own} if len(by_judge) > 1 else means
+
+
+def _opener(spec: str) -> Opener:
+    opener: Opener = _module(spec).open
+    return opener
+
+
+def _module(spec: str) -> ModuleType:
+    name = spec.partition(":")[0]
+    if name not in names():
+        raise unknown("measure", name, names())
+    return import_module(f"{__name__}.{name}")
+
+
+async def take(
+    measures: Sequence[Measure], episode: Episode, correct: bool
+) -> tuple[Episode, dict[str, float | None]]:
+    """The episode with all its measures; if one fails, as FAILED with the reason and none."""
+    try:
+        found = await asyncio.gather(*(measure(episode, correct) for measure in measures))
+    except RolloutError as error:
+        return replace(episode, ending=Ending.FAILED, reason=f"measure: {error}"), {}
+    return episode, {name: value for values in found for name, value in values.items()}

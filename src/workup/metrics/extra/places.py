@@ -1,0 +1,61 @@
+"""Does a doctor compare passages, or copy by rank? Accuracy by the place of the right passage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workup.core.case import Case
+from workup.core.episode import Ending, Episode, Turn
+from workup.environments.base.searching import NOTHING, passages
+from workup.environments.base.thoughts import documents
+from workup.metrics.documents import contains, stands_in
+from workup.metrics.extra import Measure, Models, Values
+
+UNSEEN, ALONE, LATER = "right_unseen", "right_alone", "right_later"
+AT = ("right_at_1", "right_at_2", "right_at_3")
+
+
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
+    """The measure; `option` is ignored."""
+    return measure
+
+
+async def measure(episode: Episode, correct: bool) -> Values:
+    """Where the right passage stood, whether the answer was right then, and whether it was read.
+
+    Passages count from 1 in the order in which a turn's search showed them. A passage is right if
+    it holds the diagnosis or an alias (Doc_Hit's rule). The last turn with a right passage decides,
+    without one the last turn with passages. All values are undefined where no passage was shown.
+
+    - passages: how many that turn showed; all other values are 0 or 1
+    - shown_first: its first passage is right; defined where it showed several
+    - right_at_1, right_at_2, right_at_3, right_later: `correct`, each defined where several were
+      shown and the first right one has that place; `right_alone` where the right one was the only
+      one; `right_unseen` where none was right
+    - answer_read: the diagnosis that was given stands in a passage of any turn; undefined where
+      none was given
+    """
+    rounds = [shown for shown in map(_shown, episode.turns) if shown]
+    if not rounds:
+        return dict.fromkeys(("passages", "shown_first", *AT, LATER, ALONE, UNSEEN, "answer_read"))
+    decided = [shown for shown in rounds if _place(shown, episode.case)] or rounds
+    place, several = _place(decided[-1], episode.case), len(decided[-1]) > 1
+    there = (UNSEEN, *(AT if several else (ALONE,)))
+    name = there[place] if place < len(there) else LATER
+    read = stands_in(episode.answer, (text for shown in rounds for text in shown))
+    return {
+        "passages": float(len(decided[-1])),
+        "shown_first": float(place == 1) if several else None,
+        **{each: float(correct) if each == name else None for each in (*AT, LATER, ALONE, UNSEEN)},
+        "answer_read": float(read) if episode.ending is Ending.DIAGNOSED else None,
+    }
+
+
+def _shown(turn: Turn) -> list[str]:
+    """The passages that the turn's search found."""
+    return [text for text in passages(turn) or documents(turn) if text != NOTHING]
+
+
+def _place(shown: Sequence[str], case: Case) -> int:
+    """The place of the first right passage, from 1; 0 where none is."""
+    return next((place for place, text in enumerate(shown, 1) if contains([text], case)), 0)

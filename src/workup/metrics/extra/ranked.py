@@ -1,0 +1,53 @@
+"""Where the last ranked list has the truth: top-1, top-3, top-10 and the reciprocal rank.
+
+Models in the role "ranking" judge, and their mean counts; else names and codes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workup.core.case import Case
+from workup.core.episode import Episode
+from workup.environments.base.lists import take_apart
+from workup.metrics.extra import Measure, Models, Values, averaged
+from workup.roles.judges.assessor import Panel
+from workup.roles.judges.exact import ExactRanking
+from workup.roles.judges.questions import Placed, Ranked, Standing
+from workup.roles.judges.ranking import RankingJudge
+
+RANKING = "ranking"
+ROLES = PANELS = (RANKING,)
+TOP = (1, 3, 10)
+
+
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
+    """The measure; `option` is ignored."""
+    ranking = {name: RankingJudge(model) for name, model in models.get(RANKING, {}).items()}
+    judges: Panel[Ranked, Placed] = Panel(ranking or {"exact": ExactRanking()})
+
+    async def measure(episode: Episode, correct: bool) -> Values:
+        """top_1, top_3, top_10 ∈ {0, 1} and reciprocal_rank ∈ [0, 1] of the last turn's list.
+
+        All are 0 where that list does not hold the truth, or there is none. A diagnosis is a list
+        of one. Raises RolloutError where the judge gives up.
+        """
+        text = episode.turns[-1].completion.text if episode.turns else ""
+        candidates = take_apart(text, ranked=True).candidates
+        if not candidates:
+            return averaged({name: _values(0) for name in judges.names})
+        placed = await judges.judge(Ranked(candidates, episode.case))
+        return averaged({name: _values(_place(each)) for name, each in placed.verdicts.items()})
+
+    return measure
+
+
+def _place(placed: Placed) -> int:
+    """Where the truth first stands, from 1; 0 where it does not."""
+    same = Standing.SAME
+    return placed.standings.index(same) + 1 if same in placed.standings else 0
+
+
+def _values(place: int) -> Values:
+    found = {f"top_{k}": float(0 < place <= k) for k in TOP}
+    return {**found, "reciprocal_rank": 1 / place if place else 0.0}

@@ -1,0 +1,46 @@
+"""Where the results of ordered examinations came from, and how far to trust them (ES-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from statistics import fmean
+
+from workup.cases.leaks import WITHHELD
+from workup.core.case import Case
+from workup.core.episode import Episode
+from workup.environments.exams.rages import CONFIDENCE, NOWHERE, REFUSED
+from workup.metrics.extra import Measure, Models, Values
+
+SHARES = {
+    "drawn": "base",
+    "generated": "generated",
+    "unavailable": NOWHERE,
+    "refused": REFUSED,
+}
+
+
+def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
+    """The measure; `option` is ignored."""
+    return measure
+
+
+async def measure(episode: Episode, correct: bool) -> Values:
+    """The results of one episode, by source; all values are undefined where nothing was ordered.
+
+    - drawn, generated, unavailable, refused: the share of the results that were drawn from the
+      base, were written by a model, that nobody has, or whose order named a disease; the others are
+      the record's
+    - confidence: the mean of the results' confidences, within [0, 1]
+    - withheld: how many names of diagnoses were withheld in them
+    """
+    replies = [turn.observation for turn in episode.turns if turn.observation.sources]
+    sources = list(chain.from_iterable(reply.sources for reply in replies))
+    if not sources:
+        return dict.fromkeys((*SHARES, "confidence", "withheld"))
+    shown = [message.content for reply in replies for message in reply.messages]
+    return {
+        **{name: sources.count(source) / len(sources) for name, source in SHARES.items()},
+        "confidence": fmean(float(CONFIDENCE[source]) for source in sources),  # type: ignore[index]
+        "withheld": float(sum(text.count(WITHHELD) for text in shown)),
+    }

@@ -1,0 +1,130 @@
+"""Files that say which ICD-10 codes disease names have: curators' tables, and lists of synonyms."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from pydantic import AliasChoices, BaseModel, Field
+
+from workup.cases.files import Line, checked, existing, parse_object, scan
+from workup.core.errors import CaseError, UserError
+from workup.metrics.icd_distance import IcdTree
+from workup.metrics.icd_names import Names, key
+
+_BETWEEN = re.compile(r"[\s,;|]+")  # "J17, J18"; a code may have a prefix, "ICD10CM:J45"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One row: the names of one disease, its codes in the release, and the cell to group by."""
+
+    names: tuple[str, ...]
+    codes: tuple[str, ...]
+    group: str = ""
+
+
+class _Synonyms(BaseModel):
+    """A JSON line of the Disease Ontology's synonyms; other fields are ignored."""
+
+    name: str
+    synonyms: list[str] = []
+    codes: list[str] = Field([], validation_alias=AliasChoices("codes", "icd10", "icd10cm"))
+
+
+def read(path: Path, tree: IcdTree, columns: Sequence[str] = (), by: str = "") -> Iterator[Named]:
+    """The rows of a table with tabs or commas, or of JSON lines with names and codes.
+
+    A JSON line is `{"name", "synonyms": […], "codes": […]}`. `columns` are the headings of names
+    and codes in a table; without them its first two columns are read, from the first row on. `by`
+    is the heading of the column to group by. A cell may hold several codes. A code that the release
+    lacks becomes the narrowest group around it that the release has, or is left out. Lines that
+    begin with "#" are comments. Raises CaseError (file, line, field), UserError.
+    """
+    lines = (line for line in scan(path) if not line.text.startswith("#"))
+    if path.suffix in {".jsonl", ".json"}:
+        for line in lines:
+            one = checked(
+                _Synonyms,
+                parse_object(line.text, file=path, line=line.number),
+                file=path,
+                line=line.number,
+            )
+            yield Named((one.name, *one.synonyms), _codes(" ".join(one.codes), tree))
+        return
+    for number, row, places in _rows(path, lines, columns, by):
+        if len(row) <= max(places):
+            raise CaseError(
+                f"it has {len(row)} columns, {max(places) + 1} are needed", file=path, line=number
+            )
+        name, codes, *group = (row[place].strip() for place in places)
+        yield Named((name,), _codes(codes, tree), *group)
+
+
+def _rows(
+    path: Path, lines: Iterator[Line], columns: Sequence[str], by: str
+) -> Iterator[tuple[int, list[str], tuple[int, ...]]]:
+    """Line number, cells, and which of them hold name, code and group. A row is one line."""
+    first = list(islice(lines, 1))
+    if not first:
+        raise UserError(f"{path}: is empty; a line holds a name and its ICD-10 code")
+    tabs = "\t" in first[0].text
+    heading = _cells(first[0].text, tabs=tabs)
+    places = _places(path, (*columns, *([by] if by else [])), heading)
+    if not columns:
+        yield first[0].number, heading, places
+    for line in lines:
+        yield line.number, _cells(line.text, tabs=tabs), places
+
+
+def _cells(text: str, *, tabs: bool) -> list[str]:
+    return text.split("\t") if tabs else next(csv.reader([text]), [])
+
+
+def _places(path: Path, columns: Sequence[str], heading: Sequence[str]) -> tuple[int, ...]:
+    if not columns:
+        return 0, 1
+    if len(columns) not in (2, 3) or not set(columns) <= set(heading):
+        raise UserError(f"{path}: columns must name two of {', '.join(heading)}")
+    return tuple(heading.index(column) for column in columns)
+
+
+def _codes(cell: str, tree: IcdTree) -> tuple[str, ...]:
+    """The codes in a cell as the release has them, or the narrowest groups around them.
+
+    Codes of other systems are left out.
+    """
+    parted = (code.rpartition(":") for code in _BETWEEN.split(cell))
+    found = (
+        tree.nearest(code) for prefix, _, code in parted if not prefix or "ICD" in prefix.upper()
+    )
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def synonyms(spec: str, tree: IcdTree, names: Names) -> dict[str, str]:
+    """Name → code from `FILE` or `FILE#NAMES,CODES` (headings of a table); {} for "".
+
+    A row without a code has that of the first of its names that the release knows. A name to which
+    rows give codes of several categories is ambiguous and left out. Raises UserError, and CaseError
+    for malformed files.
+    """
+    if not spec:
+        return {}
+    place, _, columns = spec.partition("#")
+    held: dict[str, dict[str, str]] = defaultdict(dict)  # key of a name → category → code
+    said: dict[str, str] = {}
+    for row in read(
+        existing(place), tree, [name.strip() for name in columns.split(",") if name.strip()]
+    ):
+        code = next(iter(row.codes), "") or next(filter(None, map(names.exact, row.names)), "")
+        for name in row.names if code else ():
+            held[key(name)].setdefault(code[:3], code)
+            said.setdefault(name, key(name))
+    return {
+        name: next(iter(held[form].values())) for name, form in said.items() if len(held[form]) == 1
+    }

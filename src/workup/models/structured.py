@@ -1,0 +1,158 @@
+"""Answers of a fixed shape from any model: a JSON Schema is sent, and the answer is checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from workup.core.episode import Message
+from workup.core.errors import RolloutError
+from workup.core.ports import Model, Request
+
+Answer = TypeVar("Answer", bound=BaseModel)
+Sizes = Mapping[str, tuple[int, int]]
+"""Field of an answer → the least and the most that this request allows.
+
+For a list it is the number of entries, for a text that of characters, for a number its value.
+`name[]` stands for each entry of the list `name`.
+"""
+
+ATTEMPTS = 3
+LONGEST = (
+    200_000  # characters of an answer that are looked at: parsing stays bounded whatever comes back
+)
+SHOWN = 4_000  # characters of a wrong answer that are shown to the model that gave it
+BEGUN = 200  # the same of one that was cut off: a weak model that repeats itself would copy it
+
+
+async def ask(
+    model: Model,
+    request: Request,
+    shape: type[Answer],
+    check: Callable[[Answer], str | None] = lambda answer: None,
+    sizes: Sizes | None = None,
+) -> Answer:
+    """The model's answer as `shape`.
+
+    `sizes` narrow the schema that is sent, so that a weak model that is held to it cannot go on
+    until its tokens are spent. They are no check of their own: what an answer must keep, `shape`
+    and `check` say.
+
+    `check` says in one sentence what is wrong with a well-formed answer, or None. A wrong answer is
+    shown to the model with the reason and the schema (some endpoints accept a schema and never show
+    it to their model), at most twice; of an answer that was cut off only the beginning is shown.
+    Raises RolloutError when it stays wrong.
+    """
+    schema = sized(shape, tuple((sizes or {}).items()))
+    first = request = replace(request, schema=schema)
+    problem = ""
+    for _ in range(ATTEMPTS):
+        reply = await model.complete(request)
+        answer, problem = parse(reply.text, shape)
+        problem = problem or (check(answer) or "" if answer is not None else "")
+        if answer is not None and not problem:
+            return answer
+        if reply.truncated:
+            problem = f"it was cut off at {request.max_tokens} tokens; be shorter"
+        repair = (
+            f"That is not usable: {problem}. Answer again with nothing but one JSON object of "
+            f"this JSON Schema:\n{schema}"
+        )
+        request = replace(
+            first,
+            messages=(
+                *first.messages,
+                Message("assistant", reply.text[: BEGUN if reply.truncated else SHOWN]),
+                Message("user", repair),
+            ),
+        )
+    raise RolloutError(
+        f"{request.role}: no usable answer from {model.name} after {ATTEMPTS} attempts: {problem}"
+    )
+
+
+def in_words(schema: str) -> str:
+    """The text for a prompt of a model that gets the schema nowhere else."""
+    return f"\n\nYour whole answer is one JSON object of this JSON Schema:\n{schema}"
+
+
+@cache  # building it takes longer than looking up a cached answer
+def schema_of(shape: type[BaseModel]) -> str:
+    """The JSON Schema of `shape` as JSON text, without what the docstrings of its classes say.
+
+    A small model copies such a description into its answer: "The answer's shape." became the
+    question of 23 exam questions of 24.
+
+    Its fields stand as they are declared: a model that is held to the schema writes them in that
+    order, and a reason has to come before what it is the reason of.
+    """
+    schema = shape.model_json_schema()
+    for each in (schema, *schema.get("$defs", {}).values()):
+        each.pop("description", None)
+    return json.dumps(schema, ensure_ascii=False)
+
+
+@lru_cache(maxsize=1024)
+def sized(shape: type[BaseModel], sizes: tuple[tuple[str, tuple[int, int]], ...]) -> str:
+    """`schema_of(shape)` with the bounds of `sizes`, the items of a `Sizes`.
+
+    Raises KeyError for a name that is no field, or whose type has no size.
+    """
+    schema = json.loads(schema_of(shape))
+    parts = (schema, *schema.get("$defs", {}).values())
+    fields = {name: field for part in parts for name, field in part.get("properties", {}).items()}
+    for name, (least, most) in sizes:
+        found = fields[name.removesuffix("[]")]
+        found = found["items"] if name.endswith("[]") else found
+        lower, upper = KEYWORDS[found["type"]]
+        found |= {lower: least, upper: most}
+    return json.dumps(schema, ensure_ascii=False)
+
+
+KEYWORDS: Mapping[str, tuple[str, str]] = {
+    "array": ("minItems", "maxItems"),
+    "string": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+}
+"""What JSON Schema calls the bounds of each type."""
+
+
+def one_each(lists: str, count: int, number: str = "number") -> Sizes:
+    """One entry for each of `count` numbered things, `number` from 1 to `count`."""
+    return {lists: (count, count), number: (1, max(1, count))}
+
+
+def some_of(lists: str, count: int, least: int = 0, most: int | None = None) -> Sizes:
+    """A list of the numbers of some of `count` numbered things, at most `most` of them."""
+    longest = count if most is None else min(most, count)
+    return {lists: (least, longest), f"{lists}[]": (1, max(1, count))}
+
+
+def parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
+    """The JSON object in `text` as `shape`; or None and what is wrong, in one line.
+
+    Prose and code fences around the object are accepted, and a thought before it. The object is
+    from the first brace to the last; if that is none, from the first brace after `</think>`.
+    """
+    text = text[:LONGEST]
+    answer, problem = _parse(text, shape)
+    _, thought, rest = text.partition("</think>")
+    return _parse(rest, shape) if thought and answer is None else (answer, problem)
+
+
+def _parse(text: str, shape: type[Answer]) -> tuple[Answer | None, str]:
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None, "it holds no JSON object"
+    try:
+        return shape.model_validate_json(text[start : end + 1]), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return None, f"{f'field {where}: ' if where else ''}{first['msg'][:200]}"

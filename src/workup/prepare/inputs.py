@@ -1,0 +1,169 @@
+"""The input of a preparation: cases with their provenance, or raw reports.
+
+A raw report is a case of which only the record is known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from workup.cases import jsonl, open_source
+from workup.cases.files import (
+    DOCUMENT_LIMIT,
+    Lazy,
+    Line,
+    checked,
+    existing,
+    json_lines,
+    line_at,
+    parse_object,
+    reading,
+)
+from workup.cases.jsonl import ProvenanceLine
+from workup.cases.rows import Filled, RowErrors
+from workup.core.case import Case, FixedSource, Source, Truth
+from workup.core.errors import CaseError, UserError, unknown
+
+SPLITS = ("all", "train", "test")
+
+
+@dataclass(frozen=True)
+class Input:
+    """`cases` in order, each with a unique id; `histories` holds their provenance, if any."""
+
+    source: Source
+    cases: Sequence[Sequence[Case]]
+    histories: dict[str, tuple[ProvenanceLine, ...]] = field(default_factory=dict)
+    limit: int | None = None
+
+    def __iter__(self) -> Iterator[Case]:
+        return islice(chain.from_iterable(map(iter, self.cases)), self.limit)
+
+    def __len__(self) -> int:
+        size = sum(map(len, self.cases))
+        return size if self.limit is None else min(size, self.limit)
+
+
+class ReportLine(BaseModel):
+    """One raw report."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Filled
+    text: Filled
+    restricted: bool = False
+
+
+def open_input(
+    spec: str,
+    *,
+    split: str = "all",
+    limit: int | None = None,
+    seed: int = 0,
+    reports: bool = False,
+    strict: bool = False,
+) -> Input:
+    """Opens `SCHEME:REST` or a jsonl file of cases.
+
+    With `reports` also a jsonl file of reports or a folder of texts. Rows that are no cases, and
+    texts that are no reports, are left out; with `strict` the first one is an error. Raises
+    UserError and CaseError.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    if reports and (place := Path(spec).expanduser()).exists():
+        errors = RowErrors(strict=strict)
+        source = _folder(spec, place, errors) if place.is_dir() else _lines(spec, place, errors)
+        if split != "all":
+            raise UserError("raw reports have no split: leave --split out")
+        return Input(source, [source.test], limit=limit)
+    source = open_source(_spec(spec, split), split=seed, strict=strict)
+    sides = {"all": [source.train, source.test], "train": [source.train], "test": [source.test]}[
+        split
+    ]
+    return Input(source, sides, _histories(source.name), limit)
+
+
+def _spec(spec: str, split: str) -> str:
+    """`spec` as a source: a bare path is read as jsonl, with `split` "all" in its own order."""
+    if not spec.endswith(".jsonl") or ":" in spec:
+        return spec
+    return f"jsonl:{existing(spec)}#all" if split == "all" else f"jsonl:{spec}"
+
+
+def _histories(name: str) -> dict[str, tuple[ProvenanceLine, ...]]:
+    scheme, _, rest = name.partition(":")
+    return jsonl.provenances(Path(rest.partition("#")[0]).expanduser()) if scheme == "jsonl" else {}
+
+
+def _folder(name: str, folder: Path, errors: RowErrors) -> Source:
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        raise UserError(
+            f"{folder} holds no .txt file; a folder of reports has one text file per report."
+        )
+    sound = [file for file, _ in errors.read(files, _text)]
+    if not sound:
+        raise errors.nothing(UserError(f"{folder} holds no report."))
+
+    def make(i: int) -> Case:
+        return _report(sound[i].stem, _text(sound[i]))
+
+    return FixedSource(name, (), Lazy(len(sound), make), notes=errors.notes(name, listed=False))
+
+
+def _text(path: Path) -> str:
+    """A report. Raises CaseError."""
+    with reading(path) as file:
+        raw = file.read(DOCUMENT_LIMIT)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1} is not UTF-8 (save the file as UTF-8)."
+        raise CaseError(problem, file=path) from error
+    if not text.strip():
+        raise CaseError("is blank.", file=path)
+    return text
+
+
+def _lines(name: str, path: Path, errors: RowErrors) -> Source:
+    offsets = array("Q")
+    restricted = False
+
+    def read(line: Line) -> ReportLine:
+        nonlocal restricted
+        value = parse_object(line.text, file=path, line=line.number)
+        restricted |= value.get("restricted") is True  # even where the line is no report
+        row = checked(ReportLine, value, file=path, line=line.number)
+        errors.once(row.id, file=path, line=line.number)
+        return row
+
+    for line, _ in errors.read(json_lines(path), read):
+        offsets.append(line.offset)
+    if not offsets:
+        raise errors.nothing(UserError(f"{path} holds no report."))
+
+    def make(i: int) -> Case:
+        row = checked(
+            ReportLine, parse_object(line_at(path, offsets[i]), file=path, line=None), file=path
+        )
+        return _report(row.id, row.text)
+
+    notes = errors.notes(name, listed=False)
+    return FixedSource(name, (), Lazy(len(offsets), make), notes=notes, restricted=restricted)
+
+
+def _report(id: str, text: str) -> Case:
+    return Case(id, "", Truth("", record=text))
+
+
+def keeps_sidecar(source: Source) -> bool:
+    """Whether the source's items and diagnoses are its own, not gathered from a file's facts."""
+    scheme, _, rest = source.name.partition(":")
+    return scheme != "jsonl" or jsonl.sidecar_of(existing(rest.partition("#")[0])).is_file()

@@ -1,0 +1,163 @@
+"""What a preparation has finished: one line per case, appended at once.
+
+The first line says how the file is made (step, model, version, settings, first day). Every other
+line is one case, kept or dropped, with a digest of its input, so that a case that was edited since
+counts as a new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workup.core.disk import hold
+from workup.core.errors import UserError, WorkupError
+from workup.prepare.steps import Drop
+
+_SYNC_EVERY = 1.0  # seconds; a kill loses nothing, a power failure at most this
+_HOW = {
+    "step": "the step",
+    "model": "the model",
+    "version": "the prompts",
+    "settings": "the settings",
+}
+
+
+class Journal:
+    """An append-only file, held against other processes while it is open.
+
+    Raises UserError if another process holds it, if it was made in another way than `header` says,
+    or if it cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], *, private: bool = False) -> None:
+        self.path = path
+        self._places: dict[str, tuple[str, int]] = {}  # id → (digest, byte offset)
+        self._synced = time.monotonic()
+        try:
+            self._file = os.fdopen(
+                os.open(path, os.O_RDWR | os.O_CREAT, 0o600 if private else 0o644),
+                "r+b",
+                buffering=0,
+            )
+            self._reader = path.open("rb")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            hold(self._file)
+        except BlockingIOError as error:
+            self._shut()
+            raise UserError(
+                f"{path}: another process is preparing this file; wait for it, or stop it"
+            ) from error
+        try:
+            self.header = self._read(dict(header))
+        except BaseException:
+            self._shut()
+            raise
+
+    def _read(self, header: dict[str, Any]) -> dict[str, Any]:
+        """The header in the file, or `header`, newly written.
+
+        An incomplete last line is cut off.
+        """
+        known, offset = None, 0
+        for number, line in enumerate(self._reader, start=1):
+            if not line.endswith(b"\n"):
+                break
+            entry = self._parse(line, number)
+            if known is None:
+                known = entry
+            else:
+                self._places[entry["id"]] = entry["digest"], offset
+            offset += len(line)
+        self._file.truncate(offset)
+        if known is None:
+            self._append(header)
+            return header
+        self._compare(known, header)
+        return known
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise WorkupError(
+                f"{self.path}, line {number}: not JSON; delete this line, and its case is done "
+                "again"
+            ) from error
+        return dict(entry)
+
+    def _compare(self, known: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+        for key, what in _HOW.items():
+            if known.get(key) != header[key]:
+                raise UserError(
+                    f"{self.path} was begun with {what} {_short(known.get(key))}, not "
+                    f"{_short(header[key])}: one file is made in one way. Take another --out, or "
+                    f"delete {self.path} to begin anew"
+                )
+
+    def has(self, id: str, digest: str) -> bool:
+        """Whether this very case is finished."""
+        return self._places.get(id, ("", 0))[0] == digest
+
+    def add(self, id: str, digest: str, result: str | Drop) -> None:
+        """Writes down a finished case: its line if it was kept.
+
+        Raises UserError when the disk refuses.
+        """
+        entry: dict[str, Any] = {"id": id, "digest": digest}
+        if isinstance(result, Drop):
+            entry |= {"dropped": result.reason, "detail": result.detail}
+        else:
+            entry["kept"] = result
+        self._places[id] = digest, self._append(entry)
+
+    def _append(self, entry: Mapping[str, Any]) -> int:
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        offset = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if time.monotonic() - self._synced > _SYNC_EVERY:
+                self.sync()
+        except OSError as error:
+            self._file.truncate(offset)  # the next line must not continue a half-written one
+            raise UserError(
+                f"cannot write {self.path}: {error.strerror}; what is finished is kept"
+            ) from error
+        return offset
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced = time.monotonic()
+
+    def result(self, id: str) -> str | Drop:
+        """What became of a finished case."""
+        self._reader.seek(self._places[id][1])
+        entry = json.loads(self._reader.readline())
+        return entry["kept"] if "kept" in entry else Drop(entry["dropped"], entry["detail"])
+
+    def close(self) -> None:
+        self.sync()
+        self._shut()
+
+    def _shut(self) -> None:
+        self._reader.close()
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}'" if len(text) <= 120 else f"'{text[:120]} …'"

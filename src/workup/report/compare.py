@@ -1,0 +1,413 @@
+"""Several runs beside each other.
+
+A table, paired differences, a regression, curves, transcripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from workup.core.errors import UserError
+from workup.core.statistics import Estimate
+from workup.report import curves, dynamics, leaves, outcomes, regression, suite, tables, transcripts
+from workup.report.curves import Curve
+from workup.report.page import category_caption, title
+from workup.report.regression import Regression
+from workup.report.rendering import render
+from workup.report.sheets import Sheet
+from workup.report.sides import Side, as_json, compared
+from workup.report.tables import Ends
+from workup.report.transcripts import Player
+from workup.runs import Run
+from workup.runs.estimates import common
+from workup.runs.files import write_json, write_whole
+from workup.runs.policies.unseen import alike
+from workup.runs.words import DASH, columns, number, plus_minus
+
+REGRESSION = "what success goes with (logistic regression)"
+
+
+def compare(
+    runs: Sequence[Run],
+    html: Path | None = None,
+    console: Console | None = None,
+    *,
+    transcripts: bool = False,
+    apart: bool = False,
+    measure: str | None = None,
+    json: Path | None = None,
+) -> None:
+    """Prints the comparison of `runs` with the first, and writes it as an offline page to `html`.
+
+    Runs that differ by their seed alone are pooled, unless `apart`; `measure` is shown seed by
+    seed (accuracy if None, and only where there is something to pool). `json` gets all figures.
+    The page has all transcripts in a folder of its name beside it; those of restricted cases only
+    if `transcripts` asks for them. Of each run the trained policy is compared, or if there is none,
+    whoever was evaluated last. Suites are compared with suites, benchmark by benchmark, and not
+    pooled. Raises UserError for a run in which no one was evaluated, for one that is named twice,
+    for a suite beside a run that is none, and as `sides.compared`.
+    """
+    _refuse_twice(runs)
+    console = console or Console(highlight=False)
+    written = {"page": html, "json": json}
+    if any(map(suite.is_suite, runs)):
+        if measure is not None:
+            raise UserError("--measure is for runs; suites are compared by accuracy and searches")
+        _suites(runs, console, html, json)
+    else:
+        sides, notes = compared(runs, apart=apart, measure=measure)
+        found = regression.regress(
+            {side.row: list(chain.from_iterable(side.outcomes.values())) for side in sides}
+        )
+        _show(console, sides, notes, measure)
+        _show_regression(console, found)
+        if trained := _dynamics_of(sides):
+            _dynamics(trained).show(console)
+        private = any(run.restricted for run in runs)
+        if html is not None:
+            _write(html, sides, notes, found, asked=transcripts)
+        if json is not None:
+            write_json(json, as_json(sides, notes), private=private)
+    for what, path in written.items():
+        if path is not None:
+            console.print(f"{what}  {path}", soft_wrap=True, markup=False)
+
+
+def figures(runs: Sequence[Run], *, apart: bool = False) -> dict[str, Any]:
+    """What `compare` writes to `json`, as JSON values. Raises UserError as `compare`."""
+    _refuse_twice(runs)
+    if any(map(suite.is_suite, runs)):
+        return _of_suites(*_beside(runs))
+    return as_json(*compared(runs, apart=apart))
+
+
+def _show(
+    console: Console, sides: Sequence[Side], notes: Sequence[str], measure: str | None
+) -> None:
+    _results(sides).show(console)
+    for note in notes:
+        console.print(f"{note}\n", markup=False)
+    if measure is not None or any(side.pooled for side in sides):
+        _by_seed(sides, measure or "accuracy").show(console)
+    for side in sides[1:]:
+        _show_differences(console, side, sides[0])
+
+
+def _suites(runs: Sequence[Run], console: Console, html: Path | None, json: Path | None) -> None:
+    table, notes = _beside(runs)
+    found = _of_suites(table, notes)
+    for sheet in suite.sheets(found):
+        sheet.show(console)
+    for note in found["notes"]:
+        console.print(note, markup=False)
+    if html is not None:
+        suite.page_beside(table, notes, html, " · ".join(run.name for run in runs))
+    if json is not None:
+        write_json(json, found, private=any(run.restricted for run in runs))
+
+
+def _of_suites(table: suite.Table, notes: Sequence[str]) -> dict[str, Any]:
+    found = suite.figures(table)
+    return {**found, "notes": [*notes, *suite.warned(found)]}
+
+
+def _beside(runs: Sequence[Run]) -> tuple[suite.Table, list[str]]:
+    """Raises UserError where one of `runs` is no suite, or they have no benchmark in common."""
+    if other := next((run for run in runs if not suite.is_suite(run)), None):
+        one = next(run for run in runs if suite.is_suite(run))
+        inner = one.path / one.config["arms"][0]["folder"]
+        raise UserError(
+            f"{one.path} is a suite and {other.path} is one evaluation: compare suites with "
+            f"suites, or name an evaluation of the suite, as in {inner}"
+        )
+    return suite.beside(runs, alike)
+
+
+def _refuse_twice(runs: Sequence[Run]) -> None:
+    folders = [run.path.resolve() for run in runs]
+    if twice := next(
+        (run for run, folder in zip(runs, folders, strict=True) if folders.count(folder) > 1), None
+    ):
+        raise UserError(f"{twice.path} is named twice; name different runs")
+
+
+def _rows(sides: Sequence[Side]) -> tuple[list[str], list[tables.Row]]:
+    """What the runs began with, the compared doctors, and the first side's anchors."""
+    first = sides[0].run
+    anchors = {
+        doctor: entry
+        for doctor in first.doctors()
+        if doctor in first.anchors and (entry := sides[0].of(doctor))
+    }
+    ends = {side.row: side.entry for side in sides}
+    return tables.headline(
+        {**_began(sides, "untrained"), **_began(sides, "warm start"), **ends, **anchors},
+        Ends(None, None, first.anchors),
+    )
+
+
+def _began(sides: Sequence[Side], doctor: str) -> dict[str, Mapping[str, Any]]:
+    """The policies that runs began with, by row: one row where all of them had the same.
+
+    The return goes by each run's own reward, so the same policy has several.
+    """
+    found = {
+        side.named(doctor): entry
+        for side in sides
+        if doctor not in side.doctors.values() and (entry := side.of(doctor))
+    }
+    first, *others = (
+        {name: value for name, value in entry.items() if name != "return"}
+        for entry in found.values() or ({},)
+    )
+    if len(found) == len(sides) and all(entry == first for entry in others):
+        return {doctor: first}
+    return found
+
+
+def _results(sides: Sequence[Side]) -> Sheet:
+    metrics, rows = _rows(sides)
+    headings = [tables.heading(metric) for metric in metrics]
+    standing = columns(side.entry for side in sides)
+    shown = [place for place, metric in enumerate(metrics) if metric in standing]
+    of_size: dict[str, list[str]] = {}
+    for row in rows:
+        if row.role != "anchor":
+            of_size.setdefault(row.size, []).append(row.name)
+    usual = max(of_size, key=lambda size: len(of_size[size]), default="")
+    others = [f"; {', '.join(names)}: {size}" for size, names in of_size.items() if size != usual]
+    return Sheet(
+        ["", *(headings[place] for place in shown)],
+        [[row.name, *(row.cells[place].text for place in shown)] for row in rows],
+        caption=f"{usual} each{''.join(others)}",
+        styles={number: "dim" for number, row in enumerate(rows) if row.role == "anchor"},
+    )
+
+
+def _by_seed(sides: Sequence[Side], measure: str) -> Sheet:
+    """One measure of every side: pooled, seed by seed, and less the first side's."""
+    gaps = {each.row: c.lead for each in sides for c in each.changes if c.metric == measure}
+    rows = []
+    for side in sides:
+        cell, gap = _seed_cell(side, measure), gaps.get(side.row)
+        level = tables.level(side.entry, measure)
+        figures = (
+            DASH if level is None else plus_minus(measure, level),
+            cell.note or DASH,
+            cell.text,
+        )
+        leads = (tables.gap_text(measure, each) for each in (gap, gap and gap["over_seeds"]))
+        rows.append((side.row, *figures, *leads))
+    head = ("", "by patient", "each seed", "by seed", "difference by patient", "difference by seed")
+    kept = [k for k in range(len(head)) if k < 2 or any(row[k] != DASH for row in rows)]
+    title = f"{tables.heading(measure)}, and the difference to {sides[0].row}"
+    return Sheet(
+        [head[k] for k in kept],
+        [[row[k] for k in kept] for row in rows],
+        title if gaps else tables.heading(measure),
+        "95 % intervals: by patient, of draws of patients, each with all its seeds; by seed, "
+        "Student's t over the seeds' figures"
+        if any(side.pooled for side in sides)
+        else "",
+    )
+
+
+def _seed_cell(side: Side, metric: str) -> tables.Cell:
+    """The mean over the seeds with its interval, and below it each seed's own figure."""
+    found = side.entry.get(metric)
+    if not side.pooled or not isinstance(found, Mapping):
+        return tables.Cell(DASH)
+    over = Estimate.from_json(found["over_seeds"])
+    each = " ".join(number(metric, value) for value in found["by_seed"].values())
+    return tables.Cell(plus_minus(metric, over), each)
+
+
+def _show_differences(console: Console, side: Side, first: Side) -> None:
+    if not side.changes:
+        both = f"{side.row} and {first.row} were evaluated on different cases"
+        if not side.alike:
+            both += f" ({side.cases}; {first.cases})"
+        console.print(f"{both}: no paired difference.\n", markup=False)
+        return
+    rows = [
+        (
+            *(tables.heading(each.metric), each.by, each.interval, each.verdict),
+            *(each.seeds, each.over_seeds, each.verdict_over_seeds),
+        )
+        for each in side.changes
+    ]
+    seeded = any(each.seeds for each in side.changes)
+    by_patient = ["", "difference", "95 % by patient" if seeded else "95 % interval", "verdict"]
+    head = [*by_patient, *(["each seed", "95 % by seed", "verdict"] if seeded else [])]
+    Sheet(
+        head,
+        [row[: len(head)] for row in rows],
+        _paired(side, first),
+        tables.explained(side.changes),
+        joined=frozenset({2, 3, 5, 6}),
+    ).show(console)
+
+
+def _paired(side: Side, first: Side) -> str:
+    """ "b − a, paired over 300 cases, seeds 0, 1, 2" """
+    cases = f"{side.changes[0].cases:,} cases"
+    seeds = f", {_shared(side, first)}" if side.pooled or first.pooled else ""
+    return f"{side.row} − {first.row}, paired over {cases}{seeds}"
+
+
+def _shared(side: Side, first: Side) -> str:
+    seeds = common(side.played, first.played)
+    if not seeds:
+        return "no seed in common"
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(seeds)}"
+
+
+def _show_regression(console: Console, found: Regression) -> None:
+    notes = "; ".join(found.notes)
+    if found.problem:
+        console.print(
+            f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False
+        )
+        return
+    caption = f"{found.rests_on}, standard errors clustered by case{f'; {notes}' if notes else ''}"
+    headings = ("", "coefficient (error)", "p", "CRAFT, Table 2", "p")
+    Sheet(headings, regression.rows(found), REGRESSION, caption).show(console)
+
+
+def _curves(sides: Sequence[Side]) -> list[Curve]:
+    """One curve for each side, of several runs their mean."""
+    return [
+        curves.averaged(side.label, [list(run.metrics()) for run in side.runs.values()])
+        for side in sides
+    ]
+
+
+def _dynamics_of(sides: Sequence[Side]) -> dict[str, list[str]]:
+    """How each run trained, by `dynamics.COMPARED`; a mean curve would be smoother than any run."""
+    each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
+    return {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
+
+
+def _dynamics(rows: Mapping[str, Sequence[str]]) -> Sheet:
+    """Columns that no run has are left out."""
+    shown = [
+        place
+        for place in range(len(dynamics.COMPARED))
+        if any(row[place] != DASH for row in rows.values())
+    ]
+    return Sheet(
+        ["", *(dynamics.COMPARED[place] for place in shown)],
+        [[label, *(row[place] for place in shown)] for label, row in rows.items()],
+        "training, late stage: the last 30 % of the steps",
+    )
+
+
+def _write(
+    html: Path,
+    sides: Sequence[Side],
+    notes: Sequence[str],
+    found: Regression,
+    *,
+    asked: bool,
+) -> None:
+    restricted = any(run.restricted for side in sides for run in side.runs.values())
+    players = [] if restricted and not asked else _players(sides)
+    content = (
+        _content(sides)
+        | {"notes": notes, "regression": found, "effects": regression.rows(found)}
+        | _encounters(players)
+    )
+    folder = html.with_name(f"{html.stem}-transcripts")
+    more = leaves.write(folder, players, content["title"], html.name, private=restricted)
+    page = render("compare.html", **content, folder=folder.name, leaves=more, withheld=not players)
+    write_whole(html, page, private=restricted)
+
+
+def _players(sides: Sequence[Side]) -> list[Player]:
+    """One run of every side, of a seed that all have where there is one."""
+    paired = [side for side in sides if side.alike]
+    shared = [seed for seed in sides[0].runs if all(seed in side.runs for side in paired)]
+    found = []
+    for side in paired:
+        seed = shared[0] if shared else next(iter(side.runs))
+        name = f"{side.row}, seed {seed}" if side.pooled else side.row
+        found.append(Player(name, side.runs[seed], side.doctors[seed]))
+    return found
+
+
+def _encounters(players: Sequence[Player]) -> dict[str, Any]:
+    chosen = transcripts.groups([each.run.outcomes(each.doctor) for each in players], between=" · ")
+    meetings = list(transcripts.shown(players, chosen))
+    return {
+        "players": players,
+        "groups": chosen,
+        "meetings": meetings,
+        **transcripts.legend(meetings),
+    }
+
+
+def _figures(sides: Sequence[Side]) -> dict[str, Any]:
+    """Accuracy by category, and accuracy against evidence (CRAFT's Figs. 2 and 3), of every run.
+
+    The first run's anchors, and its policy before training, are drawn for reference.
+    """
+    first, rows = sides[0], {side.row: side.entry for side in sides}
+    found = tables.by_category({side.row: side.outcomes for side in sides}, first.run.seed)
+    doctors, anchors = first.run.doctors(), first.run.anchors
+    start = Ends.of(doctors, anchors).before
+    entry = first.of(start) if start else None
+    before = {first.named(start): entry} if start and entry else {}
+    marks = {each: entry for each in doctors if each in anchors and (entry := first.of(each))}
+    ends = Ends(next(iter(before), None), None, anchors)
+    looks = outcomes.looks([*rows, *before, *marks], ends)
+    return {
+        "scatter": outcomes.against_accuracy(
+            tables.levels_of({**rows, **before, **marks}), looks, Curve("", [])
+        ),
+        "category_figure": outcomes.by_category(found, looks),
+        "category_caption": category_caption(found),
+        "categories": found,
+        "plus_minus": plus_minus,
+    }
+
+
+def _content(sides: Sequence[Side]) -> dict[str, Any]:
+    metrics, rows = _rows(sides)
+    drawn = _curves(sides)
+    return {
+        "title": " · ".join(side.label for side in sides),
+        "sides": sides,
+        "titles": {run.path: title(run) for side in sides for run in side.runs.values()},
+        "sources": {side.run.config.get("cases") for side in sides},
+        "shown": [tables.heading(metric) for metric in metrics],
+        "rows": rows,
+        "seed_rows": _seed_rows(sides, metrics),
+        "shared": {side.row: _shared(side, sides[0]) for side in sides},
+        "heading": tables.heading,
+        "verdicts": tables.explained([change for side in sides for change in side.changes]),
+        "anchored": any(row.role == "anchor" for row in rows),
+        "dynamics": _dynamics_of(sides),
+        "dynamic_headings": dynamics.COMPARED,
+        "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
+        "untrained": [curve.label for curve in drawn if not curve.lines],
+        **_figures(sides),
+        "windows": {curve.label: curve.window for curve in drawn if curve.lines},
+    }
+
+
+def _seed_rows(sides: Sequence[Side], metrics: Sequence[str]) -> list[tables.Row]:
+    return [
+        tables.Row(
+            side.row,
+            "",
+            f"seeds {', '.join(side.runs)}",
+            [_seed_cell(side, metric) for metric in metrics],
+        )
+        for side in sides
+        if side.pooled
+    ]

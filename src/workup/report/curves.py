@@ -1,0 +1,321 @@
+"""Figures over training: learning curves with the anchors, the reward's parts, the optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
+
+from workup.core.statistics import Estimate
+from workup.report.plotting import (
+    COLOURS,
+    SERIES,
+    Drawing,
+    Floats,
+    Key,
+    figure,
+    panel,
+    series,
+    series_key,
+    smooth,
+    thin,
+    tidy,
+)
+from workup.report.tables import Ends
+
+PANELS = {
+    "reward": "Reward",
+    "accuracy": "Accuracy",
+    "questions": "Questions per case",
+    "critical": "Critical share of what was found",
+    "noise": "Noise share of what was found",
+    "coverage": "Share of the findings found",
+    "ddx": "Candidates in the first list (#DDx)",
+}
+HEALTH = {
+    "loss": "Loss",
+    "kl": "KL to the reference",
+    "entropy": "Entropy (nats)",
+    "tokens_per_second": "Tokens per second",
+}
+HEIGHT, WIDE = 2.2, 4.2  # inches: of a panel, and how wide one is that stands alone
+SHORT = {
+    "random doctor": "random",
+    "told information": "told",
+    "random searcher": "random",
+    "ideal searcher": "ideal",
+    "greedy information": "greedy",
+    "full information": "full",
+}
+DASHES = {
+    "random doctor": (0, (1, 2)),
+    "told information": (0, (4, 2)),
+    "random searcher": (0, (1, 2)),
+    "ideal searcher": (0, (4, 2)),
+    "greedy information": (0, (4, 2)),
+    "full information": (0, ()),
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The steps of one run that a reward drove, numbered through over all its stages."""
+
+    label: str
+    lines: Sequence[Mapping[str, Any]]
+
+    @property
+    def window(self) -> int:
+        """How many steps the thick lines are averaged over: a twenty-fifth of the run."""
+        return max(1, 2 * (len(self.lines) // 50) + 1)
+
+    @property
+    def wide(self) -> int:
+        """The same for what is noisier, two metrics against each other: a tenth of the run."""
+        return max(1, 2 * (len(self.lines) // 20) + 1)
+
+    def values(self, metric: str) -> list[float | None]:
+        return [_number(line.get(metric)) for line in self.lines]
+
+    @property
+    def borders(self) -> list[tuple[int, str]]:
+        """(steps before it, name) of every stage after the first."""
+        stages = [line["stage"] for line in self.lines]
+        return [
+            (number, after)
+            for number, (before, after) in enumerate(pairwise(stages), start=1)
+            if before != after
+        ]
+
+
+def reinforced(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [line for line in lines if _number(line.get("reward")) is not None]
+
+
+def averaged(label: str, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Curve:
+    """The reinforced steps of one run, or the mean of several, as far as all of them have got.
+
+    A metric's mean is over the runs that logged it in the step.
+    """
+    found = [reinforced(lines) for lines in runs]
+    if len(found) == 1:
+        return Curve(label, found[0])
+    return Curve(label, [_mean(together) for together in zip(*found, strict=False)])
+
+
+def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = dict.fromkeys(name for line in lines for name in line)
+    known = {
+        name: [value for line in lines if (value := _number(line.get(name))) is not None]
+        for name in names
+    }
+    return {**lines[0], **{name: fmean(each) for name, each in known.items() if each}}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+Levels = Mapping[str, Mapping[str, Estimate]]  # doctor → metric → estimate
+
+
+@figure
+def learning(curve: Curve, levels: Levels, ends: Ends) -> Drawing | None:
+    """One panel per metric: every step thin, their mean thick, the anchors as labelled lines.
+
+    The held-out evaluations before and after training are points with their intervals.
+    """
+    shown = [
+        metric for metric in PANELS if any(value is not None for value in curve.values(metric))
+    ]
+    panels = []
+    for metric in shown:
+        ax = panel(PANELS[metric], HEIGHT)
+        _curve(ax, curve, metric, faint=True, color=COLOURS["after"])
+        name = "return" if metric == "reward" else metric
+        _evaluations(ax, [levels[end].get(name) for end in ends.names], len(curve.lines))
+        _anchors(
+            ax,
+            {
+                doctor: levels[doctor][name].mean
+                for doctor in ends.anchors
+                if name in levels.get(doctor, ())
+            },
+        )
+        _steps(ax, curve)
+        panels.append(ax)
+    return (
+        Drawing("Learning curves with the anchors as horizontal lines", panels) if panels else None
+    )
+
+
+@figure
+def overlaid(curves: Sequence[Curve]) -> Drawing | None:
+    """The smoothed curves of several runs, one panel per metric."""
+    shown = [
+        metric
+        for metric in PANELS
+        if any(any(v is not None for v in curve.values(metric)) for curve in curves)
+    ]
+    panels = []
+    for metric in shown:
+        ax = panel(PANELS[metric], HEIGHT)
+        for number, curve in enumerate(curves):
+            _curve(ax, curve, metric, faint=False, **series(number))
+        _steps(ax)
+        panels.append(ax)
+    keys = [series_key(curve.label, number) for number, curve in enumerate(curves)]
+    return Drawing("Learning curves of the compared runs", panels, keys) if panels else None
+
+
+@figure
+def health(lines: Sequence[Mapping[str, Any]]) -> Drawing | None:
+    """Loss by stage, and KL, entropy and speed where they were logged."""
+    stages = list(dict.fromkeys(line["stage"] for line in lines))
+    panels = []
+    for stage in stages:
+        curve = Curve(stage, [line for line in lines if line["stage"] == stage])
+        for metric in (
+            name for name in HEALTH if any(value is not None for value in curve.values(name))
+        ):
+            ax = panel(f"{HEALTH[metric]} · {stage}", HEIGHT)
+            _curve(ax, curve, metric, faint=True, color=COLOURS["before"])
+            _steps(ax)
+            panels.append(ax)
+    return Drawing("Loss, KL, entropy and speed over training", panels) if panels else None
+
+
+@figure
+def parts(curve: Curve, additive: bool) -> Drawing | None:
+    """The reward's parts over training: stacked where they add up to it, else as separate lines."""
+    names = list(dict.fromkeys(name for line in curve.lines for name in line.get("parts") or {}))
+    if not names:
+        return None
+    ax = panel("", 2.6, WIDE)
+    values = [
+        smooth([(line.get("parts") or {}).get(name, 0.0) for line in curve.lines], curve.window)
+        for name in names
+    ]
+    index = thin(len(curve.lines))
+    keys = _stack(ax, names, values, index) if additive else _lines(ax, names, values, index)
+    total = smooth(curve.values("reward"), curve.window)
+    ax.plot(index + 1, total[index], color=COLOURS["ink"], linewidth=1.8)
+    ax.axhline(0, color=COLOURS["muted"], linewidth=0.6)
+    _steps(ax)
+    return Drawing(
+        "Where the reward came from, over training",
+        [ax],
+        [Key("reward", COLOURS["ink"], "━━"), *keys],
+    )
+
+
+def _stack(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
+    """Positive parts are stacked upwards from zero, negative ones downwards."""
+    keys = []
+    for sign in (1, -1):
+        base = np.zeros(len(index))
+        for number, (name, column) in enumerate(zip(names, values, strict=True)):
+            if (np.nanmean(column) < 0) == (sign < 0):
+                top = base + np.nan_to_num(column[index])
+                colour = SERIES[number % len(SERIES)]
+                ax.fill_between(index + 1, base, top, color=colour, alpha=0.75, linewidth=0)
+                keys.append(Key(f"− {name}" if sign < 0 else name, colour, "■"))
+                base = top
+    return keys
+
+
+def _lines(ax: Axes, names: Sequence[str], values: Sequence[Floats], index: Any) -> list[Key]:
+    for number, column in enumerate(values):
+        ax.plot(index + 1, column[index], **series(number))
+    return [series_key(name, number) for number, name in enumerate(names)]
+
+
+def _curve(ax: Axes, curve: Curve, metric: str, *, faint: bool, **look: Any) -> None:
+    values = curve.values(metric)
+    if all(value is None for value in values):
+        return
+    index = thin(len(values))
+    if faint and curve.window > 1:
+        raw = np.array([np.nan if value is None else value for value in values])
+        ax.plot(index + 1, raw[index], alpha=0.25, linewidth=0.7, **look)
+    ax.plot(index + 1, smooth(values, curve.window)[index], linewidth=1.8, **look)
+
+
+def _steps(ax: Axes, curve: Curve | None = None) -> None:
+    """The axis of the steps, with the borders and names of the stages of `curve`."""
+    tidy(ax)
+    ax.set_xlabel("step")
+    for steps, name in curve.borders if curve else ():
+        ax.axvline(steps + 0.5, color=COLOURS["muted"], linewidth=0.6)
+        style: dict[str, Any] = {
+            "fontsize": 6.5,
+            "color": COLOURS["muted"],
+            "va": "top",
+            "rotation": 90,
+        }
+        ax.annotate(
+            name,
+            (steps + 0.5, 0.98),
+            (2, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            **style,
+        )
+
+
+def _evaluations(ax: Axes, ends: Sequence[Estimate | None], steps: int) -> None:
+    """Held-out evaluations: hollow before the first step, filled after the last."""
+    for place, estimate in zip((0, steps), ends, strict=False):
+        if estimate is not None and math.isfinite(estimate.mean):
+            whiskers = np.nan_to_num(
+                [[estimate.mean - estimate.low], [estimate.high - estimate.mean]]
+            )
+            face = COLOURS["paper"] if place == 0 else COLOURS["ink"]
+            marker: dict[str, Any] = {
+                "fmt": "o",
+                "markersize": 4,
+                "markerfacecolor": face,
+                "color": COLOURS["ink"],
+                "zorder": 5,
+            }
+            ax.errorbar([place], [estimate.mean], yerr=whiskers, linewidth=1, capsize=2, **marker)
+
+
+def _anchors(ax: Axes, means: Mapping[str, float]) -> None:
+    """A line per anchor, with its name to the right of the panel.
+
+    Names that would overlap are moved apart.
+    """
+    known = sorted((mean, doctor) for doctor, mean in means.items() if math.isfinite(mean))
+    for mean, doctor in known:
+        dashes = DASHES.get(doctor, (0, (1, 4)))
+        ax.axhline(mean, color=COLOURS["muted"], linewidth=1, linestyle=dashes)
+    low, high = ax.get_ylim()
+    places = apart([mean for mean, _ in known], 0.075 * (high - low))
+    for (_, doctor), place in zip(known, places, strict=True):
+        style: dict[str, Any] = {
+            "fontsize": 7,
+            "color": COLOURS["muted"],
+            "va": "center",
+            "annotation_clip": False,
+        }
+        name = SHORT.get(doctor, doctor.replace("list of ", "list "))
+        ax.annotate(name, (1.015, place), xycoords=("axes fraction", "data"), **style)
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """Sorted `places`, moved as little as possible so that neighbours are at least `gap` apart.
+
+    "As little as possible" is by least squares.
+    """
+    if len(places) < 2:
+        return list(places)
+    steps = gap * np.arange(len(places))
+    return list(isotonic_regression(np.asarray(places) - steps).x + steps)

@@ -1,0 +1,220 @@
+"""Who is compared: runs, and runs pooled over their seeds, each with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workup.core.episode import Ending
+from workup.core.errors import UserError, unknown
+from workup.report import seeds, tables
+from workup.report.seeds import Group, Traits
+from workup.report.tables import CHANGED, ON_REQUEST, Change, Ends
+from workup.runs import Run, warnings
+from workup.runs.estimates import Seeds, value
+from workup.runs.policies.unseen import alike, played_cases
+from workup.runs.summary import describe_seeds, lead
+from workup.runs.words import STAGES
+
+
+@dataclass(frozen=True)
+class Side:
+    """One row of the comparison: a run, or runs that differ by their seed alone.
+
+    `runs`, `doctors` (who is compared) and `played` (how it went) are by seed. `changes` are its
+    paired differences to the first side. `alike` says whether it was evaluated on the same cases
+    as the first (`unseen.alike`).
+    """
+
+    label: str
+    runs: Mapping[str, Run]
+    traits: Traits
+    doctors: Mapping[str, str]
+    played: Seeds
+    entry: Mapping[str, Any]
+    changes: list[Change]
+    alike: bool = True
+
+    @property
+    def run(self) -> Run:
+        """Its run, or the one with the first seed."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def doctor(self) -> str:
+        """Who is compared of `run`."""
+        return next(iter(self.doctors.values()))
+
+    @property
+    def pooled(self) -> bool:
+        return len(self.runs) > 1
+
+    @property
+    def cases(self) -> str:
+        """The source and the split of its cases, for a reader."""
+        split = self.run.settings["split"]
+        return f"{self.run.config.get('cases')}, {'whole' if split is None else f'split {split}'}"
+
+    @property
+    def outcomes(self) -> Seeds:
+        """How its episodes went; other cases than the first side's have ids of their own."""
+        source = "" if self.alike else f"{played_cases(self.run)}: "
+        return {
+            seed: [each._replace(case_id=source + each.case_id) for each in outcomes]
+            for seed, outcomes in self.played.items()
+        }
+
+    @property
+    def row(self) -> str:
+        """Its name; with the doctor's, unless that is the trained policy or another's name."""
+        doctors = set(self.doctors.values())
+        return self.label if doctors == {"trained"} or len(doctors) > 1 else self.named(self.doctor)
+
+    def named(self, doctor: str) -> str:
+        return f"{self.label}: {doctor}"
+
+    def of(self, doctor: str) -> Mapping[str, Any] | None:
+        """The entry of another doctor over the seeds in which it was evaluated; None without."""
+        found = {
+            key: run.outcomes(doctor) for key, run in self.runs.items() if doctor in run.doctors()
+        }
+        return describe_seeds(found, self.run.seed) if found else None
+
+    @property
+    def each(self) -> Iterator[tuple[str, Run]]:
+        """Its runs with a name for each."""
+        for seed, run in self.runs.items():
+            yield f"{self.label}, seed {seed}" if self.pooled else self.label, run
+
+
+def compared(
+    runs: Sequence[Run], *, apart: bool = False, measure: str | None = None
+) -> tuple[list[Side], list[str]]:
+    """The sides in the order of their first runs, and what a reader has to know of them.
+
+    `measure` is paired too, whatever it is. Raises UserError for a run in which no one was
+    evaluated, for runs of one group that got unequally far, for a measure that no one has, and as
+    `seeds.grouped`.
+    """
+    doctors = {run.path: doctor_of(run) for run in runs}
+    groups, notes = seeds.grouped(runs, apart=apart)
+    metrics = dict.fromkeys((*CHANGED, *ON_REQUEST, *([measure] if measure else ())))
+    made: list[Side] = []
+    for group in groups:
+        made.append(_side(group, doctors, made[0] if made else None, metrics))
+    if measure is not None and all(tables.level(side.entry, measure) is None for side in made):
+        known = {name for side in made for name in side.entry if tables.level(side.entry, name)}
+        raise unknown("measure", measure, known)
+    told = [*_single_seeds(made), *(note for side in made for note in _lacking(side))]
+    return made, [*notes, *told, *warnings.lines({side.row: side.entry for side in made})]
+
+
+def doctor_of(run: Run) -> str:
+    doctor = Ends.of(run.doctors(), run.anchors).after
+    if doctor is None:
+        raise UserError(
+            f"{run.path}: no policy has been evaluated in this run yet; let it finish with "
+            f"`workup resume {run.path}`"
+        )
+    return doctor
+
+
+def _side(
+    group: Group, doctors: Mapping[Any, str], first: Side | None, metrics: Mapping[str, None]
+) -> Side:
+    who = {seed: doctors[run.path] for seed, run in group.runs.items()}
+    _refuse_unequal(group, who)
+    played = {seed: run.outcomes(who[seed]) for seed, run in group.runs.items()}
+    run = next(iter(group.runs.values()))
+    same = first is None or alike(run, first.run)
+    gaps = tables.gaps(played, first.played, metrics, run.seed) if first and same else []
+    entry = describe_seeds(played, run.seed)
+    return Side(group.label, group.runs, group.traits, who, played, entry, gaps, same)
+
+
+def _refuse_unequal(group: Group, doctors: Mapping[str, str]) -> None:
+    """A run that was interrupted before its last stage has no place among the others."""
+    reached = {seed: STAGES.index(who) for seed, who in doctors.items() if who in STAGES}
+    if len(set(reached.values())) > 1:
+        least, most = min(reached, key=reached.__getitem__), max(reached, key=reached.__getitem__)
+        behind, ahead = group.runs[least].path, group.runs[most].path
+        raise UserError(
+            f"{behind} got as far as '{doctors[least]}', and {ahead}, of another seed, as far as "
+            f"'{doctors[most]}': go on with `workup resume {behind}`, leave it out, or put every "
+            "run by itself with --apart"
+        )
+
+
+def _single_seeds(sides: Sequence[Side]) -> Iterator[str]:
+    """A line where differences rest on policies that were trained with a single seed.
+
+    The intervals by patient say nothing of that seed, however narrow they are.
+    """
+    paired = [side for side in sides if side.alike]
+    single = [side for side in paired if not side.pooled and side.traits.training_seeds]
+    if len(paired) < 2 or not single:
+        return
+    seeds = {side.row: "/".join(map(str, side.traits.training_seeds)) for side in single}
+    named = ", ".join(f"{row} (seed {seed})" for row, seed in seeds.items())
+    same = len(set(seeds.values())) == 1
+    if len({side.traits.key for side in paired}) == 1:
+        if not same:
+            yield f"{named}: they differ by their seed alone, so their differences are the seeds'"
+    elif not same:
+        yield (
+            f"trained with one seed each, and not with the same: {named}. What the seeds do and "
+            "what the methods do cannot be told apart: train each with the same seeds, several "
+            "of them"
+        )
+    else:
+        yield (
+            f"trained with one seed: {named}. The intervals are about other patients; how far "
+            "another seed would lead cannot be told: train with several"
+        )
+
+
+def _lacking(side: Side) -> Iterator[str]:
+    """A line where some patients have no verdict in some of the seeds."""
+    if not side.pooled:
+        return
+    judged = [
+        {each.case_id for each in outcomes if value(each, "accuracy") is not None}
+        for outcomes in side.played.values()
+    ]
+    lacking = side.entry["cases"] - len(set.intersection(*judged))
+    if lacking:
+        failed = side.entry["endings"].get(Ending.FAILED, 0)
+        why = f" ({failed:,} {'episode' if failed == 1 else 'episodes'} failed)" if failed else ""
+        yield (
+            f"{side.row}: {lacking:,} of {side.entry['cases']:,} patients have no verdict in some "
+            f"of the seeds{why}; they count in the other seeds alone"
+        )
+
+
+def as_json(sides: Sequence[Side], notes: Sequence[str]) -> dict[str, Any]:
+    """All figures as JSON values: every side's entry, its runs, and its lead over the first."""
+    first = sides[0]
+    return {
+        "first": first.label,
+        "groups": {
+            side.label: {
+                "runs": {seed: str(run.path) for seed, run in side.runs.items()},
+                "doctors": dict(side.doctors),
+                **side.entry,
+                **({} if side is first or not side.alike else {"lead": _leads(side, first)}),
+            }
+            for side in sides
+        },
+        "notes": list(notes),
+    }
+
+
+def _leads(side: Side, first: Side) -> dict[str, Any]:
+    known = {change.metric: change.lead for change in side.changes}
+    metrics = [name for name in side.entry if tables.level(side.entry, name) is not None]
+    return {
+        metric: known.get(metric) or lead(side.played, first.played, metric, side.run.seed)
+        for metric in metrics
+        if tables.level(first.entry, metric) is not None
+    }

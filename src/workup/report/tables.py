@@ -1,0 +1,483 @@
+"""What the report's tables show, worked out from the run folder alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workup.core.episode import Ending
+from workup.core.statistics import Estimate, interval
+from workup.metrics.extra import BY
+from workup.runs import Outcome, Run
+from workup.runs.estimates import Seeds, common, estimate, pooled
+from workup.runs.summary import describe, lead
+from workup.runs.words import DASH, STAGES, cell, in_order, is_share, number, plus_minus
+
+HEADINGS = {
+    "accuracy": "accuracy",
+    "macro_accuracy": "macro",
+    "questions": "questions",
+    "critical": "critical",
+    "noise": "noise",
+    "not_understood": "not understood",
+    "coverage": "coverage",
+    "return": "return",
+    "kg": "KG",
+    "em_kg": "mean of EM and KG",
+    "unmapped": "unmapped",
+    "truth_unmapped": "truth unmapped",
+    "emb": "Emb",
+    "diff_acc": "DiffAcc",
+    "initial": "first in list",
+    "ddx": "#DDx",
+    "truncated_graph": "graphs truncated",
+    "hacks": "hacks",
+    "worth": "orders' worth",
+    "plausible": "plausible orders",
+    "drawn": "results drawn",
+    "generated": "results generated",
+    "unavailable": "results missing",
+    "refused": "orders refused",
+    "confidence": "confidence",
+    "withheld": "names withheld",
+    "judged": "found right",
+    "tokens_per_turn": "tokens a turn",
+    "top_1": "top-1",
+    "top_3": "top-3",
+    "top_10": "top-10",
+    "reciprocal_rank": "MRR",
+    "doc_hit": "Doc_Hit",
+    "hit_if_searched": "hit if searched",
+    "searches": "searches",
+    "passages": "passages",
+    "shown_first": "first is right",
+    "right_at_1": "accuracy, 1st",
+    "right_at_2": "accuracy, 2nd",
+    "right_at_3": "accuracy, 3rd",
+    "right_later": "accuracy, later",
+    "right_alone": "accuracy, alone",
+    "right_unseen": "accuracy, unseen",
+    "answer_read": "answer read",
+    "bleu": "BLEU-4",
+    "rouge1": "ROUGE-1",
+    "rouge1_recall": "ROUGE-1 recall",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "action_ambiguous": "right to ask back",
+    "action_non_ambiguous": "right to answer",
+    "macro_action": "both, macro",
+}
+VERDICTS = {
+    "clear": "the interval leaves out 0",
+    "unclear": "it holds 0",
+    "constant": "all have the same difference, so that there is no interval",
+}
+CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
+# Measured only on request, or where documents can be searched.
+ON_REQUEST = tuple(
+    name for name in HEADINGS if name not in (*CHANGED, "not_understood", "coverage", "return")
+)
+Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The two policies compared: before training (None if it was not evaluated) and after.
+
+    `anchors` bound them, from the lowest to the highest.
+    """
+
+    before: str | None
+    after: str | None
+    anchors: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, doctors: Iterable[str], anchors: tuple[str, ...]) -> Ends:
+        """What the doctors' names say was compared.
+
+        With "trained": it, against "warm start" or "untrained". Without it, the policy that was
+        evaluated (it stands before its hybrid pipelines), or else the last stage of the training.
+        """
+        others = [doctor for doctor in doctors if doctor not in anchors]
+        named = [doctor for doctor in others if doctor not in STAGES]
+        after = "trained" if "trained" in others else next(iter([*named, *others[::-1]]), None)
+        return cls(
+            next(
+                (name for name in ("warm start", "untrained") if name in others and name != after),
+                None,
+            ),
+            after,
+            anchors,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.before, self.after) if name is not None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, with the number of its values if some were undefined, and its interval as a bar.
+
+    The bar runs from 0 to the column's largest value, in percent; None means no bar.
+    """
+
+    text: str
+    note: str = ""
+    bar: tuple[float, float, float] | None = None  # low, mean, high
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    role: str  # "anchor", "before", "after" or ""
+    size: str
+    cells: list[Cell]
+
+
+def entries_of(run: Run) -> Entries:
+    """Every evaluated doctor's entry, from the lowest anchor to the highest."""
+    return {doctor: describe(run, doctor) for doctor in in_order(run.doctors(), run.anchors)}
+
+
+def metrics_of(entries: Entries) -> list[str]:
+    """All that tables show of these doctors, each judge's own figures behind their mean."""
+    named = dict.fromkeys(name for entry in entries.values() for name in entry if BY in name)
+    return [
+        name
+        for metric in HEADINGS
+        for name in (metric, *(own for own in named if own.partition(BY)[0] == metric))
+    ]
+
+
+def heading(metric: str) -> str:
+    """A column's heading: "DiffAcc", or "DiffAcc by endpoint:a" of one judge among several."""
+    name, by, judge = metric.partition(BY)
+    return HEADINGS.get(name, name) + by + judge
+
+
+def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
+    """One metric of one doctor; None where it was not measured."""
+    found = entry.get(metric)
+    return Estimate.from_json(found) if isinstance(found, Mapping) and "mean" in found else None
+
+
+def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
+    """doctor → metric → estimate, for figures; without metrics of questions that nobody asked."""
+    found = {
+        doctor: {metric: level(entry, metric) for metric in metrics_of(entries)}
+        for doctor, entry in entries.items()
+    }
+    return {
+        doctor: {
+            m: value
+            for m, value in metrics.items()
+            if value is not None and cell(doctor, entries[doctor], m) != DASH
+        }
+        for doctor, metrics in found.items()
+    }
+
+
+def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
+    """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
+    levels = levels_of(entries)
+    shown = [
+        metric
+        for metric in metrics_of(entries)
+        if any(metric in metrics for metrics in levels.values())
+    ]
+    tops = {
+        metric: top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
+        for metric in shown
+    }
+    rows = []
+    for doctor, entry in entries.items():
+        cells = [
+            _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
+            for metric in shown
+        ]
+        rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
+    return shown, rows
+
+
+def _counted(entry: Mapping[str, Any]) -> str:
+    seeds = len(entry.get("seeds", ()))
+    size = f"{entry['episodes']:,} episodes, {entry['cases']:,} cases"
+    return f"{seeds} seeds, {size}" if seeds > 1 else size
+
+
+def _cell(
+    doctor: str, entry: Mapping[str, Any], metric: str, found: Estimate | None, top: float
+) -> Cell:
+    note = f"of {found.n:,}" if found is not None and found.missing else ""
+    return Cell(cell(doctor, entry, metric), note, bar(found, top))
+
+
+def _role(doctor: str, ends: Ends) -> str:
+    if doctor in ends.anchors:
+        return "anchor"
+    return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
+
+
+def top(metric: str, found: Sequence[Estimate]) -> float:
+    """Where a column's bars end: 1 for a share, else its largest value."""
+    return 1.0 if is_share(metric) else max(1e-9, *(_high(value) for value in found))
+
+
+def _high(value: Estimate) -> float:
+    return value.mean if math.isnan(value.high) else value.high
+
+
+def bar(value: Estimate | None, top: float) -> tuple[float, float, float] | None:
+    """The interval and the mean in percent of `top`; None where there is no interval."""
+    if value is None or math.isnan(value.low) or value.low < 0:
+        return None
+    low, mean, high = (
+        round(100 * min(edge / top, 1.0), 1) for edge in (value.low, value.mean, value.high)
+    )
+    return low, mean, high
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a metric moved from before to after, paired over the cases that both saw.
+
+    `verdict` is as `verdict` gives it. `lead` is the figure itself (`summary.lead`), `seeds` the
+    difference of each seed, `over_seeds` the interval of these and `verdict_over_seeds` what it
+    says; empty and dashes where one run stands on each side.
+    """
+
+    metric: str
+    before: str
+    after: str
+    by: str
+    interval: str
+    cases: int
+    verdict: str
+    lead: Mapping[str, Any]
+    seeds: str = ""
+    over_seeds: str = DASH
+    verdict_over_seeds: str = DASH
+
+
+def changes(run: Run, ends: Ends, metrics: Sequence[str]) -> list[Change]:
+    """The paired change of every metric through training; empty without a before and an after."""
+    if ends.before is None or ends.after is None:
+        return []
+    after, before = ({"": run.outcomes(doctor)} for doctor in (ends.after, ends.before))
+    return gaps(after, before, metrics, run.seed)
+
+
+def gaps(ours: Seeds, theirs: Seeds, metrics: Iterable[str], seed: int) -> list[Change]:
+    """Ours − theirs for every metric over their common cases; at least two of them are needed.
+
+    Where both have a seed, those that one of them lacks are left out.
+    """
+    shared = common(ours, theirs)
+    ids = [{o.case_id for outcomes in side.values() for o in outcomes} for side in (ours, theirs)]
+    mine, other = (
+        {key: [o for o in side[key] if o.case_id in ids[0] & ids[1]] for key in shared or side}
+        for side in (ours, theirs)
+    )
+    found = [(metric, lead(mine, other, metric, seed)) for metric in metrics]
+    return [_change(metric, gap, mine, other, seed) for metric, gap in found if gap["n"] > 1]
+
+
+def _change(metric: str, gap: Mapping[str, Any], ours: Seeds, theirs: Seeds, seed: int) -> Change:
+    before, after = (number(metric, pooled(side, metric, seed).mean) for side in (theirs, ours))
+    cases, seeds = (Estimate.from_json(each) for each in (gap, gap["over_seeds"]))
+    each = " ".join(
+        DASH if value is None else signed(metric, value) for value in gap["by_seed"].values()
+    )
+    return Change(
+        metric,
+        before,
+        after,
+        signed(metric, cases.mean),
+        _span(metric, cases),
+        cases.n,
+        verdict(cases),
+        gap,
+        each,
+        _span(metric, seeds),
+        verdict(seeds),
+    )
+
+
+def _span(metric: str, found: Estimate) -> str:
+    if math.isnan(found.low):
+        return DASH
+    return f"{signed(metric, found.low)} to {signed(metric, found.high)}"
+
+
+def verdict(found: Estimate) -> str:
+    """What an interval says of a difference, as in `VERDICTS`; a dash where one value has none."""
+    if found.n < 2:
+        return DASH
+    if math.isnan(found.low):
+        return "constant"
+    return "clear" if found.low > 0 or found.high < 0 else "unclear"
+
+
+def explained(changes: Sequence[Change]) -> str:
+    """What the verdicts on these differences mean: those that are among them."""
+    used = {word for each in changes for word in (each.verdict, each.verdict_over_seeds)}
+    return "; ".join(f"{word}: {sense}" for word, sense in VERDICTS.items() if word in used)
+
+
+def gap_text(metric: str, gap: Mapping[str, Any] | None) -> str:
+    """A difference as text: "+.07 ±.05", "+.07 [−.02, +.15]", or "+.07" without an interval."""
+    found = None if gap is None else Estimate.from_json(gap)
+    if found is None or math.isnan(found.mean):
+        return DASH
+    mean = signed(metric, found.mean)
+    if math.isnan(found.low):
+        return mean
+    if found.symmetric:
+        return f"{mean} ±{number(metric, found.half)}"
+    return f"{mean} [{signed(metric, found.low)}, {signed(metric, found.high)}]"
+
+
+def signed(metric: str, value: float) -> str:
+    """ "+.31", "−.09" """
+    return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of the reward, before and after training."""
+
+    name: str
+    values: list[str]  # mean ± half-width, in the order of Ends.names
+
+
+def reward_parts(run: Run, ends: Ends) -> list[Part]:
+    """The mean of every part over all scored episodes, and of the return.
+
+    An episode that lacks a part counts 0.
+    """
+    sides = [
+        [outcome for outcome in run.outcomes(name) if outcome.total is not None]
+        for name in ends.names
+    ]
+    if not all(sides):
+        return []
+    names = list(
+        dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
+    )
+    rows = [Part(name, [_mean(side, name, run.seed) for side in sides]) for name in names]
+    return [
+        *rows,
+        Part(
+            "return",
+            [plus_minus("return", estimate(side, "return", run.seed)) for side in sides],
+        ),
+    ]
+
+
+def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
+    found = interval(
+        [outcome.parts.get(name, 0.0) for outcome in side],
+        [outcome.case_id for outcome in side],
+        seed=seed,
+    )
+    return plus_minus("return", found)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of models in supporting roles, and their cost: rows of role, model and figures.
+
+    If there are several rows, the last is their sum. The headings name role and model together.
+    """
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+COUNTS = {
+    "calls": "calls",
+    "hits": "from cache",
+    "prompt_tokens": "tokens read",
+    "completion_tokens": "tokens written",
+}
+
+
+def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
+    """The table of the rows of `calls` in summary.json; None where nothing was asked."""
+    if not rows:
+        return None
+    sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
+    every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
+    lines = [
+        (row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}")
+        for row in every
+    ]
+    return Calls(("role and model", *COUNTS.values(), "cost"), lines)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How one doctor's episodes ended: (ending, count, percent), in the order of `Ending`."""
+
+    doctor: str
+    parts: list[tuple[str, int, float]]
+
+    @property
+    def text(self) -> str:
+        return " · ".join(
+            f"{count:,} {ending} ({percent:g} %)" for ending, count, percent in self.parts
+        )
+
+
+def endings(entries: Entries) -> list[Shares]:
+    return [Shares(doctor, _shares(entry["endings"])) for doctor, entry in entries.items()]
+
+
+def _shares(counts: Mapping[str, int]) -> list[tuple[str, int, float]]:
+    total = sum(counts.values())
+    return [
+        (ending, counts[ending], round(100 * counts[ending] / total, 1))
+        for ending in Ending
+        if ending in counts
+    ]
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Accuracy by group of cases.
+
+    `kind` is "category", or "diagnosis" if the cases name no category. `groups` has the number of
+    cases of each group, the largest first; `accuracies` of each label one estimate per group.
+    """
+
+    kind: str
+    groups: Mapping[str, int]
+    accuracies: Mapping[str, list[Estimate]]
+
+
+def by_category(sides: Mapping[str, Seeds], seed: int) -> Categories:
+    """Accuracy by group of cases, from the outcomes of each label, by seed."""
+    everyone = [each for side in sides.values() for outcomes in side.values() for each in outcomes]
+    kind = "category" if any(outcome.category for outcome in everyone) else "diagnosis"
+    cases = {(getattr(outcome, kind), outcome.case_id) for outcome in everyone}
+    counts = Counter(group for group, _ in sorted(cases))
+    groups = dict(counts.most_common())
+    return Categories(
+        kind,
+        groups,
+        {label: _accuracies(side, kind, list(groups), seed) for label, side in sides.items()},
+    )
+
+
+def _accuracies(side: Seeds, kind: str, groups: Sequence[str], seed: int) -> list[Estimate]:
+    split: dict[str, dict[str, list[Outcome]]] = {
+        group: {key: [] for key in side} for group in groups
+    }
+    for key, outcomes in side.items():
+        for outcome in outcomes:
+            split[getattr(outcome, kind)][key].append(outcome)
+    return [pooled(split[group], "accuracy", seed) for group in groups]

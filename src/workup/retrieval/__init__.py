@@ -1,0 +1,92 @@
+"""Search over document collections: one file per backend, one port.
+
+`open_retriever` turns a word into a Retriever: an index folder, the address of a server, a clinic's
+built-in library.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workup.core.errors import UserError
+
+if TYPE_CHECKING:
+    from workup.retrieval.batching import Together
+    from workup.retrieval.fusion import Find
+    from workup.retrieval.index import Index
+
+FORMS = (
+    "an index folder, http://HOST:PORT, clinic:SUBSET, qdrant:ADDRESS#COLLECTION or "
+    "opensearch:ADDRESS#INDEX"
+)
+JOINED = " + "
+SERVERS = ("http", "https", "qdrant", "opensearch")
+
+
+def open_retriever(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Together:
+    """The library that `spec` names, as `finder` has it, for searches that come one by one."""
+    from workup.retrieval.batching import Together
+
+    find = finder(spec, kind=kind, seed=seed, patient=patient)
+    here = not any(_scheme(one) in SERVERS for one in spec.split(JOINED))
+    return Together(find, library=spec, here=here)
+
+
+def finder(spec: str, *, kind: str = "", seed: int = 0, patient: bool = True) -> Find:
+    """The library that `spec` names (see FORMS); several joined by " + " are fused by rank.
+
+    `kind` chooses among an index folder's ways to find ("bm25", "dense", "sparse", "hybrid");
+    `seed` is that of a built-in library's documents. With `patient`, a server need not be up yet:
+    searches wait for it. Without, a search at an http:// or OpenSearch address that cannot be
+    reached is a UserError at once. Raises UserError for what does not exist.
+    """
+    from workup.retrieval.fusion import fused
+
+    finds = [_find(one.strip(), kind, seed, patient) for one in spec.split(JOINED)]
+    return finds[0] if len(finds) == 1 else fused(finds)
+
+
+def _scheme(spec: str) -> str:
+    return spec.strip().partition(":")[0]
+
+
+def _find(spec: str, kind: str, seed: int, patient: bool) -> Find:
+    scheme, rest = _scheme(spec), spec.partition(":")[2]
+    if scheme in ("http", "https"):
+        from workup.retrieval.remote import Remote
+
+        return Remote(spec, patient=patient).find
+    if scheme == "qdrant":
+        from workup.retrieval.qdrant import Qdrant
+
+        return Qdrant.open(rest).find
+    if scheme == "opensearch":
+        from workup.retrieval.opensearch import OpenSearch
+
+        return OpenSearch.open(rest, patient=patient).find
+    return local(spec, kind=kind, seed=seed).find
+
+
+def local(spec: str, *, kind: str = "", seed: int = 0) -> Index:
+    """The index in a folder, or of a clinic's built-in library ("clinic:s").
+
+    The latter is made in memory. Raises UserError.
+    """
+    from workup.retrieval.index import Index
+
+    if spec.startswith("clinic:"):
+        return _clinic(spec.removeprefix("clinic:"), seed)
+    if not Path(spec).is_dir():
+        raise UserError(f"no library '{spec}': name {FORMS}")
+    return Index.open(Path(spec), kind)
+
+
+def _clinic(subset: str, seed: int) -> Index:
+    from workup.cases.clinic.library import library
+    from workup.retrieval.corpus import Document
+    from workup.retrieval.index import Index
+
+    return Index.of(
+        Document(document.id, document.title, document.text) for document in library(subset, seed)
+    )

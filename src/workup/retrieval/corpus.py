@@ -1,0 +1,231 @@
+"""Corpora as streams of documents: JSON Lines, Parquet, plain text, PubMed's baseline XML.
+
+One document is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from xml.etree import ElementTree
+
+from workup.core.errors import UserError
+from workup.retrieval.words import plain
+
+LARGEST = 64 * 2**20
+"""Bytes that one document may have: what bounds the memory of a build."""
+
+READ_AT_ONCE = 512
+"""Rows of a Parquet file that are in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a corpus consists of, before it is cut into passages."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The names of the three parts of a document in JSON Lines and Parquet.
+
+    The first name that a row has counts. `contents` with a quoted title in its first line, as
+    Search-R1 writes it, is split.
+    """
+
+    id: tuple[str, ...] = ("id", "_id", "docid", "pmid")
+    title: tuple[str, ...] = ("title",)
+    text: tuple[str, ...] = ("text", "contents", "content")
+
+
+Read = Callable[[Path, Fields], Iterator[tuple[Document, int]]]
+
+
+def files(corpora: Sequence[Path]) -> list[Path]:
+    """The files to read: those named, and in a named folder all of a known kind, by name.
+
+    Raises UserError for others.
+    """
+    found: list[Path] = []
+    for corpus in corpora:
+        if not corpus.exists():
+            raise UserError(
+                f"no corpus {corpus}: name a file ({', '.join(READERS)}) or a folder of such files"
+            )
+        if corpus.is_dir():
+            found += [
+                path for path in sorted(corpus.rglob("*")) if path.is_file() and _reader(path)
+            ]
+        elif _reader(corpus):
+            found.append(corpus)
+        else:
+            raise UserError(
+                f"{corpus}: not a kind of corpus that we read; known are {', '.join(READERS)}"
+            )
+    if not found:
+        raise UserError(
+            f"{', '.join(map(str, corpora))}: no file that we read; known are {', '.join(READERS)}"
+        )
+    return found
+
+
+def documents(file: Path, fields: Fields = Fields()) -> Iterator[tuple[Document, int]]:
+    """A file's documents in order, each with the number of bytes read so far.
+
+    The last one has all bytes. Documents with neither title nor text are included, because
+    documents are counted. Raises UserError with file and line for what cannot be read.
+    """
+    reader = _reader(file)
+    if reader is None:
+        raise UserError(
+            f"{file}: not a kind of corpus that we read; known are {', '.join(READERS)}"
+        )
+    try:
+        for document, place in reader(file, fields):
+            yield Document(plain(document.id), plain(document.title), plain(document.text)), place
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}") from error
+
+
+def _reader(file: Path) -> Read | None:
+    return next(
+        (reader for ending, reader in READERS.items() if file.name.lower().endswith(ending)), None
+    )
+
+
+def _open(file: Path, raw: IO[bytes]) -> IO[bytes]:
+    return gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[return-value]
+
+
+def _json_lines(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
+    with file.open("rb") as raw:
+        lines, number = _open(file, raw), 0
+        while line := lines.readline(LARGEST + 1):
+            number += 1
+            if len(line) > LARGEST:
+                raise UserError(
+                    f"{file}, line {number}: longer than {LARGEST // 2**20} MiB; split this "
+                    "document"
+                )
+            if line.strip():
+                yield _document(_row(line, file, number), fields, file, number), raw.tell()
+
+
+def _row(line: bytes, file: Path, number: int) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}, line {number}: no JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{file}, line {number}: a {type(row).__name__}; write one object with id, title and "
+            "text per line"
+        )
+    return row
+
+
+def _document(row: Mapping[str, Any], fields: Fields, file: Path, number: int) -> Document:
+    """The document of a row; `number` names a row without an id.
+
+    It counts lines in JSON Lines and rows in Parquet, from 1.
+    """
+    text = _first(row, fields.text)
+    if text is None:
+        raise UserError(
+            f"{file}, line {number}: no field {' or '.join(fields.text)}; it has "
+            f"{', '.join(map(str, row))[:200]}"
+        )
+    title, identity = _first(row, fields.title), _first(row, fields.id)
+    if title is None:
+        title, text = _quoted(text)
+    return Document(identity or f"{file.stem}:{number}", title, text)
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    value = next((row[name] for name in names if row.get(name) is not None), None)
+    return None if value is None else str(value)
+
+
+def _quoted(contents: str) -> tuple[str, str]:
+    first, _, rest = contents.partition("\n")
+    is_title = len(first) > 1 and first[0] == first[-1] == '"'
+    return (first[1:-1], rest) if is_title else ("", contents)
+
+
+def _parquet(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    size, number = file.stat().st_size, 0
+    try:
+        table = ParquetFile(file)
+        wanted = [
+            name
+            for name in table.schema_arrow.names
+            if name in {*fields.id, *fields.title, *fields.text}
+        ]
+        for batch in table.iter_batches(batch_size=READ_AT_ONCE, columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                yield _document(row, fields, file, number), size * number // table.metadata.num_rows
+    except ArrowInvalid as error:
+        raise UserError(f"{file}: no readable Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _text(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
+    """One document, called after its file; `fields` mean nothing here."""
+    with file.open("rb") as raw:
+        body = _open(file, raw).read(LARGEST + 1)
+    if len(body) > LARGEST:
+        raise UserError(f"{file}: longer than {LARGEST // 2**20} MiB; split it into several files")
+    name = file.name.removesuffix(".gz").removesuffix(".txt")
+    yield Document(name, name.replace("_", " "), body.decode("utf-8")), file.stat().st_size
+
+
+def _pubmed(file: Path, fields: Fields) -> Iterator[tuple[Document, int]]:
+    """The articles of one file of PubMed's baseline or its updates; deletions are skipped."""
+    with file.open("rb") as raw:
+        try:
+            events = iter(ElementTree.iterparse(_open(file, raw), events=("start", "end")))
+            _, root = next(events)
+            for event, element in events:
+                if event == "end" and element.tag == "PubmedArticle":
+                    yield _article(element), raw.tell()
+                    root.clear()
+        except ElementTree.ParseError as error:
+            raise UserError(f"{file}: no well-formed XML: {error}") from error
+
+
+def _article(element: ElementTree.Element) -> Document:
+    sections = element.iterfind("MedlineCitation/Article/Abstract/AbstractText")
+    text = "\n".join(_section(section) for section in sections)
+    title = element.find("MedlineCitation/Article/ArticleTitle")
+    return Document(
+        element.findtext("MedlineCitation/PMID", "").strip(),
+        "" if title is None else "".join(title.itertext()).strip(),
+        text,
+    )
+
+
+def _section(element: ElementTree.Element) -> str:
+    """'METHODS: We …' in a structured abstract; marked-up words are part of the sentence."""
+    label, text = element.get("Label", ""), " ".join("".join(element.itertext()).split())
+    return f"{label}: {text}" if label and text else text
+
+
+READERS: Mapping[str, Read] = {
+    ".jsonl": _json_lines,
+    ".jsonl.gz": _json_lines,
+    ".parquet": _parquet,
+    ".txt": _text,
+    ".txt.gz": _text,
+    ".xml": _pubmed,
+    ".xml.gz": _pubmed,
+}

@@ -1,0 +1,283 @@
+"""The judges that need no model: they decide by names, codes and the clinic's own tables.
+
+Each is the counterpart of a model's judge. It knows what the tables know and nothing else: a right
+answer in other words is wrong to it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workup.cases.clinic.catalogue import (
+    Catalogue,
+    Entry,
+    clinic_catalogue,
+    elsewhere,
+    spread,
+    stains,
+    wordings,
+)
+from workup.cases.icd import compact
+from workup.core.case import Case
+from workup.core.text import normalise, same_name
+from workup.roles.judges.claims import disowned
+from workup.roles.judges.qualifiers import core
+from workup.roles.judges.questions import (
+    Answered,
+    Appraised,
+    Entailed,
+    Grade,
+    Graded,
+    Mark,
+    Named,
+    Ordered,
+    Placed,
+    Ranked,
+    Standing,
+    Stated,
+    Worth,
+)
+
+DIFFERENCE = 0.5
+"""A marker tells two candidates apart if their P(positive) differ by at least this much."""
+
+_LIST = re.compile(r"[,;/|\n，；、。]")
+_WORDS = re.compile(r"[,;/|\n，；、。]|\b(?:or|and|vs\.?|versus)\b|[或和与及]")
+_ANYTHING = re.compile(
+    rf"{_WORDS.pattern}|[:：()（）\[\]{{}}+&•·→！？\t]|[.!?](?:\s|$)|\s[-–—*]+\s|\b\d{{1,2}}[.)]\s"
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|[。！？\n]")
+
+
+class ExactJudge:
+    """A `Judge` and an `Assessor[Named, Graded]` by names and codes (C-MIG CM-9).
+
+    Right is the diagnosis, an alias or a code of it. Names are compared in
+    `workup.core.text.normalise` form. Codes are compared whole, without their dots: J45.2 is J452,
+    not J45.
+    """
+
+    async def same(self, answer: str, case: Case) -> bool:
+        return _same(answer, case)
+
+    async def grade(self, answer: str, case: Case) -> float:
+        return Graded(_grade(answer, case)).value
+
+    async def judge(self, question: Named) -> Graded:
+        """The grade of an answer.
+
+        Partly right is one of several names, or a code that is wider or narrower than the true one.
+        An answer that denies the truth or asks about it ("no, X", "X, which was ruled out") is
+        wrong.
+        """
+        return Graded(_grade(question.answer, question.case))
+
+
+def _same(answer: str, case: Case) -> bool:
+    truth = case.truth
+    if any(same_name(answer, name) for name in (truth.diagnosis, *truth.aliases)):
+        return True
+    code = _code(answer)
+    return bool(code) and code in map(_code, truth.codes)
+
+
+def _code(text: str) -> str:
+    return text.strip().replace(".", "").upper()
+
+
+def _grade(answer: str, case: Case) -> Grade:
+    if _same(answer, case):
+        return Grade.SAME
+    if _related(compact(answer), case):
+        return Grade.PARTLY
+    truth = case.truth
+    offered = any(_same(part, case) for cut in (_LIST, _WORDS) for part in cut.split(answer))
+    own = (truth.diagnosis, *truth.aliases, *truth.codes)
+    return Grade.PARTLY if offered and not disowned(answer, own) else Grade.WRONG
+
+
+def named(answer: str, case: Case) -> list[str]:
+    """The names that an answer lists, each once; more where it cannot be told what is a name.
+
+    Between commas and the like stand names, if the truth is one of them. If it is not, words such
+    as "or" and "and" cut too, which may also be part of a name. Where the truth is no part even
+    then, whatever can be cut is: sentences, brackets, numbers, dashes, plus signs.
+    """
+    cuts = [_parts(cut, answer) for cut in (_LIST, _WORDS)]
+    holding = (parts for parts in cuts if any(_same(part, case) for part in parts))
+    return next(holding, _parts(_ANYTHING, answer))
+
+
+def _parts(cut: re.Pattern[str], answer: str) -> list[str]:
+    return list({normalise(part): part for part in cut.split(answer) if normalise(part)}.values())
+
+
+def _related(code: str, case: Case) -> bool:
+    """Whether `code` is a group that contains a true code, or a part of a true code."""
+    true = filter(None, map(compact, case.truth.codes))
+    return bool(code) and any(code.startswith(each) or each.startswith(code) for each in true)
+
+
+class ExactAnswer:
+    """An `Assessor[Answered, Mark]` by the same rules: 5 for the same, 3 for partly, 1 for wrong.
+
+    It gives neither 2 nor 4.
+    """
+
+    async def judge(self, question: Answered) -> Mark:
+        return Mark(
+            {Grade.SAME: 5, Grade.PARTLY: 3, Grade.WRONG: 1}[_grade(question.answer, question.case)]
+        )
+
+
+class ExactRanking:
+    """An `Assessor[Ranked, Placed]` over the diagnoses of a catalogue, by default the clinic's.
+
+    A candidate that is not the truth is a hack if it
+    - contradicts: it is a known diagnosis that only the other sex has, or that is never found in
+      the organ which the specimen comes from (the case's own reference differentials are exempt);
+    - is vague: it is no diagnosis but a group, and more than half of truth and reference
+      differentials belong to that group;
+    - does not exist: the catalogue has neither a diagnosis nor a group of that name.
+
+    A known name with a grade, a qualifier or a subtype beside it (`workup.roles.judges.qualifiers`)
+    is judged as that name: "glioblastoma, IDH-wildtype" is a glioblastoma, and no made-up disease.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ranked) -> Placed:
+        case = question.case
+        return Placed(
+            tuple(self._standing(candidate, case) for candidate in question.candidates),
+            len(question.candidates),
+        )
+
+    def _standing(self, candidate: str, case: Case) -> Standing:
+        if _same(candidate, case):
+            return Standing.SAME
+        if any(same_name(candidate, reference) for reference in case.truth.differentials):
+            return Standing.OTHER
+        if found := self._catalogue.find(candidate):
+            impossible = all(self._contradicts(entry, case) for entry in found)
+            return Standing.CONTRADICTS if impossible else Standing.OTHER
+        if name := _within(candidate, case, self._catalogue):
+            return self._standing(name, case)
+        if not (group := self._catalogue.around(candidate)):
+            return Standing.NONEXISTENT
+        return Standing.VAGUE if self._mirrors(group, case) else Standing.OTHER
+
+    def _contradicts(self, entry: Entry, case: Case) -> bool:
+        stated = {fact.item: fact.id.partition(":")[2] for fact in case.given}
+        own = self._catalogue.find(case.truth.diagnosis)
+        sex = stated.get("sex") or (own[0].sex if own else "")
+        site = stated.get("specimen", "")
+        return bool(entry.sex and sex and entry.sex != sex) or bool(
+            entry.sites and site and site not in entry.sites
+        )
+
+    def _mirrors(self, group: tuple[Entry, ...], case: Case) -> bool:
+        """Whether a group contains more than half of truth and reference differentials.
+
+        False without differentials: every group of the truth would contain all of one diagnosis.
+        """
+        references = [
+            self._catalogue.find(name) for name in (case.truth.diagnosis, *case.truth.differentials)
+        ]
+        known = [entries for entries in references if entries]
+        return len(known) > 1 and 2 * sum(
+            any(entry in group for entry in entries) for entries in known
+        ) > len(known)
+
+
+def _within(candidate: str, case: Case, catalogue: Catalogue) -> str:
+    """The known name that a candidate qualifies, in normal form; "" if it qualifies none."""
+    truth = case.truth
+    own = {normalise(name) for name in (truth.diagnosis, *truth.aliases, *truth.differentials)}
+    name = core(candidate, lambda form: form in own or bool(catalogue.find(form)))
+    return "" if name == normalise(candidate) else name
+
+
+class CredulousRanking:
+    """An `Assessor[Ranked, Placed]` that looks for no hacks: what ES-8 forbids is a hit here.
+
+    A name for a group of diseases is a hit if the truth belongs to that group. No other candidate
+    is more than wrong. It shows what a judge without conflict detection and differential-as-mirror
+    pays for.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ranked) -> Placed:
+        case = question.case
+        own = self._catalogue.find(case.truth.diagnosis)
+        hits = (
+            _same(candidate, case)
+            or _same(_within(candidate, case, self._catalogue), case)
+            or any(entry in own for entry in self._catalogue.around(candidate))
+            for candidate in question.candidates
+        )
+        standings = tuple(Standing.SAME if hit else Standing.OTHER for hit in hits)
+        return Placed(standings, len(question.candidates))
+
+
+class ExactExaminations:
+    """An `Assessor[Ordered, Appraised]` by the pathology wing's markers.
+
+    A marker differentiates if the share of positive tumours differs by DIFFERENCE or more between
+    two of the candidates. A name of a method alone is too broad. A test of the rest of the clinic
+    is another department's. An unknown name is fabricated. Candidates that the clinic does not know
+    are ignored.
+    """
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue or clinic_catalogue()
+
+    async def judge(self, question: Ordered) -> Appraised:
+        find = self._catalogue.find
+        candidates = [
+            entry
+            for name in question.candidates
+            for entry in find(name) or find(core(name, lambda form: bool(find(form))))
+        ]
+        return Appraised(
+            tuple(_worth(examination, candidates) for examination in question.examinations)
+        )
+
+
+def _worth(examination: str, candidates: list[Entry]) -> Worth:
+    named = stains(examination)
+    if named:
+        tells = any(spread(marker, candidates) >= DIFFERENCE for marker in named)
+        return Worth.DIFFERENTIATES if tells else Worth.HARMLESS
+    if elsewhere(examination):
+        return Worth.DEPARTMENT
+    return Worth.BROAD if named is not None else Worth.FABRICATED
+
+
+class ExactEntailment:
+    """An `Assessor[Stated, Entailed]`: a sentence of the text is one of the finding's wordings.
+
+    A line counts as a sentence, and a heading with a colon may stand before it. Two wordings of one
+    finding with the same numbers are equal, even if one says more than the other. Any other
+    paraphrase is not recognised.
+    """
+
+    async def judge(self, question: Stated) -> Entailed:
+        said = _sentences(question.text)
+        return Entailed(
+            tuple(
+                any(normalise(text) in said for text in wordings(fact)) for fact in question.facts
+            )
+        )
+
+
+def _sentences(text: str) -> frozenset[str]:
+    pieces = [
+        *text.splitlines(),
+        *_SENTENCE.split(text),
+    ]  # a finding may be worded in several sentences
+    headed = [piece.partition(":")[2] for piece in pieces]
+    return frozenset(normalise(piece) for piece in (*pieces, *headed)) - {""}

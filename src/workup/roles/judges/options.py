@@ -1,0 +1,117 @@
+"""Which of the listed options an answer chooses, by letter, text or both; exact (PM-16)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+from workup.core.case import Case
+from workup.core.ports import Judge
+from workup.core.text import asserts, normalise
+
+_LONGEST = 4_000  # characters of an answer that are looked at
+_LETTERED = re.compile(
+    r"^[(（\[［【]?\s*([A-Za-zＡ-Ｚ])\s*[)）\]］】]?\s*(?:[.:：．、,，)）]\s*(.*))?$", re.DOTALL
+)
+_PREFIX = re.compile(
+    r"^\s*(?:options?|choices?|选项|选)\s*[:：]?\s*(?=[(（\[［【A-Za-zＡ-Ｚ])", re.IGNORECASE
+)
+_CUTS = tuple(
+    map(re.compile, (r"[;；\n]", r"、", r"[,，/+&]", r"[,，/+&;；、]|\band\b|[和与及]", r"\s+"))
+)
+
+
+Key = tuple[
+    str, bool
+]  # a text's normal form, and whether it asserts: "B12?" is not the option "B12"
+
+
+def chosen(answer: str, options: Sequence[str]) -> tuple[str, ...]:
+    """The texts of the chosen options, in the order of `options`.
+
+    Empty if any part of the answer names no option. An option is named by its text (as
+    `workup.core.text.same_name` compares), by its letter, or by both where they agree: "C", "(c)",
+    "C. Ceftriaxone". A set is a list of such names ("A, C", "B和D"), or capital letters without
+    anything between ("BD"). Naming an option twice is naming it: "AA" and "A, A" are "A". Linear in
+    the answer.
+    """
+    texts = {_key(option): place for place, option in reversed(list(enumerate(options)))}
+    places = _places(answer[:_LONGEST], texts, len(options))
+    return tuple(options[place] for place in sorted(places))
+
+
+def _key(text: str) -> Key:
+    return normalise(text), asserts(text)
+
+
+def _places(answer: str, texts: dict[Key, int], count: int) -> frozenset[int]:
+    whole = _one(answer, texts, count)
+    if whole is not None:
+        return frozenset({whole})
+    plain = _PREFIX.sub("", answer).strip()
+    if plain.isascii() and plain.isalpha() and plain.isupper():
+        letters = frozenset(map(ascii_uppercase.index, plain))
+        return letters if max(letters) < count else frozenset()
+    for cut in _CUTS:
+        parts = [part.strip() for part in cut.split(plain) if part.strip()]
+        names = dict.fromkeys(parts)
+        found = (
+            [_one(name, texts, count) for name in names]
+            if len(parts) > 1 and len(names) <= count
+            else []
+        )
+        if found and None not in found:
+            return frozenset(place for place in found if place is not None)
+    return frozenset()
+
+
+def _one(name: str, texts: dict[Key, int], count: int) -> int | None:
+    """The place of the option that `name` names; None if letter and text name different ones."""
+    by_text = texts.get(_key(name))
+    lettered = _LETTERED.match(_PREFIX.sub("", name).strip())
+    if lettered is None:
+        return by_text
+    place = ascii_uppercase.find(normalise(lettered[1]).upper())
+    if normalise(lettered[2] or ""):
+        # First by the text after the letter: normalising would drop "A." as an article.
+        text = _key(lettered[2])
+        return by_text if text not in texts else place if texts[text] == place else None
+    return place if 0 <= place < count else None
+
+
+def right(case: Case) -> tuple[str, ...]:
+    """The options that are right together, in the order of the options.
+
+    Empty if the truth is none of them.
+    """
+    if not case.options:
+        return ()
+    extra = case.truth.extra
+    if isinstance(extra, dict) and "right" in extra:  # a question set's `Answer`
+        return tuple(option for option in case.options if option in extra["right"])
+    return chosen(case.truth.diagnosis, case.options)
+
+
+class OptionJudge:
+    """A `Judge` of questions with options: right is exactly the true set.
+
+    Partly right is another choice that shares an option with it. `judge` decides a case without
+    options, and a case whose truth is none of its options.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    async def same(self, answer: str, case: Case) -> bool:
+        true = right(case)
+        return (
+            chosen(answer, case.options) == true if true else await self._judge.same(answer, case)
+        )
+
+    async def grade(self, answer: str, case: Case) -> float:
+        true = right(case)
+        if not true:
+            return await self._judge.grade(answer, case)
+        found = chosen(answer, case.options)
+        return 1.0 if found == true else 0.5 * bool(set(found) & set(true))

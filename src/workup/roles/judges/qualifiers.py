@@ -1,0 +1,90 @@
+"""The known name within a longer one: "Glioblastoma (WHO grade 4)" is glioblastoma.
+
+What stands beside the name has to qualify it: a grade, a stage, a side, a course, an abbreviation
+of the name, a molecular state, a histological pattern, a place. Anything else leaves the term
+unknown, so that a name that is made up around a known one stays made up.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.clinic.pathology import markers
+from workup.core.text import asserts, normalise
+
+LONGEST = 30
+"""Words of a term that are looked at; a longer term names nothing."""
+
+# A symbol of a gene or an antigen in the name of a marker: EGFR, CD20, IDH1.
+_SYMBOL = re.compile(r"\b(?=\w*[A-Z0-9]\w*[A-Z0-9])[A-Z]\w+\b")
+# A number, a Roman numeral, "3a", "pT2", "N0", "4+3".
+_NUMBER = re.compile(r"[<>]?[acpy]{0,2}[tnmg]?\d{1,3}[a-d]?(?:[+.]\d{1,2})?|[ivx]{1,4}[a-d]?|[a-d]")
+# An altered protein: V600E, L858R, G12D.
+_ALTERED = re.compile(r"[a-z]\d{2,4}[a-z]")
+_BRACKETED = re.compile(r"[(\[（]([^()\[\]（）]{1,20})[)\]）]")
+
+
+def core(term: str, known: Callable[[str], bool]) -> str:
+    """The longest known name in `term`, in normal form, if all the rest qualifies it; else "".
+
+    `known` says whether a normal form is a name. A term that denies, doubts or offers several names
+    has none (`workup.core.text.asserts`). The name stands in one piece.
+
+    >>> core("Glioblastoma (WHO grade 4)", lambda form: form == "glioblastoma")
+    'glioblastoma'
+    >>> core("zorgoid glioblastoma", lambda form: form == "glioblastoma")
+    ''
+    """
+    if not asserts(term):
+        return ""
+    short = {normalise(inside) for inside in _BRACKETED.findall(term)}
+    words = normalise(term).split()
+    if len(words) > LONGEST:
+        return ""
+    for length in range(len(words), 0, -1):
+        for start in range(len(words) - length + 1):
+            name = " ".join(words[start : start + length])
+            if known(name):
+                rest = [*words[:start], *words[start + length :]]
+                return name if _qualifies(rest, name, short, known) else ""
+    return ""
+
+
+def _qualifies(
+    rest: list[str], name: str, bracketed: set[str], known: Callable[[str], bool]
+) -> bool:
+    """Whether every word of `rest` is a qualifier: listed, a number, an altered protein such as
+    V600E, or the name's own abbreviation in brackets.
+    """
+    return all(
+        word in _words()
+        or _NUMBER.fullmatch(word) is not None
+        or _ALTERED.fullmatch(word) is not None
+        or (word in bracketed and _abbreviates(word, name))
+        for word in rest
+    )
+
+
+def _abbreviates(short: str, name: str) -> bool:
+    """Whether the letters of `short` stand in the name in this order, the first one first."""
+    letters = iter(name)
+    return short[:1] == name[:1] and all(letter in letters for letter in short)
+
+
+@cache
+def _words() -> frozenset[str]:
+    """The words of `qualifiers.csv`, the symbols of the wing's markers, and its organs."""
+    lines = (Path(__file__).parent / "qualifiers.csv").read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    stained = (name for marker in markers() for name in (marker.name, *marker.synonyms))
+    symbols = (normalise(symbol) for name in stained for symbol in _SYMBOL.findall(name))
+    organs = (
+        place for entry in clinic_catalogue().entries for place in (entry.organ, *entry.sites)
+    )
+    texts = (*(row["words"] for row in rows), *symbols, *map(normalise, organs))
+    return frozenset(word for text in texts for word in text.split())

@@ -1,0 +1,183 @@
+"""Metrics over episodes: the mean, with its 95 % interval by case.
+
+Of several runs that differ by their seed alone, a figure is the mean of the seeds' own figures,
+each over the episodes of its run in which the metric is defined. So it lies between them, and its
+interval by case and the one by seed (`statistics.over_seeds`) are about the same figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from statistics import mean, stdev
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from workup.core.episode import Ending
+from workup.core.statistics import (
+    SHARE,
+    Bounds,
+    Clustered,
+    Estimate,
+    averaged,
+    case_means,
+    interval,
+    macro,
+    paired_over,
+)
+from workup.runs.record import Outcome
+from workup.runs.words import is_share, plus_minus
+
+Seeds = Mapping[str, Sequence[Outcome]]  # seed → the outcomes of its run
+HEADLINE = ("accuracy", "macro_accuracy", "questions", "critical", "noise", "coverage")
+# means over classes of each class's mean → (what is averaged, whose classes)
+MACROS = {"macro_accuracy": ("accuracy", "diagnosis"), "macro_action": ("action", "category")}
+
+
+def value(outcome: Outcome, metric: str) -> float | None:
+    """One episode's value of a metric; None if it is undefined or the episode failed.
+
+    "accuracy" is the verdict, "return" the score, and every other metric a measure.
+    """
+    if outcome.ending == Ending.FAILED:
+        return None
+    metric, _ = MACROS.get(metric, (metric, ""))
+    if metric == "accuracy":
+        return None if outcome.correct is None else float(outcome.correct)
+    if metric == "return":
+        return outcome.total
+    return outcome.measures.get(metric, float(outcome.questions) if metric == "questions" else None)
+
+
+def estimate(outcomes: Sequence[Outcome], metric: str, seed: int = 0) -> Estimate:
+    """A metric over episodes, with its interval by case."""
+    values, cases = _columns(outcomes, metric)
+    if metric in MACROS:
+        return macro(values, cases, _classes(outcomes, metric), bounds=SHARE, seed=seed)
+    return interval(values, cases, bounds=_bounds(metric), seed=seed)
+
+
+def pooled(seeds: Seeds, metric: str, seed: int = 0) -> Estimate:
+    """The mean of the seeds' figures, with its interval by case.
+
+    Each is the figure of `estimate`. Every seed weighs the same; one without a defined value is
+    left out. `n` counts cases, `missing` those without a value in any seed. One seed alone has
+    `estimate`, over its episodes.
+    """
+    if len(seeds) == 1:
+        return estimate(next(iter(seeds.values())), metric, seed)
+    everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
+    parts = [_columns(outcomes, metric) for outcomes in seeds.values()]
+    classes = _class_of(everyone, metric) if metric in MACROS else None
+    found = averaged(parts, classes=classes, bounds=_bounds(metric), seed=seed)
+    cases = {each.case_id for each in everyone}
+    known = {each.case_id for each in everyone if value(each, metric) is not None}
+    return replace(found, n=len(known), missing=len(cases) - len(known))
+
+
+def difference(
+    ours: Sequence[Outcome], theirs: Sequence[Outcome], metric: str, seed: int = 0
+) -> Estimate:
+    """Ours − theirs over the cases that both saw, with its interval by case."""
+    return pooled_difference({"": ours}, {"": theirs}, metric, seed)
+
+
+def pooled_difference(ours: Seeds, theirs: Seeds, metric: str, seed: int = 0) -> Estimate:
+    """Ours − theirs over the cases that both saw, with its interval by case.
+
+    It is the mean of the differences of the seeds that both have, each of them paired by case as
+    `difference` is. Sides that have no seed in common are paired by case alone, with each side's
+    mean over all of its seeds. `n` counts cases; `missing` those with a value that has no
+    counterpart in any seed.
+    """
+    shared = common(ours, theirs)
+    pairs: list[tuple[Clustered, Clustered]] = [
+        (_columns(ours[key], metric), _columns(theirs[key], metric)) for key in shared
+    ]
+    if not shared:
+        pairs = [(_over_all(ours, metric), _over_all(theirs, metric))]
+    everyone = [outcome for outcomes in ours.values() for outcome in outcomes]
+    classes = _class_of(everyone, metric) if metric in MACROS else None
+    return paired_over(pairs, classes=classes, bounds=_bounds(metric), seed=seed)
+
+
+def common(ours: Seeds, theirs: Seeds) -> list[str]:
+    """The seeds that both sides have, in our order."""
+    return [seed for seed in ours if seed in theirs]
+
+
+def _over_all(seeds: Seeds, metric: str) -> Clustered:
+    """(values, cases): in every seed each case's mean over the episodes that have a value."""
+    pairs = [
+        (mean, case)
+        for outcomes in seeds.values()
+        for case, mean in case_means(*_columns(outcomes, metric)).items()
+    ]
+    return [mean for mean, _ in pairs], [case for _, case in pairs]
+
+
+def _class_of(outcomes: Sequence[Outcome], metric: str) -> dict[Hashable, Hashable]:
+    cases = (outcome.case_id for outcome in outcomes)
+    return dict(zip(cases, _classes(outcomes, metric), strict=True))
+
+
+def _bounds(metric: str) -> Bounds | None:
+    return SHARE if is_share(metric) else None
+
+
+def _classes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+    return [getattr(outcome, MACROS[metric][1]) for outcome in outcomes]
+
+
+def _columns(outcomes: Sequence[Outcome], metric: str) -> tuple[list[float | None], list[str]]:
+    return [value(outcome, metric) for outcome in outcomes], [
+        outcome.case_id for outcome in outcomes
+    ]
+
+
+def metrics_of(outcomes: Sequence[Outcome]) -> list[str]:
+    """The headline metrics, then other measures, then the return if episodes were scored."""
+    own = {
+        *HEADLINE,
+        *(ending.name.lower() for ending in Ending),
+    }  # endings are counted in their own entry
+    extra = dict.fromkeys(
+        name for outcome in outcomes for name in outcome.measures if name not in own
+    )
+    macros = [name for name, (metric, _) in MACROS.items() if metric in extra]
+    scored = any(outcome.total is not None for outcome in outcomes)
+    return [*HEADLINE, *extra, *macros, *(["return"] if scored else [])]
+
+
+def over_repeats(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Accuracy of each repeat (the k-th episode of every case), their mean and sample SD (CR-11).
+
+    Empty for a single repeat.
+    """
+    samples = sorted({outcome.sample for outcome in outcomes})
+    if len(samples) < 2:
+        return {}
+    each = [
+        mean(v for o in outcomes if o.sample == k and (v := value(o, "accuracy")) is not None)
+        for k in samples
+    ]
+    return {"repeats_accuracy": {"each": each, "mean": mean(each), "sd": stdev(each)}}
+
+
+def contrast(outcomes: Mapping[str, Sequence[Outcome]], seed: int) -> Table:
+    """Two doctors side by side, with the paired differences of the second from the first.
+
+    A table for a terminal or a notebook.
+    """
+    (other, theirs), (doctor, ours) = outcomes.items()
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("", other, doctor, "difference"):
+        table.add_column(Text(heading), justify="right" if heading else "left", no_wrap=True)
+    for metric in metrics_of(ours):
+        estimates = [estimate(side, metric, seed) for side in (theirs, ours)]
+        estimates.append(difference(ours, theirs, metric, seed))
+        table.add_row(metric, *(plus_minus(metric, each) for each in estimates))
+    return table

@@ -1,0 +1,31 @@
+"""The record of an episode that has been judged: training, evaluation and play make theirs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from workup.core.episode import Score
+from workup.core.ports import Environment
+from workup.metrics.measures import measure
+from workup.runs.record import Record
+
+
+def with_score(record: Record, score: Score) -> Record:
+    """`record` with its score, and among its measures those that the scoring has found."""
+    found = {**record.measures, **score.measures}
+    return replace(record, score=replace(score, measures={}), measures=found)
+
+
+def measured(
+    record: Record, environment: Environment, costs: Mapping[str, float] | None = None
+) -> Record:
+    """`record` with the measures of its episode, before those that it already has.
+
+    `environment` and `costs` are those of `measure`. Without a verdict nothing is measured: the
+    record stays as it is.
+    """
+    if record.correct is None:
+        return record
+    own = measure(record.episode, record.correct, environment, costs)
+    return replace(record, measures={**own, **record.measures})

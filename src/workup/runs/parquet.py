@@ -1,0 +1,135 @@
+"""episodes.sqlite as one Parquet file, for pandas, DuckDB, Spark and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workup.core.disk import whole_file
+from workup.runs.files import clear_errors
+from workup.runs.record import Record, flat
+
+_ROWS = 1_000  # rows in memory at a time, and per row group
+# Not a map, which Hugging Face's datasets cannot read.
+_NAMED = pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())]))
+_TURN = pa.struct(
+    [
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("content", pa.list_(pa.string())),
+        ("errors", pa.int32()),
+        ("item", pa.string()),
+        ("understood", pa.bool_()),
+        ("evidence", pa.list_(pa.string())),
+        ("sources", pa.list_(pa.string())),
+        ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("score", pa.float64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("phase", "doctor", "stage")),
+        ("step", pa.int32()),
+        ("case", pa.string()),
+        ("sample", pa.int32()),
+        *((name, pa.string()) for name in ("diagnosis", "category", "ending", "reason")),
+        ("answer", pa.list_(pa.string())),
+        ("correct", pa.bool_()),
+        ("questions", pa.int32()),
+        ("return", pa.float64()),
+        ("parts", _NAMED),
+        ("measures", _NAMED),
+        ("opening", _TURN.field("observation").type),
+        ("turns", pa.list_(_TURN)),
+        ("tokens", pa.list_(pa.int32())),
+        ("mask", pa.list_(pa.bool_())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+    ]
+)
+
+
+def export(records: Iterable[Record], path: Path) -> int:
+    """Writes `records` to `path`, whole or not at all; returns how many.
+
+    Raises UserError when the disk refuses.
+    """
+    return write(map(row, records), SCHEMA, path)
+
+
+def write(rows: Iterable[Mapping[str, Any]], schema: Any, path: Path) -> int:
+    """Writes rows of an Arrow `schema` to `path`, whole or not at all; returns how many.
+
+    A thousand rows are in memory at a time. Raises UserError when the disk refuses.
+    """
+    left, written = iter(rows), 0
+    with (
+        clear_errors(path),
+        whole_file(path) as draft,
+        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+    ):
+        while chunk := list(islice(left, _ROWS)):
+            writer.write_table(pa.Table.from_pylist(chunk, schema=schema))
+            written += len(chunk)
+    return written
+
+
+def row(record: Record) -> dict[str, Any]:
+    """The values of `SCHEMA`'s columns."""
+    episode, score = record.episode, record.score
+    tokens, mask, logprobs = flat(episode)
+    return {
+        "phase": record.phase,
+        "doctor": record.doctor,
+        "stage": record.stage,
+        "step": record.step,
+        "case": episode.case.id,
+        "sample": record.sample,
+        "diagnosis": episode.case.truth.diagnosis,
+        "category": episode.case.category,
+        "ending": episode.ending.value,
+        "reason": episode.reason,
+        "answer": list(episode.answer),
+        "correct": record.correct,
+        "questions": episode.questions,
+        "return": score.total if score else None,
+        "parts": _named(score.parts if score else {}),
+        "measures": _named(record.measures),
+        "opening": [
+            {"role": message.role, "content": message.content} for message in episode.opening
+        ],
+        "turns": list(_turns(record)),
+        "tokens": tokens,
+        "mask": [bool(flag) for flag in mask],
+        "logprobs": logprobs,
+        "advantages": list(record.advantages),
+    }
+
+
+def _named(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _turns(record: Record) -> Iterator[dict[str, Any]]:
+    scores = record.score.turns if record.score else ()
+    for number, turn in enumerate(record.episode.turns):
+        yield {
+            "text": turn.completion.text,
+            "kind": turn.action.kind,
+            "content": list(turn.action.content),
+            "errors": turn.action.errors,
+            "item": turn.observation.item,
+            "understood": turn.observation.understood,
+            "evidence": list(turn.observation.evidence),
+            "sources": list(turn.observation.sources),
+            "observation": [
+                {"role": message.role, "content": message.content}
+                for message in turn.observation.messages
+            ],
+            "score": scores[number] if number < len(scores) else None,
+        }

@@ -1,0 +1,532 @@
+"""A run's settings: pydantic models, filled from defaults, a YAML file and `key=value` words.
+
+An unknown name is refused with the nearest one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
+
+from workup import environments, methods
+from workup.core.case import Source
+from workup.core.errors import UserError, unknown
+from workup.core.mapping import load, refuse_filled
+from workup.core.ports import Environment
+from workup.core.stages import Method
+from workup.engines.settings import EngineSettings
+from workup.metrics import extra
+from workup.models import smollm2
+from workup.models.samplers import How
+from workup.models.tiny import TinySettings
+from workup.roles.config import Config, refuse_secrets
+from workup.roles.endpoint import ENDPOINT, EndpointSettings
+
+T = TypeVar("T", bound=BaseModel)
+S = TypeVar("S", bound="SupportSettings")
+ENVIRONMENT = "environment"
+BUILT_IN = ("exact", smollm2.NAME)  # what a role may be called beside endpoints and weights
+PAPER = "paper"
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+Strict = Annotated[
+    bool, Field(description="a row of a file that is no case is an error, not left out")
+]
+
+
+def in_full(environment: Any) -> Any:
+    """The setting `environment` as a mapping; a bare text is the environment's name."""
+    if isinstance(environment, str):
+        return {"name": environment}
+    return {} if environment is None else environment
+
+
+FEWEST_FOLDS = 2
+
+
+def _split(value: Any) -> Any:
+    """Raises ValueError for what is neither a number nor a fold, as in "2/5"."""
+    if isinstance(value, int) and value < 0:
+        raise ValueError("a split is a number from 0 on")
+    if not isinstance(value, str) or value.isdecimal():
+        return int(value) if isinstance(value, str) else value
+    number, _, of = value.partition("/")
+    if not (number.isdecimal() and of.isdecimal()):
+        raise ValueError("a split is a number, or a fold, as in 2/5")
+    if not 1 <= int(number) <= int(of) or int(of) < FEWEST_FOLDS:
+        raise ValueError(f"there is no fold {number} of {of}")
+    return f"{int(number)}/{int(of)}"
+
+
+SplitWords = Annotated[Annotated[int, Field(ge=0)] | str, BeforeValidator(_split)]
+Folds = Annotated[int, Field(ge=FEWEST_FOLDS, le=100)]
+EnvironmentWords = Annotated[dict[str, Any], BeforeValidator(in_full)]
+ENCOUNTER = "the encounter: a name, or settings of its own (`workup settings NAME`)"
+
+
+class EvaluationSettings(BaseModel):
+    """How doctors are evaluated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cases: int = Field(400, ge=1, description="at most so many cases, evenly spaced")
+    samples: int = Field(1, ge=1, description="episodes per case; intervals are clustered by case")
+    temperature: float = Field(
+        1.0, ge=0, description="0 is greedy decoding; a tiny policy does better when it is sampled"
+    )
+    avoid_repeats: bool = Field(
+        False, description="draw again when an action repeats an earlier one"
+    )
+    measures: list[str] = Field(
+        default_factory=list, description="further measures: kg, bleu, rouge, actions, emb:MODEL"
+    )
+    anchors: bool = Field(
+        True,
+        description=(
+            "play the random, greedy and full-information doctors where the source has a model"
+        ),
+    )
+    untrained: bool = Field(
+        True, description="play the base model as well, where a warm start comes first"
+    )
+    seen: bool = Field(False, description="also play cases that the policy was trained on")
+
+
+class SupportSettings(BaseModel):
+    """The language models in supporting roles."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    roles: dict[str, str] = Field(
+        default_factory=dict,
+        description=(
+            "judge, simulator, patient, checker: exact, smollm2, endpoint:NAME, a model folder or "
+            "a hub id"
+        ),
+    )
+    endpoints: dict[str, EndpointSettings] = Field(
+        default_factory=dict, description="by name; usually from workup.yaml"
+    )
+    budget: float | None = Field(
+        None, ge=0, description="money for all calls of this run, in the currency of the prices"
+    )
+    replay: bool = Field(
+        False, description="answer from the cache alone; a call that is not in it fails"
+    )
+    max_failed: float = Field(
+        0.2, ge=0, le=1, description="share of failed episodes that stops the run"
+    )
+    _standing: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def standing(self) -> frozenset[str]:
+        """The roles that workup.yaml alone names: taken where they have a place, else left out."""
+        return self._standing
+
+
+class SamplerSettings(BaseModel):
+    """Who draws completions from weights, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampler: str = Field(
+        "local",
+        description="who draws completions from weights: local, vllm, server, or "
+        "package.module:attribute",
+    )
+    sampler_memory: float = Field(
+        0.3, gt=0, lt=1, description="share of the device's memory that vllm takes"
+    )
+    sampler_context: int | None = Field(
+        None, ge=1, description="longest transcript of vllm in tokens; the model's own limit"
+    )
+    sampler_address: str | None = Field(
+        None, description="where sampler=server finds a running vLLM, http://HOST:PORT"
+    )
+    dtype: Precision = Field("float32", description="weights of a loaded policy")
+    concurrency: int = Field(
+        256, ge=1, description="episodes in flight; bounds the sampler's KV cache"
+    )
+    threads: int = Field(
+        1,
+        ge=1,
+        description="torch threads per process; more than one helps only where cores are free",
+    )
+
+    @property
+    def how(self) -> How:
+        own = (self.sampler_memory, self.sampler_context, self.sampler_address)
+        return How(self.concurrency, self.dtype, self.threads, *own)
+
+
+class PolicySettings(SamplerSettings, SupportSettings):
+    """The settings of `workup evaluate`."""
+
+    policy: str = Field(
+        description=(
+            "smollm2, a run or model folder, a hub id, endpoint:NAME or the name of an anchor"
+        )
+    )
+    cases: str = Field(description="where the cases come from (`workup sources`)")
+    strict: Strict = False
+    seed: int = Field(0, description="everything drawn follows from it")
+    split: SplitWords | None = Field(
+        None,
+        description="which fifth of a file is held out; as trained, or a file is played whole",
+    )
+    folds: Folds | None = Field(
+        None, description="of a cross-validation's policies, each on its own fold: how many"
+    )
+    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
+    max_tokens: int | None = Field(
+        None, ge=1, description="tokens per completion; as trained, or 256"
+    )
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
+    strategy: str | None = Field(
+        None, description="how the policy is prompted: direct, cot, mediq … (`workup methods`)"
+    )
+    plan: dict[str, Any] = Field(default_factory=dict, description="the strategy's own settings")
+    conclude: str | None = Field(
+        None,
+        description=(
+            "also let another policy, or 'bayes', diagnose from the transcripts (hybrid) and "
+            "from whole records (oracle)"
+        ),
+    )
+
+
+# What a policy of 0.1 M parameters needs beyond the defaults, which suit pretrained ones:
+# demonstrations to learn the language from, and larger steps.
+TINY: Mapping[str, Any] = {
+    "steps": 1000,
+    "lr": 1e-3,
+    "sft": {"steps": 3000, "lr": 4e-3},
+    "evaluation": {"cases": 1000},
+}
+
+
+def _no_preset(reward: Any) -> Any:
+    if reward == PAPER:
+        raise UserError(f"reward={PAPER}: type preset={PAPER} for all that the paper prints")
+    return reward
+
+
+def _printed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the paper of the method in `values` prints.
+
+    Without the environment's settings where `values` name another one. Raises UserError for a
+    method without printed settings.
+    """
+    method = methods.load(str(values["method"]))
+    found = methods.printed(method)
+    if found is None:
+        raise UserError(f"'{values['method']}' declares no printed settings: leave out preset")
+    usual = method.environment["name"]
+    named = in_full(values.get(ENVIRONMENT)).get("name", usual)
+    return {key: value for key, value in found.items() if key != ENVIRONMENT or named == usual}
+
+
+class Settings(EngineSettings, SamplerSettings, SupportSettings):
+    """Everything that decides a training run; the run folder's config.yaml keeps the values.
+
+    With `policy=tiny` the defaults are those of `TINY`. With `preset=paper` they are what the
+    method's paper prints, as far as it prints anything. What is given stays in either case.
+    """
+
+    method: str = Field(description="what is trained and how (`workup methods`)")
+    preset: Literal["workup", "paper"] = Field(
+        "workup",
+        description="what is not set: workup's defaults, or as the method's paper prints it "
+        "(`workup settings METHOD`)",
+    )
+    cases: str = Field("clinic:s", description="where the cases come from (`workup sources`)")
+    strict: Strict = False
+    seed: int = Field(0, description="everything drawn follows from it, adapters and dropout too")
+    split: SplitWords = Field(
+        0, description="which fifth of the cases is held out, for every seed; or a fold, as in 2/5"
+    )
+    folds: Folds | None = Field(
+        None,
+        description="for few cases: train once for each of so many folds, test every case once",
+    )
+    policy: str = Field(
+        "tiny", description="tiny, smollm2, a model folder, a run folder or a hub id"
+    )
+    warm_start: bool | None = Field(
+        None, description="imitate demonstrations first; by default the tiny policy only"
+    )
+    engine: str = Field(
+        "trl", description="who updates the weights: trl, verl, or package.module:attribute"
+    )
+    steps: int = Field(500, ge=0, description="updates of each reinforcement stage")
+    batch: int = Field(16, ge=1, description="cases per update, over all processes")
+    group: int = Field(8, ge=1, description="episodes per case (GRPO's group size)")
+    max_tokens: int = Field(256, ge=1, description="tokens per completion")
+    balance: float = Field(
+        0.0, ge=0, le=1, description="0 keeps the classes' frequencies, 1 makes them equal"
+    )
+    tiny: TinySettings = Field(TinySettings(), description="the size of the tiny policy")
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="how it is evaluated")
+    environment: EnvironmentWords = Field(default_factory=dict, description=ENCOUNTER)
+    reward: Annotated[dict[str, Any], BeforeValidator(_no_preset)] = Field(
+        default_factory=dict, description="the method's own settings"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _suited(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        if values.get("preset") == PAPER and "method" in values:
+            own = {ENVIRONMENT: in_full(values.get(ENVIRONMENT))}
+            values = merge(_printed(values), {**values, **own})
+        return merge(TINY, values) if values.get("policy", "tiny") == "tiny" else values
+
+
+def read(words: Sequence[str], file: Path | None = None) -> dict[str, Any]:
+    """Nested settings from a YAML file and `a.b=c` words; the words have priority.
+
+    Raises UserError for a word that is no `key=value`, for a file that `mapping.load` refuses, and
+    for a value that holds an API key or `${…}`, which nothing resolves.
+    """
+    for word in words:
+        if "=" not in word or word.startswith("="):
+            if ":" in word and word.partition(":")[0].isidentifier():
+                raise UserError(f"'{word}' is no setting. Did you mean --cases {word}?")
+            raise UserError(f"'{word}' is no setting: write key=value, for example steps=200")
+        key, _, value = word.partition("=")
+        refuse_filled({key: value}, "settings")
+    written = {} if file is None else load(file)
+    if "environment" in written:
+        written = {**written, "environment": in_full(written["environment"])}
+    # Merged as a bare text, the name would be lost beside environment.max_turns=….
+    typed = [re.sub(r"^environment=(?=[^{\s])", "environment.name=", word) for word in words]
+    try:
+        merged = OmegaConf.merge(OmegaConf.create(written), OmegaConf.from_dotlist(typed))
+        plain = OmegaConf.to_container(merged, resolve=False)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise UserError(f"settings: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # YAML's own errors have no common public base here
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"settings: not readable as YAML: {reason}") from error
+    assert isinstance(plain, dict)  # both merged parts are mappings
+    values = {str(key): value for key, value in plain.items()}
+    refuse_secrets({"endpoints": values.get("endpoints", {})}, file or Path("settings"))
+    return values
+
+
+def furnished(model: type[S], values: Mapping[str, Any]) -> S:
+    """`values` as `model`; what they leave open is taken from workup.yaml.
+
+    That file is the one of the working directory, else the user's. Only endpoints that a role, the
+    policy or the diagnoser names are kept: a run folder lists what it used, and no more. Raises
+    UserError for an endpoint that is not defined, for a role with an endpoint's bare name, and as
+    `build` does.
+    """
+    found, given = Config.find(None), values.get("roles") or {}
+    roles = {**found.roles, **given}
+    own = dict(values.get("endpoints") or {})
+    _refuse_bare(roles, {*found.endpoints, *own})
+    named = (values.get("policy"), values.get("conclude"), *roles.values())
+    specs = [
+        spec.strip() for several in named for spec in str(several).split(",")
+    ]  # a role may be several models
+    used = {spec.removeprefix(ENDPOINT) for spec in specs if spec.startswith(ENDPOINT)} - own.keys()
+    known = {
+        name: found.endpoint(name).model_dump(mode="json")
+        for name in sorted(used)
+        if found.endpoints
+    }
+    endpoints = known | own
+    budget = (
+        {"budget": found.budget}
+        if values.get("budget") is None and found.budget is not None
+        else {}
+    )
+    built = build(model, {**values, **budget, "roles": roles, "endpoints": endpoints})
+    built._standing = frozenset(found.roles) - frozenset(given)
+    return built
+
+
+def _refuse_bare(roles: Mapping[str, Any], endpoints: Set[str]) -> None:
+    """Raises UserError for a role whose model is called as an endpoint is, without its prefix."""
+    for role, spec in roles.items():
+        names = [name.strip() for name in str(spec).split(",")]
+        bare = [name for name in names if name in endpoints and name not in BUILT_IN]
+        if bare and not Path(bare[0]).expanduser().exists():
+            whole = ",".join(ENDPOINT + name if name in bare else name for name in names)
+            raise UserError(
+                f"roles.{role}: '{bare[0]}' is an endpoint; did you mean roles.{role}={whole}?"
+            )
+
+
+# Settings that may change after a run has begun: its results do not depend on them, but for
+# rounding.
+CHANGEABLE = (
+    *("budget", "concurrency", "max_failed", "threads", "save_every", "save_total_limit"),
+    *("micro_batch", "gradient_checkpointing", "sampler_memory", "sampler_address"),
+)
+CHANGEABLE_ENDPOINT = (
+    *("api_key_env", "concurrency", "requests_per_minute", "timeout", "deadline"),
+    *("retries", "backoff", "price"),
+)
+
+
+def revised(model: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]) -> T:
+    """The settings `values` of a run that has begun, with `changes` (nested, as `read` gives them).
+
+    Raises UserError for a change that the run's results depend on, and as `build` does.
+    """
+    merged = build(model, merge(values, changes))
+    for name in changes:
+        endpoints = changes[name] if name == "endpoints" else {}
+        inner = [f"{name}.{end}.{key}" for end, given in endpoints.items() for key in given]
+        refused = [each for each in inner if each.split(".")[2] not in CHANGEABLE_ENDPOINT]
+        if refused or (name not in CHANGEABLE and name != "endpoints"):
+            raise UserError(
+                f"'{(refused or [name])[0]}' cannot change: what the run has done follows from it. "
+                f"These can: {', '.join(CHANGEABLE)}, and how an endpoint is reached "
+                f"(endpoints.NAME.…: {', '.join(CHANGEABLE_ENDPOINT)})"
+            )
+        if unnamed := [end for end in endpoints if end not in (values.get("endpoints") or {})]:
+            raise unknown("endpoint of this run", unnamed[0], values.get("endpoints") or {})
+    return merged
+
+
+def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `changes`, mapping by mapping."""
+    return {
+        **values,
+        **{
+            key: merge(values[key], new)
+            if isinstance(new, Mapping) and isinstance(values.get(key), Mapping)
+            else new
+            for key, new in changes.items()
+        },
+    }
+
+
+def build(model: type[T], values: Mapping[str, Any], *, prefix: str = "") -> T:
+    """`values` as `model`.
+
+    Raises UserError in one line: an unknown key with its nearest neighbour, a bad value with the
+    reason.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = tuple(str(part) for part in first["loc"])
+        key = ".".join((*([prefix] if prefix else []), *where))
+        if first["type"] == "extra_forbidden":
+            if len(where) == 1 and prefix != ENVIRONMENT and where[0] in environments.settings():
+                raise UserError(
+                    f"'{key}' is a setting of the environment: write {ENVIRONMENT}.{where[0]}=…"
+                ) from None
+            if key in known_roles() and "roles" in model.model_fields:
+                given = first["input"] if isinstance(first["input"], str) else "…"
+                raise UserError(f"'{key}' is a role: write roles.{key}={given}") from None
+            raise unknown("setting", key, _neighbours(model, where, prefix)) from None
+        # A value under `endpoints` may be a key in the wrong place, so it is not quoted.
+        shown = where[:1] != ("endpoints",) and first["type"] != "missing"
+        given = f", not {repr(first['input'])[:80]}" if shown else ""
+        raise UserError(f"setting '{key}': {first['msg'].lower()}{given}") from None
+
+
+def known_roles() -> set[str]:
+    """Every supporting role that there is: the judge, those of environments and of measures."""
+    return {"judge", *environments.roles(), *extra.roles(extra.names())}
+
+
+def preset_note(method: Method, preset: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a run says of `preset=paper`: which of its settings differ from the paper's.
+
+    `config` are all settings of the run, nested; nothing is said of another preset.
+    """
+    if preset != PAPER:
+        return ()
+    other = [
+        f"{name}={value!r} (printed: {printed!r})"
+        for name, printed in flat(methods.printed(method) or {})
+        if (value := _at(config, name)) != printed
+    ]
+    return (f"preset=paper: as printed, but for {', '.join(other) or 'nothing'}",)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by the names that one types: ("sft.lr", 0.004)."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _at(config: Any, name: str) -> Any:
+    """The value at a dotted name; None where a mapping on the way is missing."""
+    for part in name.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+class World(NamedTuple):
+    """The name of an environment and its settings, an object of that environment's `Settings`."""
+
+    name: str
+    settings: Any
+
+    def open(self, source: Source) -> Environment:
+        """The environment over the cases of `source`. Raises UserError if it cannot play them."""
+        return environments.load(self.name).open(source, self.settings)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The setting `environment` in full, defaults included."""
+        return {"name": self.name, **self.settings.model_dump(mode="json")}
+
+
+def world(given: Mapping[str, Any], usual: Mapping[str, Any]) -> World:
+    """The environment that the setting `environment` stands for.
+
+    `usual` is that setting where nobody sets it. It holds for what `given` leaves open, unless
+    `given` names another environment. Raises UserError as `environments.load` and `build` do.
+    """
+    name = str(given.get("name") or usual["name"])
+    whole = {**usual, **given} if name == usual.get("name") else given
+    own = {key: value for key, value in whole.items() if key != "name"}
+    return World(name, build(environments.load(name).Settings, own, prefix=ENVIRONMENT))
+
+
+def _neighbours(model: type[BaseModel], where: Sequence[str], prefix: str) -> list[str]:
+    """The full names of every setting beside the one at `where`."""
+    path = [prefix] if prefix else []
+    inner: Any = model
+    for part in where[:-1]:
+        path.append(part)
+        if part not in inner.model_fields:  # a name that the user chose, as in endpoints.NAME
+            continue
+        inner = _model_of(inner.model_fields[part].annotation)
+    return [".".join((*path, name)) for name in inner.model_fields]
+
+
+def _model_of(annotation: Any) -> Any:
+    """The pydantic model in an annotation such as `Lora | None`."""
+    options = getattr(annotation, "__args__", (annotation,))
+    return next(
+        option for option in options if isinstance(option, type) and issubclass(option, BaseModel)
+    )

@@ -1,0 +1,134 @@
+"""summary.json: the headline metrics of every evaluated doctor, with 95 % intervals by case."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workup.core.statistics import LEVEL, over_seeds
+from workup.runs.estimates import (
+    Seeds,
+    common,
+    difference,
+    estimate,
+    metrics_of,
+    over_repeats,
+    pooled,
+    pooled_difference,
+)
+from workup.runs.folder import Run
+
+
+def summarise(
+    run: Run,
+    *,
+    steps: int,
+    seconds: float,
+    calls: Sequence[Mapping[str, Any]] = (),
+    speed: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Computes summary.json from the run's episodes, writes it, and returns it.
+
+    `steps` and `seconds` are the whole run's, over all stages; `calls` what models in supporting
+    roles were asked and cost; `speed` how many episodes a second each doctor played. The run's
+    notes, such as a warning that the policy judges itself, are taken over from its configuration.
+    """
+    head = {
+        "name": run.name,
+        **{key: run.config.get(key) for key in ("method", "cases", "policy", "seed")},
+    }
+    size: dict[str, Any] = {"steps": steps, "seconds": round(seconds, 3), "level": LEVEL}
+    size |= {"calls": [dict(row) for row in calls]} if calls else {}
+    size |= {"episodes_per_second": dict(speed)} if speed else {}
+    size |= {"notes": list(run.config["notes"])} if run.config.get("notes") else {}
+    summary = {
+        **head,
+        **size,
+        "anchors": list(run.anchors),
+        "doctors": {doctor: describe(run, doctor) for doctor in run.doctors()},
+    }
+    run.write_summary(summary)
+    return summary
+
+
+def describe(run: Run, doctor: str) -> dict[str, Any]:
+    """One doctor's entry in summary.json: cases, episodes, endings, and every metric's estimate.
+
+    An estimate is mean, low, high, n and missing.
+    """
+    outcomes, seed = run.outcomes(doctor), run.seed
+    endings = Counter(outcome.ending for outcome in outcomes)
+    return {
+        "cases": len({outcome.case_id for outcome in outcomes}),
+        "episodes": len(outcomes),
+        "endings": dict(endings.most_common()),
+        **over_repeats(outcomes),
+        **{metric: estimate(outcomes, metric, seed).as_json() for metric in metrics_of(outcomes)},
+    }
+
+
+def describe_seeds(seeds: Seeds, seed: int) -> dict[str, Any]:
+    """The entry of runs that differ by their seed alone, in the form of `describe`.
+
+    Every metric's estimate is by case, of each case's mean over the seeds (`estimates.pooled`).
+    `by_seed` has each seed's own mean beside it, and `over_seeds` their mean with its interval by
+    seed. `seed` is that of the resampling.
+    """
+    everyone = [outcome for outcomes in seeds.values() for outcome in outcomes]
+    endings = Counter(outcome.ending for outcome in everyone)
+
+    def figures(metric: str) -> dict[str, Any]:
+        found = pooled(seeds, metric, seed)
+        own = {
+            key: found if len(seeds) == 1 else estimate(outcomes, metric, seed)
+            for key, outcomes in seeds.items()
+        }
+        return {
+            **found.as_json(),
+            **_by_seed({key: _known(each.mean) for key, each in own.items()}),
+        }
+
+    return {
+        "seeds": list(seeds),
+        "cases": len({outcome.case_id for outcome in everyone}),
+        "episodes": len(everyone),
+        "endings": dict(endings.most_common()),
+        **{metric: figures(metric) for metric in metrics_of(everyone)},
+    }
+
+
+def lead(ours: Seeds, theirs: Seeds, metric: str, seed: int) -> dict[str, Any]:
+    """Ours − theirs, paired by case: the estimate, and the differences of the seeds both have.
+
+    `by_seed` and `over_seeds` are as in `describe_seeds`. `by_seed` is empty where there is no
+    common seed, and where both sides are one run.
+    """
+    several = max(len(ours), len(theirs)) > 1
+    each = {
+        key: _known(difference(ours[key], theirs[key], metric, seed).mean)
+        for key in (common(ours, theirs) if several else ())
+    }
+    return {**pooled_difference(ours, theirs, metric, seed).as_json(), **_by_seed(each)}
+
+
+def _by_seed(each: Mapping[str, float | None]) -> dict[str, Any]:
+    return {"by_seed": dict(each), "over_seeds": over_seeds(list(each.values())).as_json()}
+
+
+def _known(mean: float) -> float | None:
+    return None if math.isnan(mean) else mean
+
+
+def repeats(summary: Mapping[str, Any]) -> list[str]:
+    """Lines for a reader: every doctor's accuracy over its repeats."""
+    correlations = [
+        (label, doctor["repeats_accuracy"])
+        for label, doctor in summary["doctors"].items()
+        if "repeats_accuracy" in doctor
+    ]
+    return [
+        f"{label}: accuracy {r['mean']:.3f} ± {r['sd']:.3f} (SD over {len(r['each'])} repeats)"
+        for label, r in correlations
+    ]

@@ -1,0 +1,100 @@
+"""A transcript on the terminal: findings in the colour of their criticality, turns with scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from workup.core.case import Case, Fact
+from workup.core.episode import Episode, Score, Turn
+
+# Okabe–Ito colours, which people with colour-blindness tell apart; None is "not scored".
+STYLES = {None: "default", 0: "grey50", 1: "#56b4e9", 2: "#e69f00", 3: "bold #d55e00"}
+NAMES = {None: "not scored", 0: "irrelevant", 1: "supportive", 2: "significant", 3: "pathognomonic"}
+
+
+def show(
+    episode: Episode, doctor: str, place: str, correct: bool | None, score: Score | None
+) -> None:
+    """Prints an episode of `doctor` to standard output, with its verdict and its scores.
+
+    `place` says where in a training it was played; "" is nowhere.
+    """
+    verdict = {True: "right", False: "wrong", None: "not judged"}[correct]
+    reward = f"return {score.total:+.2f}" if score else ""
+    line = " · ".join(filter(None, (episode.case.id, doctor, place, episode.ending.value, reward)))
+    answer = f"{', '.join(episode.answer) or 'none'} ({verdict})"
+    console = Console(highlight=False)
+    console.print(Text(line, style="bold"))
+    console.print(Text(f"answer: {answer} · truth: {episode.case.truth.diagnosis}", style="bold"))
+    for message in episode.opening:
+        if message.role != "system":
+            console.print(Text(message.content))
+    console.print(_table(episode, score.turns if score else ()))
+    console.print(_missed(episode))
+    console.print(Text("criticality  ") + _legend())
+
+
+def _table(episode: Episode, scores: Sequence[float]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(justify="right", style="dim")
+    table.add_column(ratio=2)
+    table.add_column(ratio=3)
+    table.add_column(justify="right")
+    facts = facts_by_id(episode.case)
+    for number, turn in enumerate(episode.turns):
+        score = f"{scores[number]:+.2f}" if number < len(scores) else ""
+        table.add_row(str(number + 1), Text(turn.completion.text), _reply(turn, facts), score)
+    return table
+
+
+def _reply(turn: Turn, facts: dict[str, Fact]) -> Text:
+    weights = [facts[id].weight for id in turn.observation.evidence if id in facts]
+    told = (*(message.content for message in turn.observation.messages), origins(turn))
+    text = "\n".join(filter(None, told))
+    heaviest = max((weight for weight in weights if weight is not None), default=None)
+    return Text(text, style=STYLES[heaviest] if weights else "dim")
+
+
+def origins(turn: Turn) -> str:
+    """Where the results of a turn came from: "results: 3 record, 1 generated"; "" without any."""
+    counts = Counter(turn.observation.sources)
+    told = ", ".join(f"{count} {source}" for source, count in counts.items())
+    return f"results: {told}" if told else ""
+
+
+def _missed(episode: Episode) -> Text:
+    missed = missed_critical(episode)
+    if not missed:
+        return Text("no critical finding was missed", style="dim")
+    lines = [
+        Text("missed: ") + Text(f"{fact.text} ({NAMES[fact.weight]})", style=STYLES[fact.weight])
+        for fact in missed
+    ]
+    return Text("\n").join(lines)
+
+
+def _legend() -> Text:
+    return Text("  ").join(
+        Text(f"{weight} {NAMES[weight]}", style=STYLES[weight]) for weight in (0, 1, 2, 3)
+    )
+
+
+def facts_by_id(case: Case) -> dict[str, Fact]:
+    """Every fact of a case, also those that its presentation states."""
+    return {fact.id: fact for fact in (*case.given, *case.truth.facts)}
+
+
+def missed_critical(episode: Episode) -> list[Fact]:
+    """The findings of weight 2 or 3 that the episode did not discover, the heaviest first."""
+    found = episode.discovered
+    missed = [
+        fact
+        for fact in episode.case.truth.facts
+        if (fact.weight or 0) >= 2 and fact.id not in found
+    ]
+    return sorted(missed, key=lambda fact: -(fact.weight or 0))

@@ -1,0 +1,161 @@
+"""How figures are written wherever people read them: on the terminal, in tables, in the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from workup.core.statistics import Estimate
+from workup.metrics.extra import BY
+
+# What a training evaluates, in the order in which it is listed.
+STAGES = ("untrained", "warm start", "sft", "dpo", "trained")
+COLUMNS = {
+    "accuracy": "accuracy",
+    "macro_accuracy": "macro",
+    "questions": "questions",
+    "critical": "critical",
+    "noise": "noise",
+}
+NOT_UNDERSTOOD = {"not_understood": "not understood"}
+"""A column that stands where a doctor's share of questions that were not understood is seen."""
+SEEN = 0.005
+"""The smallest share that a table with two decimals does not show as .00."""
+# Further columns, of ranked lists (ES-14); shown where a run measured them.
+LIST_COLUMNS = {
+    "diff_acc": "DiffAcc",
+    "ddx": "#DDx",
+    "hacks": "hacks",
+    "worth": "worth",
+    "plausible": "plausible",
+}
+NOT_SHARES = (
+    "questions",
+    "searches",
+    "return",
+    "cost",
+    "reward",
+    "loss",
+    "kl",
+    "entropy",
+    "depth",
+    "calls",
+    "margin",
+    "ddx",
+    "worth",
+    "tokens_per_turn",
+    "withheld",
+    "passages",
+)
+DASH = "–"
+
+
+def columns(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns of a table on the terminal: metric → heading.
+
+    `entries` are the doctors' entries as in summary.json.
+    """
+    found = list(entries)
+    lost = max(not_understood(found), default=0.0) >= SEEN
+    lists = {
+        metric: heading
+        for metric, heading in LIST_COLUMNS.items()
+        if any(metric in entry for entry in found)
+    }
+    return {**COLUMNS, **(NOT_UNDERSTOOD if lost else {}), **lists}
+
+
+def not_understood(entries: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Each doctor's share of readable questions that were not understood, where it is defined."""
+    means = [entry["not_understood"]["mean"] for entry in entries if "not_understood" in entry]
+    return [mean for mean in means if mean is not None]
+
+
+def in_order(doctors: Iterable[str], anchors: Sequence[str]) -> list[str]:
+    """The lowest anchor, the policies from untrained to trained, others, the higher anchors.
+
+    `anchors` stand from the lowest to the highest.
+    """
+    floor, ceiling = anchors[:1], anchors[1:]
+    place = {name: number for number, name in enumerate((*floor, *STAGES, "", *ceiling))}
+    return sorted(doctors, key=lambda doctor: place.get(doctor, place[""]))
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric lies in [0, 1], also as one judge's own figure."""
+    return metric.partition(BY)[0] not in NOT_SHARES
+
+
+def number(metric: str, value: float | None) -> str:
+    """A share as ".66", anything else as "6.9" or "0.58"; a dash for what is undefined."""
+    if value is None or math.isnan(value):
+        return DASH
+    text = f"{value:.1f}" if metric == "questions" else f"{value:.2f}"
+    if not text.strip("-0."):
+        text = text.removeprefix("-")  # a rounded nothing has no sign
+    if is_share(metric) and text.lstrip("-").startswith("0."):
+        text = text.replace("0.", ".", 1)
+    return text.replace("-", "−")
+
+
+def plus_minus(metric: str, estimate: Estimate) -> str:
+    """An estimate as text: ".66 ±.03", ".00 [.00, .28]" or ".66".
+
+    The second form is for a mean that is not in the middle of its interval, the third for an
+    estimate without an interval.
+    """
+    if math.isnan(estimate.mean):
+        return DASH
+    mean = number(metric, estimate.mean)
+    if math.isnan(estimate.half):
+        return mean
+    if estimate.symmetric:
+        return f"{mean} ±{number(metric, estimate.half)}"
+    return f"{mean} [{number(metric, estimate.low)}, {number(metric, estimate.high)}]"
+
+
+def cell(doctor: str, entry: Mapping[str, object], metric: str) -> str:
+    """One doctor's entry in summary.json for one metric, as text; a dash if it has no meaning.
+
+    The full-information doctor reads the whole record, so that what it asked says nothing.
+    """
+    found = entry.get(metric)
+    blind = doctor == "full information" and metric not in ("accuracy", "macro_accuracy")
+    if not isinstance(found, Mapping) or blind:
+        return DASH
+    return plus_minus(metric, Estimate.from_json(found))
+
+
+def equation(reward: float, parts: Mapping[str, float]) -> str:
+    """A reward and its parts as text; parts that are 0 are left out.
+
+    "reward 0.58 = α·CR·acc 0.31 + β·acc 0.33 − λ·t/T 0.06" where the parts add up to the reward;
+    else the parts stand beside it.
+    """
+    head, parts = (
+        f"reward {number('reward', reward)}",
+        {name: value for name, value in parts.items() if value},
+    )
+    if not parts:
+        return head
+    if adds_up(reward, parts):
+        terms = [
+            f"{'−' if value < 0 else '+'} {name} {abs(value):.2f}" for name, value in parts.items()
+        ]
+        return f"{head} = {' '.join(terms).removeprefix('+ ')}"
+    return f"{head}   " + " · ".join(
+        f"{name} {number('reward', value)}" for name, value in parts.items()
+    )
+
+
+def adds_up(reward: float, parts: Mapping[str, float]) -> bool:
+    """Whether the parts are the terms of a sum that is the reward (to three decimals)."""
+    return abs(sum(parts.values()) - reward) < 1e-3 * max(1.0, abs(reward))
+
+
+def duration(seconds: float) -> str:
+    """ "0:42", "12:07", "3:05:00" """
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

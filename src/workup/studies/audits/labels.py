@@ -1,0 +1,67 @@
+"""A model as judge of diagnoses beside people: the verdicts of a review's reviewers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Model
+from workup.roles.judges.diagnosis import DiagnosisJudge
+from workup.roles.judges.questions import Named
+from workup.studies.audits.judge import Audit, Compared
+from workup.studies.review.results import Label, Results
+
+PEOPLE = "most reviewers"
+VALUES = {"same": 1.0, "partly": 0.5, "wrong": 0.0}
+ALONE, AGREED, OUTVOTED = "one reviewer", "all reviewers agree", "some disagree"
+
+
+async def audit(model: Model, results: Results, tick: Callable[[], None] = lambda: None) -> Audit:
+    """Asks `model` about every marked diagnosis of which most reviewers say the same.
+
+    Episodes without a diagnosis are left out, since nobody is asked about them. Where a question
+    knows no "partly", a model's "partly" counts as wrong. Raises UserError where nothing is left.
+    """
+    form = results.review.form
+    judge = DiagnosisJudge(model)
+    asked = [
+        _compare(judge, name, label, tick)
+        for name in form
+        if form[name].verdicts
+        for label in results.labels(name)
+        if label.verdict is not None and label.record.episode.answer
+    ]
+    if not asked:
+        raise UserError(
+            f"{results.review.path} has no verdicts on diagnoses: nobody has given any, or none of "
+            "its questions has `verdicts`"
+        )
+    graded = {name for name in form if "partly" in form[name].verdicts.values()}
+    compared = [
+        each if each.judgement in graded else _halved(each) for each in await asyncio.gather(*asked)
+    ]
+    versions = {name: judge.rubric.version for name in form if form[name].verdicts}
+    source, seed = results.review.path.name, results.review.manifest.seed
+    return Audit(model.name, source, len(asked), seed, versions, tuple(compared), PEOPLE)
+
+
+async def _compare(
+    judge: DiagnosisJudge, name: str, label: Label, tick: Callable[[], None]
+) -> Compared:
+    episode, verdict = label.record.episode, str(label.verdict)
+    kind = ALONE if label.voters == 1 else AGREED if label.agreed == label.voters else OUTVOTED
+    told = (name, kind, episode.case.id, (verdict,))
+    try:
+        found = await judge.judge(Named(", ".join(episode.answer), episode.case))
+        return Compared(*told, found.labels, VALUES[verdict], found.value)
+    except RolloutError as error:
+        return Compared(*told, None, VALUES[verdict], reason=str(error))
+    finally:
+        tick()
+
+
+def _halved(compared: Compared) -> Compared:
+    """With "wrong" in place of the model's "partly"."""
+    return replace(compared, model=("wrong",)) if compared.model == ("partly",) else compared

@@ -1,0 +1,80 @@
+"""A policy's own likelihood of the answer given facts, v(S) = log P_θ(A* | Q, S), for studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from workup.core.case import Case, Fact, Source
+from workup.core.errors import UserError
+from workup.core.ports import Environment, LanguageModel, Scorer, ScoreRequest
+from workup.environments.base.outset import partial
+from workup.environments.base.patients import fact_text
+from workup.environments.consultation import Consultation
+from workup.loops.evaluation.loop import Evaluation, open_model
+from workup.methods.promed.shapley import Game, answer_game, pieces
+from workup.roles.endpoint import ENDPOINT
+from workup.runs.settings import PolicySettings
+
+Facts = Literal["hidden", "all"]
+FactOrder = Literal["permutation", "canonical"]
+_RECORD = Consultation(())
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """v(S) of the policy behind `scorer`, after the opening of `environment` and the facts of S.
+
+    Each fact is a line. With `facts` "hidden", S is taken from the facts that the presentation does
+    not state, and the presentation stands before them. With "all" it is taken from the paper's F,
+    and only the question stands before them. `order` is `answer_game`'s.
+    """
+
+    scorer: Scorer
+    environment: Environment
+    facts: Facts = "hidden"
+    order: FactOrder = "permutation"
+
+    def of(self, case: Case) -> tuple[Fact, ...]:
+        """F, each fact as it would be told: the names of the answer are withheld."""
+        return tuple(withheld(case, fact) for fact in self._known(case).truth.facts)
+
+    def game(self, case: Case, facts: Sequence[Fact]) -> Game:
+        """v(S) for S among `facts`, which may hold others than the case's own."""
+        lead, answer = self.environment.conclusion(case)
+        request = ScoreRequest(case.id, answer, self.environment.open(self._known(case)), lead=lead)
+        return answer_game(self.scorer, request, pieces(facts), self.order)
+
+    def _known(self, case: Case) -> Case:
+        return partial(case, 0.0) if self.facts == "all" else case
+
+
+def withheld(case: Case, fact: Fact) -> Fact:
+    """The fact as it is told in this case."""
+    return Fact(fact.id, fact.item, fact_text(_RECORD, case, fact), fact.kind, fact.weight)
+
+
+def opened(settings: PolicySettings) -> tuple[Source, Environment, Sequence[Case]]:
+    """The source, the environment and the cases that an evaluation with these settings would play.
+
+    Raises UserError.
+    """
+    found = Evaluation.of(settings, "study")
+    with closing(found.staff):
+        return found.source, found.examination.environment, found.examination.played
+
+
+def weights(settings: PolicySettings, source: Source, environment: Environment) -> LanguageModel:
+    """The weights behind the policy that `settings` name.
+
+    Raises UserError for one without log-probabilities: an endpoint, or an anchor.
+    """
+    name = settings.policy
+    if name.startswith(ENDPOINT) or name in environment.anchors(source, 0):
+        raise UserError(
+            f"'{name}' gives no log-probabilities, which this study reads: name a run folder, a "
+            "model folder or a hub id"
+        )
+    return open_model(settings, name)

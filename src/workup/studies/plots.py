@@ -1,0 +1,196 @@
+"""The figures of studies: curves with intervals, and rows of points with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from workup.core.statistics import Estimate
+from workup.report.plotting import COLOURS, Drawing, Floats, Key, figure, panel, points, points_key
+
+Ends = tuple[float, float]
+NO_ENDS: Mapping[str, Ends] = {}
+SHARE, MARK = (0.0, 1.0), (1.0, 5.0)
+Curves = Mapping[str, Sequence[tuple[float, Estimate]]]  # series → (x, y)
+Rows = Mapping[str, Sequence[Estimate | None]]  # series → one value for each row
+HEIGHT = 2.6  # inches
+APART = 0.16  # the least distance between two tick labels, as a share of the axis
+
+
+@figure
+def curves(
+    label: str,
+    panels: Mapping[str, Curves],
+    x: str,
+    *,
+    ends: Mapping[str, Ends] = NO_ENDS,
+    log: bool = False,
+) -> Drawing | None:
+    """A panel per title: every series is a line through its means, with whiskers.
+
+    `log` is for the horizontal axis. A panel ends where `ends` says; else it begins at 0. One whose
+    values span more than a factor of ten is logarithmic.
+    """
+    shown = {title: series for title, series in panels.items() if any(map(_drawn, series.values()))}
+    if not shown:
+        return None
+    drawn = []
+    for title, series in shown.items():
+        ax = panel(title, HEIGHT)
+        ax.set_xlabel(x)
+        for number, through in enumerate(series.values()):
+            _line(ax, [(at, found) for at, found in through if isfinite(found.mean)], number)
+        every = [
+            point for through in series.values() for point in through if isfinite(point[1].mean)
+        ]
+        _across(ax, sorted({at for at, _ in every}), log)
+        _upright(ax, [found.mean for _, found in every], ends.get(title))
+        drawn.append(ax)
+    return Drawing(label, drawn, _keys(next(iter(shown.values()))))
+
+
+def _across(ax: Axes, places: Sequence[float], log: bool) -> None:
+    if log:
+        ax.set_xscale("log")
+    ax.minorticks_off()
+    ax.margins(x=0.06)
+    ax.set_xticks(places, _labels(places, log))
+
+
+def _labels(places: Sequence[float], log: bool) -> list[str]:
+    """One for each place, empty where it would touch the one before it; the last place has one."""
+    at = np.log(places) if log else np.asarray(places)
+    room = APART * (at[-1] - at[0])
+    kept = [len(at) - 1]
+    for place in range(len(at) - 2, -1, -1):
+        if at[kept[-1]] - at[place] >= room:
+            kept.append(place)
+    return [_short(place) if number in kept else "" for number, place in enumerate(places)]
+
+
+def _upright(ax: Axes, means: Sequence[float], ends: Ends | None) -> None:
+    if min(means) > 0 and max(means) > 10 * min(means):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        ax.yaxis.set_minor_locator(NullLocator())
+    elif ends is not None:
+        ax.set_ylim(*_wide(ends))
+    else:
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(0, low), high + 0.05 * (high - min(0, low)))
+
+
+def _short(value: float) -> str:
+    """ "0.25", "4", "24 k", "1.5 M" """
+    for unit, size in ((" B", 1e9), (" M", 1e6), (" k", 1e3)):
+        if value >= 10 * size or (value >= size > 1e3):
+            return (
+                f"{value / size:.2g}{unit}" if value < 100 * size else f"{value / size:.0f}{unit}"
+            )
+    return f"{value:g}"
+
+
+def _wide(ends: Ends) -> Ends:
+    """A little more room, so that points at the ends are whole."""
+    room = 0.03 * (ends[1] - ends[0])
+    return ends[0] - room, ends[1] + room
+
+
+def _drawn(points: Sequence[tuple[float, Estimate]]) -> bool:
+    return any(isfinite(found.mean) for _, found in points)
+
+
+def _line(ax: Axes, through: Sequence[tuple[float, Estimate]], number: int) -> None:
+    whiskers = _whiskers([found for _, found in through])
+    at, means = [x for x, _ in through], [found.mean for _, found in through]
+    ax.errorbar(
+        at,
+        means,
+        yerr=whiskers,
+        linewidth=1.6,
+        elinewidth=1,
+        capsize=2,
+        markersize=4.5,
+        **points(number),
+    )
+
+
+def _whiskers(found: Sequence[Estimate]) -> Floats:
+    """How far each interval reaches below and above its mean; 0 without an interval."""
+    ends: Floats = (
+        np.array([(each.mean - each.low, each.high - each.mean) for each in found], dtype=float)
+        .reshape(-1, 2)
+        .T
+    )
+    return np.clip(np.nan_to_num(ends), 0, None)
+
+
+@figure
+def rows(
+    label: str,
+    names: Sequence[str],
+    panels: Mapping[str, Rows],
+    *,
+    ends: Mapping[str, Ends] = NO_ENDS,
+) -> Drawing | None:
+    """A panel per title, a row per name: every series is a point with its interval.
+
+    Points of one row are side by side. A panel ends where `ends` says; of the others, one that
+    crosses 0 has a line there.
+    """
+    if not names or not panels:
+        return None
+    count = max(len(series) for series in panels.values())
+    drawn = []
+    for title, series in panels.items():
+        ax = panel(title, 0.5 + len(names) * (0.2 + 0.14 * count))
+        for number, found in enumerate(series.values()):
+            shift = 0.5 * ((number + 0.5) / len(series) - 0.5)
+            _points(
+                ax,
+                [
+                    (row + shift, each)
+                    for row, each in enumerate(found)
+                    if each and isfinite(each.mean)
+                ],
+                number,
+            )
+        ax.grid(visible=True, axis="x")
+        ax.grid(visible=False, axis="y")
+        if title in ends:
+            ax.set_xlim(*_wide(ends[title]))
+        elif ax.get_xlim()[0] < 0:
+            ax.axvline(0, color=COLOURS["muted"], linewidth=0.8)
+        ax.locator_params(axis="x", nbins=5)
+        ax.set_yticks(range(len(names)), names)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        drawn.append(ax)
+    return Drawing(
+        label, drawn, _keys(next(series for series in panels.values() if len(series) == count))
+    )
+
+
+def _points(ax: Axes, at: Sequence[tuple[float, Estimate]], number: int) -> None:
+    whiskers = _whiskers([found for _, found in at])
+    means, heights = [found.mean for _, found in at], [row for row, _ in at]
+    ax.errorbar(
+        means,
+        heights,
+        xerr=whiskers,
+        linestyle="",
+        linewidth=1.3,
+        capsize=2,
+        markersize=5,
+        **points(number),
+    )
+
+
+def _keys(series: Iterable[str]) -> list[Key]:
+    """The legend of the series; empty for a single one."""
+    keys = [points_key(name, number) for number, name in enumerate(series)]
+    return keys if len(keys) > 1 else []

@@ -1,0 +1,318 @@
+"""How well exact rankers find a rare disease, with and without the patient's own publication.
+
+Each ranks all of OMIM's diseases that the HPO annotates; no policy is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from statistics import fmean
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workup.cases.files import evenly_spaced
+from workup.cases.leaks import without_subtype
+from workup.cases.publications import excluded, publications
+from workup.core.case import Case, Source
+from workup.core.errors import UserError
+from workup.core.statistics import SHARE, Estimate, interval
+from workup.core.text import normalise
+from workup.retrieval.hpo.documents import documents
+from workup.retrieval.hpo.phenotypes import (
+    CHANCE,
+    NOBODYS,
+    RATIO,
+    SIMILAR,
+    WORDS,
+    Findings,
+    LikelihoodRatio,
+    Profiles,
+    Similarity,
+    by_words,
+    named,
+    ordered,
+)
+from workup.retrieval.hpo.release import DATABASE, Release
+from workup.retrieval.index import Index
+from workup.studies.study import Section, Sheet, Study, plain
+
+ALL, OWN, TESTED = "all annotations", "without the patient's own", "without any test patient's"
+STATES = (ALL, OWN, TESTED)
+"""What is known: everything; not what rests on this case's publications; not on any test case's."""
+UNTOLD = "all annotations, patients without a known publication"
+"""The one state of patients of whom no publication is known: nothing of theirs can be left out."""
+
+EXCLUDING = "likelihood ratio, excluded findings too"
+RANKERS = (SIMILAR, RATIO, EXCLUDING, WORDS)
+
+PLACES = (1, 3, 10)
+
+UNNAMED = "its truth has no id of OMIM"
+UNKNOWN = "its disease is not annotated in the release"
+NOTHING = {
+    OWN: "all annotations of its disease rest on its own publication",
+    TESTED: "all annotations of its disease rest on publications of test cases",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a ranking has the truth, from 1; 0 where it does not.
+
+    `series` is the first place of any disease whose name is the truth's without the number of a
+    subtype.
+    """
+
+    exact: int
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One case: where each ranker has its disease, in each state of knowledge.
+
+    They are STATES, or UNTOLD alone.
+    """
+
+    case: str
+    disease: str
+    ranks: Mapping[tuple[str, str], Rank]
+
+
+@dataclass(frozen=True)
+class Rare(Study):
+    """The ranks of all cases that can be scored in every state."""
+
+    name: ClassVar[str] = "rare"
+    question: ClassVar[str] = (
+        "How well do exact rankers find a rare disease by its findings, and what does the "
+        "patient's own publication add?"
+    )
+    source: str
+    seed: int
+    diseases: int
+    attribution: str
+    placed: tuple[Placed, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def title(self) -> str:
+        return f"Rare diseases of {self.source}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        diseases = {each.disease for each in self.placed}
+        cases = f"{len(self.placed):,} of {self.source}, {len(diseases)} diseases"
+        return {
+            "Cases": cases,
+            "Ranked": f"{self.diseases:,} diseases",
+            "Annotations": self.attribution,
+            "Seed": str(self.seed),
+        }
+
+    def top(self, state: str, ranker: str, k: int) -> Estimate:
+        """The share of cases whose disease is among the first k."""
+        return self._share(state, ranker, lambda rank: float(0 < rank.exact <= k))
+
+    def top_of_series(self, state: str, ranker: str, k: int) -> Estimate:
+        """The same, where a disease whose name differs by a subtype's number is right too."""
+        return self._share(state, ranker, lambda rank: float(0 < rank.series <= k))
+
+    def reciprocal(self, state: str, ranker: str) -> Estimate:
+        """The mean reciprocal rank; 0 for a disease that is not in the ranking."""
+        return self._share(state, ranker, lambda rank: 1 / rank.exact if rank.exact else 0.0)
+
+    def by_disease(self, state: str, ranker: str, k: int) -> Estimate:
+        """The mean over diseases of `top`, so that a disease with many patients counts once."""
+        hits: dict[str, list[float]] = {}
+        for each in self._in(state):
+            rank = each.ranks[state, ranker].exact
+            hits.setdefault(each.disease, []).append(float(0 < rank <= k))
+        means = [fmean(values) for values in hits.values()]
+        return interval(means, [*hits], bounds=SHARE, seed=self.seed)
+
+    def _share(self, state: str, ranker: str, of: Callable[[Rank], float]) -> Estimate:
+        """A mean over cases; whole diseases are drawn for its interval."""
+        placed = self._in(state)
+        values = [of(each.ranks[state, ranker]) for each in placed]
+        diseases = [each.disease for each in placed]
+        return interval(values, diseases, bounds=SHARE, seed=self.seed)
+
+    @property
+    def states(self) -> list[str]:
+        """The states in which some case is scored."""
+        return [state for state in (*STATES, UNTOLD) if self._in(state)]
+
+    def _in(self, state: str) -> list[Placed]:
+        """The cases that are scored in this state: the same ones in all of STATES."""
+        return [each for each in self.placed if (state, RATIO) in each.ranks]
+
+    def figures(self, state: str, ranker: str) -> dict[str, Estimate]:
+        """All measures of a ranker in a state, by name."""
+        return {
+            **{f"top-{k}": self.top(state, ranker, k) for k in PLACES},
+            "MRR": self.reciprocal(state, ranker),
+            "top-10 by disease": self.by_disease(state, ranker, 10),
+            "top-1 of series": self.top_of_series(state, ranker, 1),
+            "top-10 of series": self.top_of_series(state, ranker, 10),
+        }
+
+    def chance(self) -> dict[str, Estimate]:
+        """The same measures of a random order, as far as they have a simple formula."""
+        D = self.diseases
+        mean = {f"top-{k}": min(k / D, 1.0) for k in PLACES}
+        mean |= {"MRR": sum(1 / rank for rank in range(1, D + 1)) / D}
+        mean |= {"top-10 by disease": min(10 / D, 1.0)}
+        return {name: Estimate(value, nan, nan, 1) for name, value in mean.items()}
+
+    def sections(self) -> Sequence[Section]:
+        sheets = []
+        for state in self.states:
+            found = {ranker: self.figures(state, ranker) for ranker in RANKERS}
+            names = tuple(next(iter(found.values())))
+            rows = [(who, *(plain(each[name], 3) for name in names)) for who, each in found.items()]
+            chance = self.chance()
+            first = (CHANCE, *(plain(chance[n], 4) if n in chance else "–" for n in names))
+            sheets.append(Sheet(state[0].upper() + state[1:], ("", *names), (first, *rows)))
+        return [Section("Ranks of the truth", tuple(sheets))]
+
+    def notes(self) -> Sequence[str]:
+        untold = len(self._in(UNTOLD))
+        unknown = (
+            f"Of {untold:,} patients no publication is known. Nothing of their own can be left "
+            f"out, so they stand in a table of their own; '{TESTED}' leaves out the known "
+            "publications alone."
+        )
+        return [
+            *([unknown] if untold else []),
+            *(f"{count:,} cases not scored: {why}" for why, count in self.left_out.items()),
+            "Intervals draw whole diseases. Of a series are diseases whose names differ by the "
+            "number of a subtype alone.",
+            self.attribution,
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "seed": self.seed,
+            "diseases": self.diseases,
+            "attribution": self.attribution,
+            "left_out": dict(self.left_out),
+            "chance": {name: value.as_json() for name, value in self.chance().items()},
+            "measures": {
+                state: {
+                    ranker: {n: e.as_json() for n, e in self.figures(state, ranker).items()}
+                    for ranker in RANKERS
+                }
+                for state in self.states
+            },
+            "untold": len(self._in(UNTOLD)),
+            "ranks": [
+                {
+                    "case": each.case,
+                    "disease": each.disease,
+                    **{
+                        f"{state}: {ranker}": [rank.exact, rank.series]
+                        for (state, ranker), rank in each.ranks.items()
+                    },
+                }
+                for each in self.placed
+            ],
+        }
+
+
+def study(source: Source, place: str, n: int, seed: int, tick: Callable[[], None]) -> Rare:
+    """Ranks for `n` test cases, evenly spaced, by the release of the HPO at `place`.
+
+    A case of which no publication is known is scored with all annotations alone (UNTOLD). Raises
+    UserError for a release that cannot be read, and where no case can be scored.
+    """
+    release = Release.open(place)
+    tested = frozenset().union(*map(publications, source.test))
+    ranking = Ranking(release, tested, seed)
+    placed: list[Placed] = []
+    left_out: Counter[str] = Counter()
+    for case in evenly_spaced(source.test, n):
+        disease = next((code for code in case.truth.codes if code.startswith(DATABASE)), "")
+        if why := ranking.unscored(disease, publications(case)):
+            left_out[why] += 1
+        else:
+            placed.append(Placed(case.id, disease, ranking.ranks(case, disease)))
+        tick()
+    if not placed:
+        reasons = "; ".join(f"{count:,}: {why}" for why, count in left_out.items())
+        raise UserError(f"{source.name}: no case can be scored ({reasons})")
+    count = len(release.diseases)
+    return Rare(source.name, seed, count, release.attribution, tuple(placed), left_out)
+
+
+class Ranking:
+    """All rankers over one release, in the three states of knowledge.
+
+    `tested` are the publications of all test cases.
+    """
+
+    def __init__(self, release: Release, tested: frozenset[str], seed: int) -> None:
+        self._release, self._seed, self._tested = release, seed, tested
+        self._whole, self._rest = Profiles(release), Profiles(release, tested)
+        self._exact = {
+            ALL: (LikelihoodRatio(self._whole), Similarity(self._whole)),
+            TESTED: (LikelihoodRatio(self._rest), Similarity(self._rest)),
+        }
+        self._index = Index.of(documents(release))
+        self._series: dict[str, list[int]] = {}
+        self._series_of: dict[str, str] = {}
+        for id, disease in release.diseases.items():
+            name = normalise(without_subtype(disease.name))
+            self._series.setdefault(name, []).append(self._whole.row[id])
+            self._series_of[id] = name
+
+    def unscored(self, disease: str, own: frozenset[str]) -> str:
+        """Why a case of this disease is not scored; "" if it is."""
+        if not disease:
+            return UNNAMED
+        if not self._whole.annotated(disease):
+            return UNKNOWN
+        if not own:
+            return ""
+        if not self._whole.annotated(disease, own):
+            return NOTHING[OWN]
+        return "" if self._rest.annotated(disease) else NOTHING[TESTED]
+
+    def ranks(self, case: Case, disease: str) -> dict[tuple[str, str], Rank]:
+        """Where each ranker has the disease in each state, or in UNTOLD alone."""
+        facts = (*case.given, *case.truth.facts)
+        present = tuple(fact.id for fact in facts)
+        found: dict[tuple[str, str], Rank] = {}
+        passages = by_words(self._index, (fact.item for fact in facts))
+        for state in STATES if publications(case) else (UNTOLD,):
+            own = publications(case) if state == OWN else NOBODYS
+            ratio, similar = self._exact[TESTED if state == TESTED else ALL]
+            told = Findings(present, own=own)
+            scores = {
+                SIMILAR: similar.scores(told),
+                RATIO: ratio.scores(told),
+                EXCLUDING: ratio.scores(Findings(present, excluded(case), own)),
+            }
+            for ranker, each in scores.items():
+                order = ordered(each, self._seed, case.id)
+                found[state, ranker] = self._rank(order, disease)
+            hidden = self._tested if state == TESTED else own
+            rows = [self._whole.row[id] for id in named(passages, hidden, self._release)]
+            found[state, WORDS] = self._rank(np.array(rows, int), disease)
+        return found
+
+    def _rank(self, order: NDArray[np.intp], disease: str) -> Rank:
+        own, series = [self._whole.row[disease]], self._series[self._series_of[disease]]
+        return Rank(*(_first(order, rows) for rows in (own, series)))
+
+
+def _first(order: NDArray[np.intp], rows: Sequence[int]) -> int:
+    """The first place, from 1, of any of `rows`; 0 if none is there."""
+    hits = np.flatnonzero(np.isin(order, rows))
+    return int(hits[0]) + 1 if len(hits) else 0

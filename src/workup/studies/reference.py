@@ -1,0 +1,319 @@
+"""What raises a reference model's belief in the truth: the premise of C-MIG's gains (CM-5).
+
+Each case is shown one passage at a time, in several states, from the right one to shuffled words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from workup.cases.clinic.library import library
+from workup.cases.clinic.renamed import said
+from workup.cases.clinic.tables import LINKED, place
+from workup.cases.leaks import Mask
+from workup.cases.publications import publications
+from workup.core.case import Case, Source
+from workup.core.errors import RolloutError, UserError
+from workup.core.ports import Environment, Scorer, ScoreRequest
+from workup.core.statistics import SHARE, Estimate, interval, paired
+from workup.core.text import neutralise, tagged
+from workup.environments.base.queries import diagnoses_in
+from workup.environments.base.searched import need_names
+from workup.environments.base.searching import EVIDENCE
+from workup.retrieval import local
+from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval.index import MANIFEST
+from workup.retrieval.provenance import rests_on, subject
+from workup.rl.rollout import seed_key
+from workup.rl.running import run_to_end
+from workup.runs.settings import PolicySettings
+from workup.studies import plots, trivia
+from workup.studies.likelihood import opened, weights
+from workup.studies.study import Section, Sheet, Study, plain, signed
+
+NAMED, WITHHELD, OTHER = "right, named", "right, name withheld", "another disease's"
+MISNAMED, DENIED = "another's, right name", "right, then denied"
+TRIVIA, SHUFFLED = "trivia", "right, words shuffled"
+STATES = (NAMED, WITHHELD, MISNAMED, OTHER, DENIED, TRIVIA, SHUFFLED)
+AGAINST = STATES[1:]  # what `NAMED` is compared with
+FIELDS = Fields(
+    title=("title", "label", "focus"), text=("text", "contents", "content", "definition")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """One case: what each passage added to log P(diagnosis), in nats, by state.
+
+    `tokens` is the number of the diagnosis's tokens.
+    """
+
+    case: str
+    tokens: int
+    totals: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Reference(Study):
+    """The gains of all cases."""
+
+    name: ClassVar[str] = "reference"
+    question: ClassVar[str] = "What raises a frozen model's belief in the right diagnosis?"
+
+    policy: str
+    source: str
+    seed: int
+    gains: tuple[Gains, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def title(self) -> str:
+        return f"Gains in log-probability on {self.source}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return {
+            "Reference": self.policy,
+            "Cases": f"{len(self.gains):,} of {self.source}",
+            "Seed": str(self.seed),
+        }
+
+    def total(self, state: str) -> Estimate:
+        """Mean gain of the whole diagnosis, in nats."""
+        return self._mean([each.totals[state] for each in self.gains])
+
+    def token(self, state: str) -> Estimate:
+        """Mean gain per token of the diagnosis, in nats."""
+        return self._mean([each.totals[state] / each.tokens for each in self.gains])
+
+    def positive(self, state: str) -> Estimate:
+        """Share of cases in which the passage raised the probability."""
+        raised = [float(each.totals[state] > 0) for each in self.gains]
+        return interval(raised, self._ids, bounds=SHARE, seed=self.seed)
+
+    def lead(self, state: str) -> Estimate:
+        """How much more the right, named passage gained than this one, in nats, paired by case."""
+        ours, theirs = (
+            ([each.totals[name] for each in self.gains], self._ids) for name in (NAMED, state)
+        )
+        return paired(ours, theirs, seed=self.seed)
+
+    def _mean(self, values: Sequence[float]) -> Estimate:
+        return interval(values, self._ids, seed=self.seed)
+
+    @property
+    def _ids(self) -> list[str]:
+        return [each.case for each in self.gains]
+
+    def sections(self) -> Sequence[Section]:
+        levels = tuple(
+            (
+                state,
+                plain(self.total(state)),
+                plain(self.token(state)),
+                plain(self.positive(state)),
+                "" if state == NAMED else signed(self.lead(state)),
+            )
+            for state in STATES
+        )
+        headings = ("passage", "gain, nats", "per token", "share positive", "named − this")
+        note = "Against no passage; the last column is paired by case. *: leaves out 0."
+        figure = plots.rows(
+            "Gain in log-probability by passage",
+            STATES,
+            {"Nats per token": {"gain": [self.token(state) for state in STATES]}},
+        )
+        caption = "Means over cases with 95\u00a0% intervals (bootstrap by case)."
+        return [Section("Gains", (Sheet("Gains", headings, levels, note),), figure, caption)]
+
+    def notes(self) -> Sequence[str]:
+        return [f"{count} cases left out: {reason}" for reason, count in self.left_out.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        measures = {"total": self.total, "per_token": self.token, "positive": self.positive}
+        return {
+            "policy": self.policy,
+            "cases": self.source,
+            "seed": self.seed,
+            **{
+                name: {state: of(state).as_json() for state in STATES}
+                for name, of in measures.items()
+            },
+            "lead": {state: self.lead(state).as_json() for state in AGAINST},
+            "left_out": dict(self.left_out),
+            "gains": [
+                {"case": each.case, "tokens": each.tokens, "totals": dict(each.totals)}
+                for each in self.gains
+            ],
+        }
+
+
+def study(
+    settings: PolicySettings,
+    label: str,
+    corpus: str,
+    longest: int,
+    began: Callable[[int], None],
+    tick: Callable[[], None],
+) -> Reference:
+    """Scores the diagnosis of each test case behind each passage, under the policy `settings` name.
+
+    `corpus` is `clinic:SUBSET`, an index folder or a file of documents; a passage has at most
+    `longest` words, and the denial comes on top. Raises UserError.
+    """
+    source, environment, cases = opened(settings)
+    need_names(source, corpus)
+    scorer = weights(settings, source, environment).scorer()
+    texts = texts_of(corpus)
+    began(len(cases))
+    scoring = Scoring(scorer, source, environment, texts, longest, settings.seed)
+    return run_to_end(_study(scoring, label, source.name, cases, tick))
+
+
+def texts_of(corpus: str) -> list[Document]:
+    """Every document, in a linked clinic a disease's two entries as one.
+
+    Raises UserError where there are none.
+    """
+    kind, _, subset = corpus.partition(":")
+    path = Path(corpus).expanduser()
+    if kind == "clinic" and subset:
+        found = [Document(each.id, each.title, each.text) for each in library(subset)]
+        if LINKED in place(subset)[1]:  # a disease's two entries are one passage
+            found = [
+                replace(shown, text=f"{shown.text} {_joined(whose)}")
+                for shown, whose in zip(found[::2], found[1::2], strict=True)
+            ]
+    elif (path / MANIFEST).exists():
+        found = [Document(each.id, each.title, each.text) for each in local(str(path)).passages]
+    else:
+        if not path.exists():
+            raise UserError(f"--passages {corpus}: no such file; or clinic:SUBSET")
+        found = [document for file in files([path]) for document, _ in documents(file, FIELDS)]
+    if not found:
+        raise UserError(f"--passages {corpus}: no document in it")
+    return found
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What the gains of a case are made with."""
+
+    scorer: Scorer
+    source: Source
+    environment: Environment
+    texts: Sequence[Document]
+    longest: int
+    seed: int
+
+    async def gains(self, case: Case) -> Gains | str:
+        """The case's gains, or a reason without any text of the case."""
+        shown = states(case, self.source, self.texts, self.longest, self.seed)
+        if shown is None:
+            return "no passage names the diagnosis, or every one does"
+        lead, answer = self.environment.conclusion(case)
+        contexts = ((), *((tagged(EVIDENCE, neutralise(shown[state])),) for state in STATES))
+        opening = self.environment.open(case)
+        request = ScoreRequest(case.id, answer, opening, contexts, lead)
+        try:
+            found = await self.scorer.score(request)
+        except RolloutError:
+            return "the prompt does not fit the policy"
+        without, *others = found.totals
+        gains = (value - without for value in others)
+        return Gains(case.id, found.tokens, dict(zip(STATES, gains, strict=True)))
+
+
+def states(
+    case: Case, source: Source, texts: Sequence[Document], longest: int, seed: int
+) -> dict[str, str] | None:
+    """A passage of the case's disease in its states, by name; None where there is none.
+
+    The right passage names the diagnosis within its first `longest` words, and is about its code
+    where ids of passages are codes. Another disease's does not name it at all; under the right name
+    it is told of the diagnosis. Both are drawn by `seed` and the case's id; none rests on the
+    case's own publications alone. "Denied" adds a sentence to the right passage: the diagnosis was
+    ruled out. So its name stands there once more, and speaks against it. In a renamed clinic all
+    passages are told in the case's names, with links a disease's two entries as one passage.
+    """
+    rng = np.random.default_rng(seed_key("reference", seed, case.id))
+    names, own = (case.truth.diagnosis, *case.truth.aliases), publications(case)
+    codes = case.truth.codes
+    bases = tuple(f"{code.partition(':')[0]}:" for code in codes if ":" in code)
+    coded = any(document.id.startswith(bases) for document in texts)
+    right, other = "", Document("", "", "")
+    for number in rng.permutation(len(texts)).tolist():
+        document = texts[number]
+        if rests_on(document.id, own):
+            continue
+        document = replace(
+            document, title=said(case, document.title), text=said(case, document.text)
+        )
+        text = _cut(_joined(document), longest)
+        mask = Mask(names)
+        mask(text)
+        if mask.found:
+            right = right or (text if not coded or subject(document.id) in codes else "")
+        elif not other.text:
+            whole = Mask(names)
+            whole(_joined(document))
+            other = other if whole.found else document
+        if right and other.text:
+            break
+    if not right or not other.text:
+        return None
+    words = right.split()
+    shuffled = " ".join(words[number] for number in rng.permutation(len(words)).tolist())
+    denied = f"{right} Later tests ruled this out: the patient has no {case.truth.diagnosis}."
+    return {
+        NAMED: right,
+        WITHHELD: Mask(names)(right),
+        MISNAMED: _under(case, source, other, longest),
+        OTHER: _cut(_joined(other), longest),
+        DENIED: denied,
+        TRIVIA: _cut(" ".join(trivia.ENGLISH), len(words)),
+        SHUFFLED: shuffled,
+    }
+
+
+def _under(case: Case, source: Source, document: Document, longest: int) -> str:
+    """The document cut, with the case's diagnosis in place of those that it names.
+
+    If the diagnosis would not stand in what is left, it stands in front.
+    """
+    text, name = _joined(document), case.truth.diagnosis
+    theirs = diagnoses_in(f"{document.title}\n{document.text}", source, case)
+    if theirs:  # all at once, the longest first: a name may be part of another one
+        either = "|".join(map(re.escape, sorted(theirs, key=len, reverse=True)))
+        text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda _: name, text, flags=re.IGNORECASE)
+    shown = _cut(text, longest)
+    return shown if name in shown else _cut(f"{name}. {text}", longest)
+
+
+def _joined(document: Document) -> str:
+    return f"{document.title}. {document.text}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return " ".join(text.split()[:longest])
+
+
+async def _study(
+    scoring: Scoring, label: str, source: str, cases: Sequence[Case], tick: Callable[[], None]
+) -> Reference:
+    found: list[Gains | str] = []
+    for case in cases:
+        found.append(await scoring.gains(case))
+        tick()
+    gains = tuple(each for each in found if isinstance(each, Gains))
+    if not gains:
+        raise UserError(f"no case could be scored; the first: {found[0]}")
+    reasons = [each for each in found if isinstance(each, str)]
+    counted = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+    return Reference(label, source, scoring.seed, gains, counted)

@@ -1,1 +1,0 @@
-"""The mathematics of the rewards, one module per idea."""
