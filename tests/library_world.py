@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 from handmade import SOURCE, Script, opened
 from test_local_policy import letters, qwen
 
+from workup.core.case import Document
 from workup.core.ports import Environment
 from workup.core.stages import Method
 from workup.environments.base.searching import SearchGrammar
@@ -21,7 +22,6 @@ from workup.environments.library import Library
 from workup.models.local import LocalPolicy
 from workup.models.scorer import LocalScorer
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document
 from workup.retrieval.index import Index, IndexSettings, build
 
 DOCUMENTS = (

@@ -28,12 +28,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import HANG
 
+from workup.core.case import Document
 from workup.core.errors import UserError
 from workup.core.ports import Passage
 from workup.models.worker import computing
 from workup.retrieval import bm25, open_retriever, store, words
 from workup.retrieval.batching import Together
-from workup.retrieval.corpus import Document, Fields, documents, files
+from workup.retrieval.corpus import Fields, documents, files
 from workup.retrieval.fusion import fused, reciprocal_rank
 from workup.retrieval.index import Index, IndexSettings, build, damages, manifest
 from workup.retrieval.names import Names

@@ -13,7 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar, overload
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from workup.core.case import Case, Source, with_cases
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError, UserError, unknown
 
 M = TypeVar("M", bound=BaseModel)
@@ -417,4 +417,4 @@ def every_case(source: Source) -> Source:
     def case(index: int) -> Case:
         return train[index] if index < len(train) else test[index - len(train)]
 
-    return with_cases(source, (), Lazy(len(train) + len(test), case))
+    return replace(source, train=(), test=Lazy(len(train) + len(test), case))

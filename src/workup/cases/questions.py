@@ -23,7 +23,7 @@ from workup.cases.files import ALL, Lazy, Split, existing, held_out, parse_objec
 from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
 from workup.cases.rows import RowErrors, sound
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
 
 SPLIT = "split"
@@ -232,7 +232,7 @@ def question_source(
     pieces: Callable[[Path], Iterator[Piece | CaseError]],
     read: Read,
     notes: Sequence[str],
-) -> FixedSource:
+) -> Source:
     """The source over all records of `files`.
 
     Reads each once; keeps where they are. Raises UserError and CaseError.
@@ -256,7 +256,7 @@ def question_source(
         )
         raise errors.nothing(UserError(f"{request.place} has {what}{': ' + why if why else ''}."))
     remarks = (*_remarks(index, request, len(train) + len(test)), *notes)
-    return FixedSource(
+    return Source(
         request.name,
         _cases(files, index, train, read),
         _cases(files, index, test, read),

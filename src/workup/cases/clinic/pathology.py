@@ -25,7 +25,7 @@ from workup.cases.clinic.patients import SIDES, TEST, TRAIN, evidence_id, weighe
 from workup.cases.clinic.tables import SEXES
 from workup.cases.files import Lazy
 from workup.cases.knowledge import Answer, Array, Categorical, TabularKnowledge
-from workup.core.case import Case, Fact, FixedSource, Item, Kind, Truth, evidence_of
+from workup.core.case import Case, Fact, Item, Kind, Source, Truth, evidence_of
 
 DIFFERENTIALS = 5
 """How many reference differentials a case lists."""
@@ -348,12 +348,12 @@ def _phrases() -> tuple[str, ...]:
     return tuple(dict.fromkeys([_HISTORY, _MICROSCOPY, *names, *persons, *stated, *reports]))
 
 
-def open_pathology(split: int = 0) -> FixedSource:
+def open_pathology(split: int = 0) -> Source:
     """The source `clinic:pathology`: tumours to tell apart by ordering markers.
 
     A history and a microscopy come first.
     """
-    return FixedSource(
+    return Source(
         name="clinic:pathology",
         train=Lazy(TRAIN, partial(_case, split, "train"), id_of=partial(_id, split, "train")),
         test=Lazy(TEST, partial(_case, split, "test"), id_of=partial(_id, split, "test")),

@@ -26,7 +26,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError
 
 EXAMPLE = "abgcoqa:abg-coqa/coqa_abg_test.json"
@@ -84,7 +84,7 @@ class _Row(BaseModel):
         return value or None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

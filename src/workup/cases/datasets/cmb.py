@@ -29,7 +29,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 
 EXAMPLE = "cmb:CMB-Exam"
 FILES = ("CMB-*/CMB-*-merge.json", "CMB-*-merge.json")
@@ -55,7 +55,7 @@ class _Answer(BaseModel):
     answer: str
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -28,7 +28,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import Filled, RowErrors
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError
 
 EXAMPLE = "cmb_clin:CMB-Clin-qa.json"
@@ -61,7 +61,7 @@ class _Row(BaseModel):
     pairs: list[Any] | dict[str, list[Any]] | None = Field(alias="QA_pairs", default=None)
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

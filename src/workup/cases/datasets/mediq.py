@@ -27,7 +27,7 @@ from workup.cases.files import (
 )
 from workup.cases.findings import parted
 from workup.cases.rows import RowErrors, sound
-from workup.core.case import Case, Fact, FixedSource, Truth
+from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
 
 EXAMPLE = "mediq:all_dev_good.jsonl"
@@ -57,7 +57,7 @@ class _Row(BaseModel):
         return str(self.id).strip()
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FILE` or `FILE#all`. Raises UserError and CaseError (file, line, field)."""
     place, view = view_of(rest, "mediq", [ALL])
     path = existing(place)
@@ -92,9 +92,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
     return _source(f"mediq:{rest}", path, sides, skipped)
 
 
-def _source(
-    name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int
-) -> FixedSource:
+def _source(name: str, path: Path, sides: tuple[array[int], array[int]], skipped: int) -> Source:
     train, test = (_rows(path, offsets) for offsets in sides)
     notes = (
         *([f"{skipped} rows without facts or context skipped."] if skipped else []),
@@ -104,7 +102,7 @@ def _source(
         ),
         "mediQ (iMedQA), CC BY 4.0.",
     )
-    return FixedSource(name, train, test, notes=notes, undivided=True)
+    return Source(name, train, test, notes=notes, undivided=True)
 
 
 def _rows(path: Path, offsets: array[int]) -> Lazy[Case]:

@@ -29,7 +29,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 from workup.core.errors import UserError
 
 EXAMPLE = "medmcqa:medmcqa/dev.json"
@@ -56,7 +56,7 @@ class _Row(BaseModel):
     subject_name: str | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`, `#zero-based`, `#one-based`.
 
     Raises UserError and CaseError (file, line, field).

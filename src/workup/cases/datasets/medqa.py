@@ -21,7 +21,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 
 EXAMPLE = "medqa:questions/US/4_options"
 FIELDS = ("options answer_idx meta_info",)
@@ -41,7 +41,7 @@ class _Row(BaseModel):
         return self
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

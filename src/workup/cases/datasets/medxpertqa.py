@@ -21,7 +21,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import FixedSource
+from workup.core.case import Source
 
 EXAMPLE = "medxpertqa:Text"
 FIELDS = ("options label medical_task body_system",)
@@ -57,7 +57,7 @@ class _Row(BaseModel):
         return "".join(map(str, value)) if isinstance(value, list) else value
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -27,7 +27,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource, Truth
+from workup.core.case import Case, Source, Truth
 from workup.core.text import same_name
 
 EXAMPLE = "rarearena:RareArena"
@@ -50,7 +50,7 @@ class _Row(BaseModel):
     test_results: str | None = None
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

@@ -28,7 +28,7 @@ from workup.cases.questions import (
     row_of,
 )
 from workup.cases.rows import RowErrors
-from workup.core.case import Case, FixedSource
+from workup.core.case import Case, Source
 
 EXAMPLE = "rjua:RJUA_train.json"
 FILES = ("RJUA_*.json",)
@@ -46,7 +46,7 @@ class _Row(BaseModel):
     advice: str = ""
 
 
-def open(rest: str, split: Split, errors: RowErrors) -> FixedSource:
+def open(rest: str, split: Split, errors: RowErrors) -> Source:
     """Opens `FOLDER` or `FILE`, with `#VIEW`.
 
     Raises UserError and CaseError (file, line, field).

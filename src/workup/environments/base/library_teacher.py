@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from workup.cases.clinic.renamed import pictures
 from workup.core.case import Case, Item, Source
 from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Demonstration, Environment
@@ -29,6 +28,7 @@ from workup.environments.base.queries import (
     names_in,
     need_coded,
     need_diagnoses,
+    own_names,
     random_queries,
     taught_diagnosis,
 )
@@ -93,7 +93,7 @@ class LibraryTeaching:
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
         scene = _Scene(source, environment, self, case, rng)
         items = [] if open_book or not environment.asks else scene.questions(focus)
-        searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
+        searches = drawn_searches(source, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
         for place in rng.permutation(len(steps)) if items else range(len(steps)):
             scene.step(steps[place])
@@ -124,7 +124,7 @@ class _Scene:
     def questions(self, focus: float) -> list[Item]:
         """The items that this episode asks for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
-        count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
+        count = int(self.rng.integers(max(most - least_searches(self.source), 0) + 1))
         known = self.environment.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
@@ -145,7 +145,7 @@ class _Scene:
     @property
     def places(self) -> Sequence[int]:
         """After how many actions a branch may diagnose; after evidence, if names must be read."""
-        free = not least_searches(self.source, self.case)
+        free = not least_searches(self.source)
         return [
             number
             for number in range(1, len(self.past))
@@ -174,9 +174,9 @@ class _Scene:
         names no diagnosis.
         """
         named = names_in(passage, self.source, self.case)
-        linked = frozenset(pictures(self.case))
+        links = own_names(self.source, self.case).links
         shared = (
-            *filter(linked.__contains__, named[1:]),
+            *(name for name in named[1:] if name in links),
             *findings_in(passage, self.source, findings),
         )
         return ": ".join(filter(None, (*named[:1], ", ".join(shared)))) if named else ""

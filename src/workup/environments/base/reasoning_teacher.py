@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from workup.cases.clinic.graph import read_triples, stated
 from workup.core.case import Source
 from workup.core.episode import DIAGNOSE, Completion, Turn
 from workup.core.ports import Demonstration, Environment
@@ -29,6 +28,7 @@ from workup.environments.base.queries import (
 )
 from workup.environments.base.searching import SEARCH, SearchGrammar
 from workup.rl.running import run_to_end
+from workup.roles.judges.statements import ExactStatements
 
 MOST_REPEATED = 2  # statements after one search
 
@@ -59,7 +59,7 @@ class ReasoningTeaching:
         findings = known_findings(source, case, self.grammar)
         past: list[Turn] = []
         lead = f"<{THINK}>"
-        for _ in range(drawn_searches(source, case, environment.max_turns - 1, rng)):
+        for _ in range(drawn_searches(source, environment.max_turns - 1, rng)):
             read = [text for turn in past for text in environment.documents(turn)]
             named = diagnoses_in("\n".join(read), source, case)
             query = random_query(source, findings, named, rng, self.queried)
@@ -79,7 +79,6 @@ class ReasoningTeaching:
 
 def _statements(documents: Sequence[str], findings: Sequence[str]) -> Iterator[str]:
     """The statements about one of the findings, in the words of the documents."""
-    for said in stated("\n".join(documents)):
-        (triple,) = read_triples(said)
-        if triple.tail in findings or triple.head in findings:
+    for said, statement in ExactStatements().stated("\n".join(documents)):
+        if statement.tail in findings or statement.head in findings:
             yield f"{said}; "

@@ -108,7 +108,7 @@ class WrittenSettings(HardSettings, NamingSettings):
 def naming_of(settings: Any, library: Library) -> Naming:
     """What counts as naming the right diagnosis, among the diagnoses that the cases list."""
     rule = settings.naming if isinstance(settings, NamingSettings) else "printed"
-    return Naming(rule, library.record.diagnoses)
+    return Naming(rule, library.record.diagnoses, library.library)
 
 
 class SearchMethod:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workup.core.ports import Environment, Teaching
 from workup.core.stages import GrpoStage, SftStage, Stage
-from workup.environments.reasoning import reasoning_of
+from workup.environments.reasoning import Reasoning, reasoning_of
 from workup.methods.base.outcome import Marking, Partly
 from workup.methods.base.searching import AUTO, TRIGRAMS, EncoderName, trigrams
 from workup.methods.medr3.graphs import LongestOf
@@ -81,7 +81,7 @@ class ReasoningMethod(ABC):
 
     def stages(self, settings: Any, environment: Environment) -> Sequence[Stage]:
         world = reasoning_of(environment)
-        reads = self.reads(settings, world.record.diagnoses)
+        reads = self.reads(settings, world)
         made: list[Stage] = [SftStage("warm start", Teaching().demonstrate)]
         for name, components in self.rewards(settings).items():
             reward, settle = progressive(world, components, reads)
@@ -93,9 +93,10 @@ class ReasoningMethod(ABC):
     def rewards(self, settings: Any) -> Mapping[str, Sequence[Component]]:
         """The stages' names, in the order of training, each with the components of its reward."""
 
-    def reads(self, settings: Any, diagnoses: tuple[str, ...]) -> Reads:
-        """How answers and reasoning are read; `diagnoses` is the closed list of names, if any."""
-        partly = Partly(settings.partly, settings.marking, diagnoses)
+    def reads(self, settings: Any, world: Reasoning) -> Reads:
+        """How answers and reasoning are read."""
+        diagnoses, library = world.record.diagnoses, world.library
+        partly = Partly(settings.partly, settings.marking, diagnoses, library)
         if not isinstance(settings, GraphSettings):
             return Reads(trigrams, least=settings.least, partly=partly)
         name = settings.encoder

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.core.case import Case, FixedSource, Source
+from workup.core.case import Case, Source
 from workup.core.errors import CaseError, RolloutError, UserError
 from workup.core.ports import Model
 from workup.core.statistics import SHARE, Estimate, interval
@@ -428,7 +428,7 @@ async def audit(
     configurations = orders.configurations(model)
     # The wing's records are complete, and half-hidden ones are not: without knowledge, the text of
     # the record decides what is normal.
-    partial = FixedSource(
+    partial = Source(
         source.name, source.train, source.test, source.items, source.diagnoses, source.phrases
     )
     simulators = {
