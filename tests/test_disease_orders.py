@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workup.cases import open_source
-from workup.cases.clinic.catalogue import clinic_catalogue
+from workup.cases.catalogue import built_in
 from workup.cases.clinic.pathology import markers
 from workup.cases.clinic.tables import clinic_tables
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
@@ -181,14 +181,14 @@ def test_no_examination_of_the_clinic_is_taken_for_a_disease() -> None:
 
 @given(st.data())
 def test_every_name_of_the_clinic_is_found_in_every_form(data: st.DataObject) -> None:
-    entry = data.draw(st.sampled_from(clinic_catalogue().entries))
+    entry = data.draw(st.sampled_from(built_in().entries))
     name = data.draw(st.sampled_from(entry.names))
     form = data.draw(st.sampled_from(sorted(FORMS)))
     found = SOURCE_NAMES.within(FORMS[form](name))
     assert found or name == "consumption"
 
 
-SOURCE_NAMES = DiseaseNames(name for entry in clinic_catalogue().entries for name in entry.names)
+SOURCE_NAMES = DiseaseNames(name for entry in built_in().entries for name in entry.names)
 
 
 @given(st.text(max_size=300))

@@ -12,10 +12,10 @@ import pytest
 from handmade import CASES, DISEASES, ITEMS, KNOWLEDGE, POSITIVE, SOURCE, Script, case, fact, play
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Source
 from workup.core.episode import Action, Ending, Episode
 from workup.core.errors import UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Teaching
 from workup.doctors.hybrid import TranscriptDiagnoser, conclude, whole_record
 from workup.environments.base.anchors import (

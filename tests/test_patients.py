@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from serving import Server, serving
 
 from workup.cases import open_source
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Truth
 from workup.core.episode import Action, Completion, Message, Observation, Turn
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.environments.base.lexical import words
 from workup.environments.base.patients import (
     UNCLEAR,

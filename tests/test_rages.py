@@ -22,10 +22,10 @@ from serving import Answer, fault, serving
 
 from workup.cases import open_source
 from workup.cases.clinic.pathology import markers, rates, tumours
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Item, Kind, Source, Truth
 from workup.core.episode import Ending
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Reply, Request
 from workup.environments.base.lists import boxed, lists, written
 from workup.environments.evidence import EvidenceSeeking

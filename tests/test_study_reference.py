@@ -15,9 +15,9 @@ from test_local_policy import letters, qwen
 
 from workup.cases import open_source
 from workup.cases.clinic.renamed import called
-from workup.cases.leaks import Mask
 from workup.core.case import Case, Document, Source, Truth
 from workup.core.errors import UserError
+from workup.core.leaks import Mask
 from workup.core.text import neutralise, tagged
 from workup.environments.base.queries import mentioned
 from workup.environments.base.searching import EVIDENCE

@@ -44,7 +44,6 @@ from workup.cases.files import (
     read_object,
     view_of,
 )
-from workup.cases.leaks import Mask
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import (
     LONGEST_ENTITY,
@@ -58,6 +57,7 @@ from workup.core.case import (
     Truth,
 )
 from workup.core.errors import CaseError, UserError
+from workup.core.leaks import Mask
 
 EXAMPLE = "jsonl:cases.jsonl"
 FIELDS = ("presentation diagnosis",)

@@ -20,11 +20,11 @@ from unicodedata import normalize
 import numpy as np
 
 from workup.cases.files import ALL, Lazy, Split, existing, held_out, parse_object
-from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, piece_at
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.leaks import WITHHELD
 
 SPLIT = "split"
 PARTS = ("train", "dev", "test")

@@ -260,6 +260,7 @@ class Source:
       for free text
     - `knowledge`: the generative model, if there is one
     - `library`: the documents that come with the cases, if any do
+    - `base`: the base of examinations that comes with the cases, as `environment.base` names it
     - `notes`: what the reader should know: rows skipped and why, simplifications, licences
     - `restricted`: whether a data-use agreement forbids passing the text on. Then only trusted
       endpoints may see it
@@ -277,6 +278,7 @@ class Source:
     phrases: Sequence[str] = ()
     knowledge: Knowledge | None = None
     library: SourceLibrary | None = None
+    base: str = ""
     notes: Sequence[str] = ()
     restricted: bool = False
     undivided: bool = False

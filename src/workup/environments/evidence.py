@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from workup.cases.clinic.catalogue import Catalogue, Entry, clinic_catalogue, stains
 from workup.core.case import Case, Evidence, Item, Knowledge, Source, evidence_of
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
@@ -242,9 +241,10 @@ class EvidenceSeeking(Encounter):
         super().__init__(settings.max_turns)
         self.settings, self.source = settings, source
         self.rages = rages or ExamSimulator(source, settings.rages)
-        self.catalogue = _catalogue(source.diagnoses)
-        self._group = _everything(self.catalogue, source.diagnoses) if settings.vague else ""
-        self.ranking = ranking or ExactRanking(self.catalogue)
+        exact = ExactRanking.of(source.diagnoses)
+        self.catalogue = exact.catalogue
+        self._group = _everything(exact, source.diagnoses) if settings.vague else ""
+        self.ranking = ranking or exact
         self.examining = examining or ExactExaminations()
         self._rankers = Rankers.over(settings.index)
         self._record = Consultation(source.items, source.diagnoses)
@@ -388,9 +388,11 @@ class EvidenceSeeking(Encounter):
 
     @property
     def examines(self) -> bool:
-        """Whether a judge knows the examinations: a model, or they are the pathology wing's."""
-        exact, items = isinstance(self.examining, ExactExaminations), self.source.items
-        return not exact or (bool(items) and all(stains(item.name) for item in items))
+        """Whether a judge knows the examinations: a model, or the catalogue has all of them."""
+        judge, items = self.examining, self.source.items
+        if not isinstance(judge, ExactExaminations):
+            return True
+        return bool(items) and all(judge.knows(item.name) for item in items)
 
     # --- roles ---
 
@@ -531,16 +533,9 @@ def seeking(environment: Environment) -> EvidenceSeeking:
     return environment
 
 
-def _catalogue(diagnoses: Sequence[str]) -> Catalogue:
-    """The clinic's where it knows all of `diagnoses`; else they alone are diseases."""
-    known = clinic_catalogue()
-    if not diagnoses or all(known.find(name) for name in diagnoses):
-        return known
-    return Catalogue(Entry((name,), "", "") for name in diagnoses)
-
-
-def _everything(catalogue: Catalogue, diagnoses: Sequence[str]) -> str:
+def _everything(exact: ExactRanking, diagnoses: Sequence[str]) -> str:
     """The first of EVERYTHING that names all of `diagnoses`. Raises UserError where none does."""
+    catalogue = exact.catalogue
     wanted = [entry for name in diagnoses for entry in catalogue.find(name)[:1]]
     for name in EVERYTHING:
         around = catalogue.around(name)

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from workup.cases.leaks import Mask
 from workup.cases.publications import publications
 from workup.core.case import Case, Document, Source
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import Mask
 from workup.core.ports import Environment, Scorer, ScoreRequest
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import neutralise, tagged

@@ -13,7 +13,7 @@ away.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -194,12 +194,6 @@ def tumours() -> tuple[Tumour, ...]:
     return tuple(_tumour(row) for row in _rows("tumours.csv"))
 
 
-def of_the_wing(cases: Iterable[Case]) -> bool:
-    """Whether the diagnoses of all `cases` are tumours of the table."""
-    names = {tumour.name for tumour in tumours()}
-    return all(case.truth.diagnosis in names for case in cases)
-
-
 @cache
 def markers() -> tuple[Marker, ...]:
     """The stains and molecular tests, in the order of the table."""
@@ -361,6 +355,7 @@ def open_pathology(split: int = 0) -> Source:
         diagnoses=tuple(tumour.name for tumour in tumours()),
         phrases=_phrases(),
         knowledge=knowledge(),
+        base="clinic",
         notes=(
             (
                 "Synthetic patients, drawn from tables written from general knowledge: a test "

@@ -31,11 +31,11 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.findings import kind_of, parted, sentences
-from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.cases.tables import RESTRICTED
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"
 FIELDS = ("OSCE_Examination Objective_for_Doctor", "image_url patient_info answers")

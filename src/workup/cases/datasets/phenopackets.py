@@ -34,11 +34,11 @@ from workup.cases.files import (
     view_of,
 )
 from workup.cases.findings import kind_of
-from workup.cases.leaks import WITHHELD, Mask, other_names
 from workup.cases.publications import Groups, publication, published
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "phenopackets:~/phenopacket-store"
 FIELDS = ("phenotypicFeatures metaData", "present diagnosis pmid")

@@ -13,7 +13,6 @@ import re
 from pydantic import BaseModel, Field
 
 from workup.cases.files import Split, checked
-from workup.cases.leaks import Mask
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Answer,
@@ -28,6 +27,7 @@ from workup.cases.questions import (
 )
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Source, Truth
+from workup.core.leaks import Mask
 from workup.core.text import same_name
 
 EXAMPLE = "rarearena:RareArena"

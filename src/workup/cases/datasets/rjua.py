@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from workup.cases.files import Split, checked
-from workup.cases.leaks import WITHHELD
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -29,6 +28,7 @@ from workup.cases.questions import (
 )
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Source
+from workup.core.leaks import WITHHELD
 
 EXAMPLE = "rjua:RJUA_train.json"
 FILES = ("RJUA_*.json",)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Item, Kind
 from workup.core.episode import DIAGNOSE, MALFORMED, Action, Message, Observation, Turn
+from workup.core.leaks import WITHHELD
 from workup.core.text import blocks, neutralise, normalise, tagged
 from workup.environments.base.encounter import TURNS, Encounter
 from workup.environments.base.lexical import HAN, Lexicon, chinese

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import normalise
 from workup.environments.base.around import Around

@@ -13,18 +13,18 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact
 from workup.core.case import Source as CaseSource
 from workup.core.episode import Message
 from workup.core.errors import UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.text import neutralise, normalise
 from workup.environments.base.disease_names import SourceDiseases
 from workup.environments.base.lexical import chinese
 from workup.environments.base.patients import SECTIONS, fact_text, listed
 from workup.environments.base.recorded import RecordedConsultation
-from workup.environments.exams.exam_base import CLINIC, Exam, ExamBase, Share
+from workup.environments.exams.exam_base import Exam, ExamBase, Share
 from workup.environments.exams.exam_terms import Named, common, key, read, synonyms
 from workup.models.structured import ask
 from workup.rl.rollout import seed_key
@@ -172,8 +172,7 @@ class ExamSimulator:
 
     def _opened(self) -> ExamBase | None:
         settings = self.settings
-        own = CLINIC if self._source.name.partition("#")[0] == "clinic:pathology" else ""
-        place = settings.base or own
+        place = settings.base or self._source.base
         if "base" not in settings.sources or not place:
             return None
         base = ExamBase.open(place)

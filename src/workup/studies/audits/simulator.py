@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from workup.cases.leaks import WITHHELD
 from workup.core.case import Case, Fact, Kind, Source
 from workup.core.episode import Action, Message
 from workup.core.errors import RolloutError, UserError
+from workup.core.leaks import WITHHELD
 from workup.core.ports import Model, Request
 from workup.core.statistics import SHARE, Estimate, interval
 from workup.environments.base.lexical import chinese
