@@ -36,7 +36,7 @@ from workup.environments.base.lists import (
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
 from workup.environments.base.rankers import Rankers
-from workup.environments.consultation import Consultation
+from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_terms import read
 from workup.environments.exams.rages import (
     NOWHERE,
@@ -247,7 +247,7 @@ class EvidenceSeeking(Encounter):
         self.ranking = ranking or exact
         self.examining = examining or ExactExaminations()
         self._rankers = Rankers.over(settings.index)
-        self._record = Consultation(source.items, source.diagnoses)
+        self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
         self._named = lru_cache(maxsize=1 << 14)(self._read_order)
         for stage in settings.stages:
@@ -305,8 +305,7 @@ class EvidenceSeeking(Encounter):
         wording = self._wording(case)
         lines = [neutralise(case.presentation)]
         if self.settings.told == "record":
-            told = replace(case, given=())
-            lines += [message.content for message in self._record.record(told).messages]
+            lines.append(" ".join(self._tell(case, fact) for fact in case.truth.facts))
         if self.max_turns == 1:
             lines.append(wording.conclude)
         elif self.settings.stages:

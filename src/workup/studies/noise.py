@@ -18,6 +18,7 @@ from workup.core.errors import RolloutError, UserError
 from workup.core.statistics import SHARE, Estimate, interval, paired
 from workup.core.text import normalise
 from workup.environments.base.lexical import chinese
+from workup.environments.base.withheld import withheld
 from workup.methods.promed.shapley import (
     ShapleySettings,
     add_one_in,
@@ -31,7 +32,7 @@ from workup.rl.rollout import seed_key
 from workup.rl.running import run_to_end
 from workup.runs.settings import PolicySettings
 from workup.studies import plots, trivia
-from workup.studies.likelihood import Facts, Likelihood, opened, weights, withheld
+from workup.studies.likelihood import Facts, Likelihood, opened, weights
 from workup.studies.study import Section, Sheet, Study, plain, signed
 
 AT = (1, 3, 10)
@@ -318,7 +319,7 @@ def noise(
     for fact in _foreign(case, pool, rng):
         if fact.item in items or normalise(fact.text) in texts:
             continue
-        found.append(withheld(case, Fact(f"noise{len(found)}", fact.item, fact.text)))
+        found.append(Fact(f"noise{len(found)}", fact.item, withheld(case, fact)))
         texts.add(normalise(fact.text))
         items |= {fact.item} - {""}
         if len(found) == wanted:

@@ -213,9 +213,7 @@ class Searched(Encounter):
         Names of diagnoses are withheld, as in a consultation.
         """
         facts = self.grammar.facts(case)
-        if facts:
-            described = replace(case, given=(), truth=replace(case.truth, facts=facts))
-            yield from (message.content for message in self.record.record(described).messages)
+        yield " ".join(self.record.tell(case, fact) for fact in facts)
 
     def _passage(self, passage: Passage) -> str:
         text = words.first(passage.text, self.grammar.passage_tokens)
