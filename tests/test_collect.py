@@ -19,7 +19,6 @@ import pytest
 import torch
 from handmade import CASES, DISEASES, SOURCE, opened
 
-from workup.cases.files import Lazy
 from workup.core.case import Case, Source
 from workup.core.episode import (
     Action,
@@ -33,6 +32,7 @@ from workup.core.episode import (
     Turn,
 )
 from workup.core.errors import RolloutError, WorkupError
+from workup.core.lazy import Lazy
 from workup.core.ports import Instruments, Judge
 from workup.core.stages import GrpoStage, SftStage
 from workup.engines.settings import EngineSettings, SupervisedSettings

@@ -20,12 +20,13 @@ from test_mediq import write as write_mediq
 
 import workup.cases
 from workup.cases import jsonl, open_source
-from workup.cases.files import Lazy, existing, held_out, with_ids
+from workup.cases.files import existing, held_out, with_ids
 from workup.cases.icd import chapter
 from workup.cases.look import lines, show
 from workup.cases.recognised import kind_of
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.runs.policies.unseen import open_unseen
 
 

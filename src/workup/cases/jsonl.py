@@ -31,7 +31,6 @@ from pydantic import (
 from workup.cases.files import (
     ALL,
     LINE_LIMIT,
-    Lazy,
     Line,
     Split,
     checked,
@@ -57,6 +56,7 @@ from workup.core.case import (
     Truth,
 )
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.core.leaks import Mask
 
 EXAMPLE = "jsonl:cases.jsonl"

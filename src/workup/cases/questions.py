@@ -19,11 +19,12 @@ from unicodedata import normalize
 
 import numpy as np
 
-from workup.cases.files import ALL, Lazy, Split, existing, held_out, parse_object
+from workup.cases.files import ALL, Split, existing, held_out, parse_object
 from workup.cases.pieces import Piece, piece_at
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD
 
 SPLIT = "split"

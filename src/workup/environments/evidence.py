@@ -35,7 +35,7 @@ from workup.environments.base.lists import (
 )
 from workup.environments.base.ranked_doctor import RankedDoctor
 from workup.environments.base.ranked_teacher import MOST_CANDIDATES, RankedTeaching
-from workup.environments.base.rankers import Rankers
+from workup.environments.base.rankers import rankers
 from workup.environments.base.withheld import Withholding
 from workup.environments.exams.exam_terms import read
 from workup.environments.exams.rages import (
@@ -45,6 +45,7 @@ from workup.environments.exams.rages import (
     RagesSettings,
     refusal,
 )
+from workup.retrieval.hpo.rankings import Rankings
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
@@ -246,7 +247,7 @@ class EvidenceSeeking(Encounter):
         self._group = _everything(exact, source.diagnoses) if settings.vague else ""
         self.ranking = ranking or exact
         self.examining = examining or ExactExaminations()
-        self._rankers = Rankers.over(settings.index)
+        self._rankings = Rankings.over(settings.index)
         self._tell = Withholding(source.items, source.diagnoses)
         self._items = {self.rages.canonical(item.name): item for item in reversed(source.items)}
         self._named = lru_cache(maxsize=1 << 14)(self._read_order)
@@ -261,12 +262,12 @@ class EvidenceSeeking(Encounter):
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """With an index of rare diseases its exact rankers too, below the others."""
-        rankers = self._rankers.anchors(source, seed, self.known, self.write_lists)
-        return {**rankers, **super().anchors(source, seed)}
+        exact = rankers(self._rankings, source, seed, self.known, self.write_lists)
+        return {**exact, **super().anchors(source, seed)}
 
     @property
     def notes(self) -> Sequence[str]:
-        return self._rankers.notes
+        return self._rankings.notes
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int

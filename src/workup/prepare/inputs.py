@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 from workup.cases import jsonl, open_source
 from workup.cases.files import (
     DOCUMENT_LIMIT,
-    Lazy,
     Line,
     checked,
     existing,
@@ -29,6 +28,7 @@ from workup.cases.jsonl import ProvenanceLine
 from workup.cases.rows import Filled, RowErrors
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
+from workup.core.lazy import Lazy
 
 SPLITS = ("all", "train", "test")
 

@@ -31,10 +31,10 @@ from workup.cases.clinic.patients import clinic
 from workup.cases.clinic.renamed import diseases, heard, picture, pictures, said, unmarked
 from workup.cases.clinic.tables import LINKED, PAPERS, RENAMED, STATEMENTS, Disease, Finding
 from workup.cases.clinic.tables import place as place_of
-from workup.cases.files import Lazy
 from workup.cases.knowledge import Array
 from workup.core.case import Case, Document, Kind, OwnNames, Source
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 LEVELS = (1, 2, 3, 3, 4, 4, 5, 5, 6, 6)
 """The evidence levels of a disease's documents, in order.

@@ -29,9 +29,9 @@ from typing import TypedDict
 import numpy as np
 
 from workup.cases.clinic.patients import SIDES, Patients, clinic
-from workup.cases.files import Lazy
 from workup.cases.knowledge import TabularKnowledge
 from workup.core.case import Case, Evidence
+from workup.core.lazy import Lazy
 
 FIRST = tuple(map("".join, product("BCDFGHJKLMNPRSTV", "aeiou")))
 SECOND = ("bral", "dex", "fom", "gult", "lin", "mork", "nesh", "tov")

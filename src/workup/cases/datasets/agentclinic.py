@@ -19,7 +19,6 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -35,6 +34,7 @@ from workup.cases.rows import Filled, RowErrors, sound
 from workup.cases.tables import RESTRICTED
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "agentclinic:agentclinic_medqa.jsonl"

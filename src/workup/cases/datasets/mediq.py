@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field, model_validator
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -29,6 +28,7 @@ from workup.cases.findings import parted
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "mediq:all_dev_good.jsonl"
 FIELDS = ("context facts options answer_idx",)

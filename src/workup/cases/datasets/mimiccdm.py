@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from workup.cases.files import ALL, Lazy, Split, existing, held_out, read_object
+from workup.cases.files import ALL, Split, existing, held_out, read_object
 from workup.cases.findings import parted, sentences
 from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Filling, Index, Row, indexed, member, words_of
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask
 
 EXAMPLE = "mimiccdm:~/mimic-iv-ext-cdm-1.1"

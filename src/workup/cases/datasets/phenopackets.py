@@ -21,7 +21,6 @@ from pydantic.alias_generators import to_camel
 
 from workup.cases.files import (
     ALL,
-    Lazy,
     Line,
     Split,
     checked,
@@ -38,6 +37,7 @@ from workup.cases.publications import Groups, publication, published
 from workup.cases.rows import Filled, RowErrors, sound
 from workup.core.case import Case, Fact, Kind, Source, Truth
 from workup.core.errors import CaseError, UserError
+from workup.core.lazy import Lazy
 from workup.core.leaks import WITHHELD, Mask, other_names
 
 EXAMPLE = "phenopackets:~/phenopacket-store"

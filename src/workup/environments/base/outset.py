@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from workup.cases.files import Lazy
 from workup.core.case import Case, Fact, Source
+from workup.core.lazy import Lazy
 from workup.rl.rollout import seed_key
 
 

@@ -21,13 +21,14 @@ from workup.core.ports import Doctor, Passage, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS, hops
-from workup.environments.base.rankers import Rankers
+from workup.environments.base.rankers import rankers
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
 from workup.environments.base.searching import NOTHING, SEARCH, SEPARATOR, SearchGrammar, Told
 from workup.environments.consultation import Consultation
 from workup.retrieval import brought, open_retriever, words
 from workup.retrieval.batching import Together
+from workup.retrieval.hpo.rankings import Rankings
 from workup.retrieval.provenance import without_own
 from workup.rl.rollout import seed_key
 
@@ -106,12 +107,12 @@ class Searched(Encounter):
         """Most findings in a demonstrated query; 0: all of them."""
 
     @cached_property
-    def _rankers(self) -> Rankers:
-        return Rankers.of(self.retriever.library if isinstance(self.retriever, Together) else "")
+    def _rankings(self) -> Rankings:
+        return Rankings.of(self.retriever.library if isinstance(self.retriever, Together) else "")
 
     @property
     def notes(self) -> Sequence[str]:
-        return self._rankers.notes
+        return self._rankings.notes
 
     def anchors(self, source: Source, seed: int) -> dict[str, Doctor]:
         """Over a library of rare diseases its exact rankers too, before the others."""
@@ -120,8 +121,8 @@ class Searched(Encounter):
             return self.write(DIAGNOSE, ranked[0])
 
         own_paper = self.grammar.own_paper
-        rankers = self._rankers.anchors(source, seed, self.known, write, own_paper=own_paper)
-        return {**rankers, **super().anchors(source, seed)}
+        exact = rankers(self._rankings, source, seed, self.known, write, own_paper=own_paper)
+        return {**exact, **super().anchors(source, seed)}
 
     def further_anchors(
         self, source: Source, knowledge: Knowledge, seed: int

@@ -41,10 +41,6 @@ class Withholding:
         return neutralise(_hidden(_naming(names), self._hide_listed(text, wording), wording))
 
 
-withheld = Withholding()
-"""Where neither items nor diagnoses are listed."""
-
-
 def _hidden(naming: re.Pattern[str], text: str, wording: str) -> str:
     """`text` without the names that `naming` matches, but for those that `wording` uses."""
     allowed = wording.lower()
@@ -69,3 +65,7 @@ def _naming(names: tuple[str, ...]) -> re.Pattern[str]:
 def _spelled(name: str) -> str:
     pattern = r"\s+".join(map(re.escape, name.split()))
     return pattern if len(name) < _SHORT else f"(?i:{pattern})"
+
+
+withheld = Withholding()
+"""`Withholding` where neither items nor diagnoses are listed."""

@@ -17,11 +17,12 @@ from workup.cases.datasets.ddxplus.patients import Index, Patient
 from workup.cases.datasets.ddxplus.rates import Criticality, Rates, Tally
 from workup.cases.datasets.ddxplus.release import Release, age_fact, person, read_release, sex_fact
 from workup.cases.datasets.ddxplus.simulator import LISTED, SIZE, UNLISTED, Simulator
-from workup.cases.files import Lazy, Split, existing, held_out, numbered, view_of
+from workup.cases.files import Split, existing, held_out, numbered, view_of
 from workup.cases.icd import chapter
 from workup.cases.rows import RowErrors
 from workup.core.case import Case, Fact, Source, Truth
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "ddxplus:~/ddxplus"
 FILES = ("release_conditions.json", "release_*_patients*")

@@ -14,11 +14,12 @@ from collections import Counter
 from workup.cases.datasets.mimiciv.cohort import OUTCOME, TASKS, answered
 from workup.cases.datasets.mimiciv.patients import Chart
 from workup.cases.datasets.mimiciv.release import open_release
-from workup.cases.files import ALL, Lazy, Split, existing, held_out
+from workup.cases.files import ALL, Split, existing, held_out
 from workup.cases.rows import RowErrors
 from workup.cases.tables import RESTRICTED, Index, words_of
 from workup.core.case import Case, Source
 from workup.core.errors import UserError
+from workup.core.lazy import Lazy
 
 EXAMPLE = "mimiciv:~/mimic-iv-3.1#readmission"
 FILES = ("hosp/admissions.csv*",)
