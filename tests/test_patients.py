@@ -32,7 +32,6 @@ from workup.environments.base.patients import (
     ModelPatient,
     Patient,
     Said,
-    fact_text,
 )
 from workup.environments.base.personas import PERSONAS, Personas
 from workup.environments.consultation import Consultation
@@ -337,6 +336,6 @@ def test_a_fact_is_told_as_the_consultation_tells_it() -> None:
     world = Consultation(source.items, source.diagnoses)
     case = source.test[1]
     assert (
-        " ".join(fact_text(world, case, fact) for fact in (*case.given, *case.truth.facts))
+        " ".join(world.tell(case, fact) for fact in (*case.given, *case.truth.facts))
         == world.record(case).messages[0].content
     )

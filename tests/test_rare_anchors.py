@@ -259,7 +259,7 @@ def test_a_run_keeps_what_is_missing(index: Path, spec: str, tmp_path: Path) -> 
     place = moved(index, tmp_path / "moved", kinds=["dense"], encoder="none")
     found = Rankings.of(str(place))
     assert found.notes[0].startswith("no BM25 among the anchors")
-    playing = found.anchors(open_source(spec), 0, lambda case: {}, "".join)
+    playing = rankers.rankers(found, open_source(spec), 0, lambda case: {}, "".join)
     assert [*playing] == [CHANCE, SIMILAR, RATIO]
     how = {"name": "evidence", "index": str(place), "max_turns": 1, "told": "record"}
     run = workup.evaluate(
