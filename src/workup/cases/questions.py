@@ -1,7 +1,7 @@
 """What all question sets share: official parts, the answer's shape, the split of a stem.
 
 One source may have several files. A question set is a module that says how one record becomes cases
-(`Read`) and passes that to `question_source`.
+(`Read`). Most declare the rest (`QuestionSet`); others pass what they found to `question_source`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from unicodedata import normalize
 
 import numpy as np
 
-from workup.cases.files import ALL, Split, existing, held_out, parse_object
-from workup.cases.pieces import Piece, piece_at
+from workup.cases.files import ALL, M, Split, checked, existing, held_out, parse_object
+from workup.cases.pieces import Piece, piece_at, pieces
 from workup.cases.rows import RowErrors, sound
 from workup.core.case import Case, Source, Truth
 from workup.core.errors import CaseError, UserError, unknown
@@ -226,6 +226,28 @@ def _official(part: np.ndarray) -> int | None:
     return next((code for code in codes if (part == code).any()), None)
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """A question set as a declaration: called as a source's `open`, it opens `FOLDER` or `FILE`.
+
+    A view may follow, as in `#VIEW`. `patterns` are the names of the set's files, and `roles` say
+    which words of a name stand for an official part (`files_of`). `read` makes cases of a record.
+    Calling it raises UserError and CaseError (file, line, field).
+    """
+
+    name: str
+    patterns: Sequence[str]
+    read: Read
+    notes: Sequence[str]
+    pieces: Callable[[Path], Iterator[Piece | CaseError]] = pieces
+    roles: dict[str, str] | None = None
+
+    def __call__(self, rest: str, split: Split, errors: RowErrors) -> Source:
+        request = asked(self.name, rest, split)
+        files = files_of(request.place, self.patterns, self.roles)
+        return question_source(request, errors, files, self.pieces, self.read, self.notes)
+
+
 def question_source(
     request: Spec,
     errors: RowErrors,
@@ -317,6 +339,11 @@ def _cases(files: Sequence[File], index: _Index, entries: np.ndarray, read: Read
 
 
 # making a case ------------------------------------------------------------------------------------
+
+
+def parsed(model: type[M], piece: Piece, file: File) -> M:
+    """The record as `model`. Raises CaseError (file, line, field)."""
+    return checked(model, row_of(piece, file), file=file.path, line=piece.line)
 
 
 def row_of(piece: Piece, file: File) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from workup.cases.files import Split, checked
+from workup.cases.files import Split
 from workup.cases.pieces import Piece, pieces
 from workup.cases.questions import (
     Dropped,
@@ -24,9 +24,9 @@ from workup.cases.questions import (
     Spec,
     asked,
     files_of,
+    parsed,
     question,
     question_source,
-    row_of,
 )
 from workup.cases.rows import RowErrors
 from workup.core.case import Source
@@ -79,7 +79,7 @@ def open(rest: str, split: Split, errors: RowErrors) -> Source:
 
 
 def _parsed(piece: Piece, file: File) -> _Row:
-    return checked(_Row, row_of(piece, file), file=file.path, line=piece.line)
+    return parsed(_Row, piece, file)
 
 
 def _case(row: _Row, base: int) -> Row | Dropped:
