@@ -19,7 +19,11 @@ WORLDS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
     "consultation": ("clinic:s", {"name": "consultation"}, "891542222f17aaef"),
     "questioning": ("clinic:s", {"name": "questioning", "share": 0.5}, "993364bf7f07aac7"),
     "library": ("clinic:s", {"name": "library"}, "84f50807d9011347"),
-    "library of findings": ("clinic:s", {"name": "library", "refined": "findings"}, "1fbea3ac0c384b40"),
+    "library of findings": (
+        "clinic:s",
+        {"name": "library", "refined": "findings"},
+        "1fbea3ac0c384b40",
+    ),
     "one query, no refinement": (
         "clinic:s",
         {"name": "library", "subqueries": 0, "refine": False, "shuffled": True},
@@ -32,9 +36,17 @@ WORLDS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
         "9b9812834483e5cb",
     ),
     "inquiry": ("clinic:s", {"name": "inquiry", "max_turns": 7}, "2059427b7c1c4f00"),
-    "inquiry, linked": ("clinic:s#renamed,linked", {"name": "inquiry", "max_turns": 7}, "da683fa89eddae34"),
+    "inquiry, linked": (
+        "clinic:s#renamed,linked",
+        {"name": "inquiry", "max_turns": 7},
+        "da683fa89eddae34",
+    ),
     "reasoning": ("clinic:s", {"name": "reasoning", "max_turns": 6}, "f9f1d28fa4e78f6b"),
-    "reasoning, renamed": ("clinic:s#renamed", {"name": "reasoning", "max_turns": 4}, "c027407957bae8bd"),
+    "reasoning, renamed": (
+        "clinic:s#renamed",
+        {"name": "reasoning", "max_turns": 4},
+        "c027407957bae8bd",
+    ),
     "evidence": ("clinic:pathology", {"name": "evidence", "max_turns": 4}, "2bde3462e95acd51"),
     "evidence, vague": (
         "clinic:pathology",
