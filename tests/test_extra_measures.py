@@ -20,10 +20,9 @@ from workup.cases import open_source
 from workup.cases.jsonl import line_of
 from workup.cli import api
 from workup.cli.audit import app
-from workup.core.case import Case, Truth
+from workup.core.case import Case, Passage, Truth
 from workup.core.episode import Action, Completion, Ending, Episode, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Passage
 from workup.environments.library import Library
 from workup.methods.base.searching import icd_tree
 from workup.metrics.documents import contains, doc_hit

@@ -21,10 +21,10 @@ from library_world import DOCUMENTS, index_folder, open_shelf
 from scipy.stats import chisquare
 
 from workup.cases import open_source
-from workup.core.case import Case, FixedSource, Kind, evidence_of
+from workup.core.case import Case, FixedSource, Kind, Passage, evidence_of
 from workup.core.episode import Action, Completion, Ending, Episode, Observation, Score, Turn
 from workup.core.errors import RolloutError, UserError
-from workup.core.ports import Passage, Teaching
+from workup.core.ports import Teaching
 from workup.core.text import THINK
 from workup.environments.base.anchors import FullInformationDoctor
 from workup.environments.base.recorded import CONCLUDE

@@ -23,10 +23,10 @@ from workup import environments, methods
 from workup.cases import open_source
 from workup.cases.clinic.graph import canonical, read_triples, reference, triples, verbalise
 from workup.cases.clinic.library import library
-from workup.core.case import Case, Statement
+from workup.core.case import Case, Passage, Statement
 from workup.core.episode import DIAGNOSE, MALFORMED, Completion, Ending, Episode, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Instruments, Passage, Teaching
+from workup.core.ports import Instruments, Teaching
 from workup.core.stages import GrpoStage
 from workup.environments.base.thoughts import (
     documents,

@@ -112,6 +112,19 @@ class Case:
     category: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document that a search found.
+
+    Scores fall with the rank; those of two searches cannot be compared.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+
 Evidence = dict[str, tuple[str, ...]]
 """An item's name → the ids of the facts that its answer revealed.
 

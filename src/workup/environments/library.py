@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workup.core.case import Source
+from workup.core.case import Passage, Source
 from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment, Passage, Retriever, Teaching
+from workup.core.ports import Demonstration, Environment, Retriever, Teaching
 from workup.core.text import THINK, tagged
 from workup.environments.base.library_teacher import OPEN_BOOKS, LibraryTeaching, Refined
 from workup.environments.base.searched import Searched, SearchedSettings, opened

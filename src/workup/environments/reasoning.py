@@ -20,10 +20,10 @@ from workup.cases.clinic.graph import canonical, reference, stated, statements, 
 from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import heard, said, unmarked
 from workup.cases.jsonl import MOST_STATEMENTS
-from workup.core.case import Case, Source
+from workup.core.case import Case, Passage, Source
 from workup.core.episode import DIAGNOSE, Action, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Demonstration, Environment, Model, Passage, Retriever, Teaching
+from workup.core.ports import Demonstration, Environment, Model, Retriever, Teaching
 from workup.core.text import THINK, normalise, tagged
 from workup.environments.base.reasoning_teacher import MOST_REPEATED, ReasoningTeaching
 from workup.environments.base.searched import CLINIC, Searched, SearchedSettings, clinic_of, opened

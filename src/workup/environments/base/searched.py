@@ -18,10 +18,10 @@ from workup.cases.clinic.library import library
 from workup.cases.clinic.renamed import Names, heard, said, unmarked
 from workup.cases.clinic.tables import LINKED, RENAMED, place
 from workup.cases.publications import publications
-from workup.core.case import Case, Evidence, Knowledge, Source, evidence_of
+from workup.core.case import Case, Evidence, Knowledge, Passage, Source, evidence_of
 from workup.core.episode import DIAGNOSE, Action, Message, Observation, Turn
 from workup.core.errors import UserError
-from workup.core.ports import Doctor, Passage, Retriever
+from workup.core.ports import Doctor, Retriever
 from workup.core.text import neutralise, normalise
 from workup.environments.base.encounter import Encounter, EncounterSettings
 from workup.environments.base.queries import MOST_FINDINGS
