@@ -124,6 +124,16 @@ class Passage:
     title: str = ""
     score: float = 0.0
 
+    @property
+    def whole(self) -> str:
+        """The title and the text, a line each; only one of them where the other is empty."""
+        return "\n".join(filter(None, (self.title, self.text)))
+
+    @property
+    def heading(self) -> str:
+        """The first line: the title, or where there is none the text's first line."""
+        return self.whole.partition("\n")[0]
+
 
 Evidence = dict[str, tuple[str, ...]]
 """An item's name → the ids of the facts that its answer revealed.

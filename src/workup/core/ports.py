@@ -153,10 +153,6 @@ class Environment(Protocol):
         """Whether documents can be searched."""
         ...
 
-    def documents(self, turn: Turn) -> Sequence[str]:
-        """The texts of the documents that the turn returned; none if nothing is searched."""
-        ...
-
     @property
     def measures(self) -> Sequence[str]:
         """The further measures (`workup.metrics.extra`) that evaluations in it always take."""

@@ -1,8 +1,12 @@
 """One episode as the run folder keeps it: what happened, its score, and its place in the run.
 
 A `Record` becomes a row of SQLite and a part of a block (see packed.py), and comes back equal, with
-two exceptions. `Truth.extra` (typed, owned by a method) is not stored. Log-probabilities and
-advantages are kept in single precision.
+three exceptions. `Truth.extra` (typed, owned by a method) is not stored, nor is a passage's score.
+Log-probabilities and advantages are kept in single precision.
+
+A passage stands in the reply, so its row says only where: its id, the length of its title, how many
+characters lie between the passage before it and this one, and its length. One that the reply does
+not show as it is has its id, its title and its text.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from workup.core.case import Case, Fact, Kind, Truth
+from workup.core.case import Case, Fact, Kind, Passage, Truth
 from workup.core.episode import (
     Action,
     Completion,
@@ -22,6 +26,7 @@ from workup.core.episode import (
     Episode,
     Message,
     Observation,
+    Part,
     Score,
     Turn,
 )
@@ -138,8 +143,47 @@ def _texts(episode: Episode) -> Iterator[str]:
             turn.completion.truncated,
             turn.observation.sources,
             turn.observation.understood,
+            [(part.name, *part.items) for part in turn.action.parts],
+            _located(turn.observation),
         )
         yield text(encode(row), turn.completion.tokens, following)
+
+
+def _located(observation: Observation) -> list[tuple[str | int, ...]] | None:
+    """The rows of the passages; None where nothing was searched."""
+    if observation.passages is None:
+        return None
+    rows: list[tuple[str | int, ...]] = []
+    reply, end = "".join(message.content for message in observation.messages), 0
+    for passage in observation.passages:
+        start = reply.find(passage.whole, end)
+        if start < 0:
+            rows.append((passage.id, passage.title, passage.text))
+        else:
+            length = len(passage.whole)
+            rows.append((passage.id, len(passage.title), start - end, length))
+            end = start + length
+    return rows
+
+
+def _passages(
+    rows: Sequence[Sequence[Any]] | None, messages: Sequence[Message]
+) -> tuple[Passage, ...] | None:
+    """What `_located` made rows of."""
+    if rows is None:
+        return None
+    found: list[Passage] = []
+    reply, end = "".join(message.content for message in messages), 0
+    for row in rows:
+        if len(row) == 3:
+            id, title, text = row
+        else:
+            id, titled, gap, length = row
+            start, end = end + gap, end + gap + length
+            title = reply[start : start + titled]
+            text = reply[start + titled + 1 : end] if titled else reply[start:end]
+        found.append(Passage(id, text, title))
+    return tuple(found)
 
 
 def turns_of(text: str) -> list[dict[str, Any]]:
@@ -204,18 +248,26 @@ def _from_turns(row: sqlite3.Row) -> tuple[Turn, ...]:
         truncated,
         sources,
         understood,
+        parts,
+        passages,
         prompt,
         length,
     ) in json.loads(row["turns"])["rows"]:
         middle, end = start + prompt, start + prompt + length
         completion = Completion(said, tokens[middle:end], logprobs[middle:end], truncated)
         messages = tuple(Message(*message) for message in reply)
-        observation = Observation(messages, tuple(evidence), item, done, tuple(sources), understood)
-        turns.append(
-            Turn(
-                tokens[start:middle], completion, Action(kind, tuple(content), errors), observation
-            )
+        observation = Observation(
+            messages,
+            tuple(evidence),
+            item,
+            done,
+            tuple(sources),
+            understood,
+            _passages(passages, messages),
         )
+        read = tuple(Part(name, tuple(items)) for name, *items in parts)
+        action = Action(kind, tuple(content), errors, read)
+        turns.append(Turn(tokens[start:middle], completion, action, observation))
         start = end
     return tuple(turns)
 

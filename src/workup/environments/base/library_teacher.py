@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from workup.cases.clinic.renamed import pictures
-from workup.core.case import Case, Item, Source
+from workup.core.case import Case, Item, Passage, Source
 from workup.core.episode import Completion, Message, Turn
 from workup.core.ports import Demonstration, Environment
 from workup.core.text import tagged
@@ -40,7 +40,6 @@ from workup.environments.base.searching import (
     SEPARATOR,
     SearchGrammar,
     evidence,
-    passages,
 )
 from workup.environments.base.teacher import drawn_items
 from workup.rl.running import run_to_end
@@ -139,7 +138,7 @@ class _Scene:
         action = self.environment.read(text)
         observation = run_to_end(self.environment.answer(self.case, self.past, action))
         if item is None and not self.source.diagnoses:
-            need_coded(self.case, observation.evidence)
+            need_coded(self.case, observation.passages or ())
         self.past = (*self.past, Turn((), Completion(text), action, observation))
 
     @property
@@ -149,7 +148,7 @@ class _Scene:
         return [
             number
             for number in range(1, len(self.past))
-            if free or any(map(evidence, self.past[:number]))
+            if free or any(turn.observation.passages is not None for turn in self.past[:number])
         ]
 
     def refined(self, past: Sequence[Turn]) -> str:
@@ -157,23 +156,24 @@ class _Scene:
 
         "" if it returned none. If the passages name no diagnosis, it says that nothing was found.
         """
-        if not self.grammar.refine or not past or not evidence(past[-1]):
+        passages = past[-1].observation.passages if past else None
+        if not self.grammar.refine or passages is None:
             return ""
         if self.teaching.refined == "findings":
             findings = self._findings(past)
-            compared = enumerate((self._compared(p, findings) for p in passages(past[-1])), 1)
+            compared = enumerate((self._compared(p, findings) for p in passages), 1)
             read = "; ".join(f"[{number}] {said}" for number, said in compared if said)
         else:
-            read = ", ".join(self._named(past[-1])[:MOST_NAMED])
+            read = ", ".join(self._named(passages)[:MOST_NAMED])
         return tagged(REFINE, read or NOTHING)
 
-    def _compared(self, passage: str, findings: Collection[str]) -> str:
+    def _compared(self, passage: Passage, findings: Collection[str]) -> str:
         """What a passage says: "Babral: fever, nausea", a name and those of `findings` in it.
 
         "Babral: Torvin" for an entry that says which picture a disease has. "" for a passage that
         names no diagnosis.
         """
-        named = names_in(passage, self.source, self.case)
+        named = self._named([passage])
         linked = frozenset(pictures(self.case))
         shared = (
             *filter(linked.__contains__, named[1:]),
@@ -183,7 +183,7 @@ class _Scene:
 
     def diagnosis(self, read: Sequence[Turn]) -> str:
         """The demonstrated diagnosis after the turns `read`, in its tag."""
-        shown = [passage for turn in read for passage in passages(turn)]
+        shown = [each for turn in read for each in turn.observation.passages or ()]
         findings = self._findings(read)
         return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, findings))
 
@@ -201,14 +201,14 @@ class _Scene:
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
     def _queries(self) -> list[str]:
-        named = [name for turn in self.past for name in self._named(turn)]
+        found = (turn.observation.passages or () for turn in self.past)
+        named = [name for passages in found for name in self._named(passages)]
         most, subqueries = self.teaching.queried, self.grammar.subqueries
         findings = self._findings(self.past)
         return random_queries(self.source, findings, named, self.rng, subqueries, most)
 
-    def _named(self, turn: Turn) -> list[str]:
-        """The names in the turn's evidence, the most frequent first (`names_in`)."""
-        return names_in(evidence(turn), self.source, self.case)
+    def _named(self, passages: Sequence[Passage]) -> list[str]:
+        return names_in(passages, self.source, self.case)
 
     @property
     def grammar(self) -> SearchGrammar:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from workup.cases.clinic.graph import read_triples, stated
-from workup.core.case import Source
+from workup.core.case import Passage, Source
 from workup.core.episode import DIAGNOSE, Completion, Turn
 from workup.core.ports import Demonstration, Environment
 from workup.core.text import THINK
@@ -58,28 +58,27 @@ class ReasoningTeaching:
         case, rng = drawn_case(source, seed, index)
         findings = known_findings(source, case, self.grammar)
         past: list[Turn] = []
+        read: list[Passage] = []
         lead = f"<{THINK}>"
         for _ in range(drawn_searches(source, case, environment.max_turns - 1, rng)):
-            read = [text for turn in past for text in environment.documents(turn)]
-            named = diagnoses_in("\n".join(read), source, case)
+            named = diagnoses_in(read, source, case)
             query = random_query(source, findings, named, rng, self.queried)
             text = lead + environment.write(SEARCH, query)
             action = environment.read(text)
             observation = run_to_end(environment.answer(case, past, action))
             past.append(Turn((), Completion(text), action, observation))
-            lead = "".join(
-                islice(_statements(environment.documents(past[-1]), findings), self.repeated)
-            )
-        read = [text for turn in past for text in environment.documents(turn)]
+            found = observation.passages or ()
+            read += found
+            lead = "".join(islice(_statements(found, findings), self.repeated))
         diagnosis = taught_diagnosis(read, source, case, findings)
         last = lead + environment.write(DIAGNOSE, diagnosis)
         exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in past)
         return Demonstration(environment.open(case), (*exchanges, (last, ())))
 
 
-def _statements(documents: Sequence[str], findings: Sequence[str]) -> Iterator[str]:
+def _statements(found: Sequence[Passage], findings: Sequence[str]) -> Iterator[str]:
     """The statements about one of the findings, in the words of the documents."""
-    for said in stated("\n".join(documents)):
+    for said in stated("\n".join(passage.whole for passage in found)):
         (triple,) = read_triples(said)
         if triple.tail in findings or triple.head in findings:
             yield f"{said}; "
