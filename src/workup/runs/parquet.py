@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workup.core.disk import whole_file
+from workup.core.episode import Observation
 from workup.runs.files import clear_errors
 from workup.runs.record import Record, flat
 
@@ -23,10 +24,15 @@ _TURN = pa.struct(
         ("kind", pa.string()),
         ("content", pa.list_(pa.string())),
         ("errors", pa.int32()),
+        (
+            "parts",
+            pa.list_(pa.struct([("name", pa.string()), ("items", pa.list_(pa.string()))])),
+        ),
         ("item", pa.string()),
         ("understood", pa.bool_()),
         ("evidence", pa.list_(pa.string())),
         ("sources", pa.list_(pa.string())),
+        ("passages", pa.list_(pa.struct([(n, pa.string()) for n in ("id", "title", "text")]))),
         ("observation", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("score", pa.float64()),
     ]
@@ -115,6 +121,12 @@ def _named(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def _passages(observation: Observation) -> list[dict[str, str]] | None:
+    if observation.passages is None:
+        return None
+    return [{"id": p.id, "title": p.title, "text": p.text} for p in observation.passages]
+
+
 def _turns(record: Record) -> Iterator[dict[str, Any]]:
     scores = record.score.turns if record.score else ()
     for number, turn in enumerate(record.episode.turns):
@@ -123,10 +135,12 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "kind": turn.action.kind,
             "content": list(turn.action.content),
             "errors": turn.action.errors,
+            "parts": [{"name": part.name, "items": list(part.items)} for part in turn.action.parts],
             "item": turn.observation.item,
             "understood": turn.observation.understood,
             "evidence": list(turn.observation.evidence),
             "sources": list(turn.observation.sources),
+            "passages": _passages(turn.observation),
             "observation": [
                 {"role": message.role, "content": message.content}
                 for message in turn.observation.messages

@@ -31,8 +31,9 @@ _NUMBERED = re.compile(r"^\[\d{1,4}\] ", re.MULTILINE)
 def read(text: str) -> Action:
     """The one parse of a completion: see `Reasoning.read`.
 
-    Its parts are the THOUGHT, which is the text up to `</think>` or up to the end of the action,
-    without tags, and as TAGS `<think>` and `</think>`, as far as the text begins or closes with it.
+    Its parts are the THOUGHT, which is the text up to `</think>` or up to the end of the action, in
+    the pieces that tags part, and as TAGS `<think>` and `</think>`, as far as the text begins or
+    closes with it.
     """
     errors = control_tokens(text)
     opens = closes = False
@@ -72,7 +73,7 @@ def read(text: str) -> Action:
             break
     errors += begun is not None
     tags = (*([OPENED] if opens else ()), *([CLOSED] if closes else ()))
-    said = {THOUGHT: tuple(filter(None, [_plain(text[:thought_ends])])), TAGS: tags}
+    said = {THOUGHT: _pieces(text[:thought_ends]), TAGS: tags}
     parts = tuple(Part(name, items) for name, items in said.items() if items)
     if action is None:
         return Action(MALFORMED, (), max(errors, 1), parts)
@@ -87,9 +88,16 @@ def _action(name: str, content: str) -> Action | None:
     return Action(kind, (content[:LONGEST],), int(len(content) > LONGEST))
 
 
-def _plain(text: str) -> str:
-    """`text` with a line end in place of every tag: what stands beside a tag is another clause."""
-    return _TAG.sub("\n", text).strip()
+def _pieces(text: str) -> tuple[str, ...]:
+    """What stands between the tags of `text`, without space at its beginning and its end."""
+    pieces = _TAG.split(text)[::3]  # the groups of the pattern stand between them
+    said = [place for place, piece in enumerate(pieces) if piece.strip()]
+    if not said:
+        return ()
+    first, last = said[0], said[-1]
+    pieces[first] = pieces[first].lstrip()
+    pieces[last] = pieces[last].rstrip()
+    return tuple(pieces[first : last + 1])
 
 
 def well_formed(episode: Episode) -> bool:
@@ -110,8 +118,12 @@ def _clean(actions: Sequence[Action]) -> bool:
 
 
 def thought(actions: Iterable[Action]) -> str:
-    """What the doctor thought, queries included, without documents; one line end between turns."""
-    return "\n".join("".join(action.part(THOUGHT)) for action in actions)
+    """What the doctor thought, queries included, without documents.
+
+    One line end stands between turns, and in place of every tag: what stands beside a tag is
+    another clause.
+    """
+    return "\n".join("\n".join(action.part(THOUGHT)) for action in actions)
 
 
 def document(found: Sequence[Passage]) -> str:
