@@ -29,9 +29,9 @@ from workup.core.episode import Action, Ending
 from workup.core.errors import UserError
 from workup.core.ports import Demonstration, Teaching
 from workup.environments.base.patients import UNKNOWN
-from workup.environments.base.queries import drawn_case
 from workup.environments.base.recorded import CONCLUDE
 from workup.environments.base.searching import SearchGrammar, evidence
+from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.inquiry import UNREADABLE, Inquiry
 from workup.environments.library import library_of

@@ -20,8 +20,9 @@ from workup.core.case import Passage, Source
 from workup.core.episode import Action
 from workup.core.errors import CaseError, UserError
 from workup.core.ports import Teaching
-from workup.environments.base.queries import drawn_case, names_in
+from workup.environments.base.queries import names_in
 from workup.environments.base.searching import SearchGrammar
+from workup.environments.base.teacher import drawn_case
 from workup.environments.consultation import Consultation
 from workup.environments.library import Library
 from workup.retrieval import open_retriever

@@ -36,9 +36,10 @@ from workup.core.case import Case, Passage, Source
 from workup.core.episode import Action, Completion, Episode, Turn
 from workup.core.errors import UserError
 from workup.core.ports import Doctor, Teaching
-from workup.environments.base.queries import drawn_case, known_findings, taught_diagnosis
+from workup.environments.base.queries import known_findings, taught_diagnosis
 from workup.environments.base.searched import Searched
 from workup.environments.base.searchers import IdealSearcher, RandomSearcher
+from workup.environments.base.teacher import drawn_case
 from workup.methods.base.searching import exact
 from workup.metrics.documents import doc_hit
 from workup.models.tiny import build_tokenizer

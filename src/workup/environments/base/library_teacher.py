@@ -8,7 +8,7 @@ last word, the diagnosis, is the truth (but see `taught_diagnosis`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,11 +17,10 @@ import numpy as np
 from workup.cases.clinic.renamed import pictures
 from workup.core.case import Case, Item, Passage, Source
 from workup.core.episode import Completion, Message, Turn
-from workup.core.ports import Demonstration, Environment
+from workup.core.ports import Act, Demonstration, Environment, Sampling
 from workup.core.text import tagged
 from workup.environments.base.queries import (
     MOST_FINDINGS,
-    drawn_case,
     drawn_searches,
     findings_in,
     known_findings,
@@ -41,8 +40,7 @@ from workup.environments.base.searching import (
     SearchGrammar,
     evidence,
 )
-from workup.environments.base.teacher import drawn_items
-from workup.rl.running import run_to_end
+from workup.environments.base.teacher import drawn_case, drawn_items, exchanges, played
 
 MOST_NAMED = 2  # names in one refinement
 OPEN_BOOKS = 0.5  # share of demonstrations that begin with evidence or a refinement
@@ -90,24 +88,24 @@ class LibraryTeaching:
         if not (case.truth.codes and case.given):
             need_diagnoses(source)
         open_book = bool(rng.random() < self.open_books) and environment.max_turns > 1
-        scene = _Scene(source, environment, self, case, rng)
-        items = [] if open_book or not environment.asks else scene.questions(focus)
+        teacher = _Teacher(source, environment, self, case, rng)
+        items = [] if open_book or not environment.asks else teacher.questions(focus)
         searches = drawn_searches(source, case, environment.max_turns - 1 - len(items), rng)
         steps: list[Item | None] = [*items, *(None for _ in range(max(searches, open_book)))]
-        for place in rng.permutation(len(steps)) if items else range(len(steps)):
-            scene.step(steps[place])
+        order = rng.permutation(len(steps)) if items else range(len(steps))
+        teacher.steps = [steps[place] for place in order]
+        turns = played(case, environment, teacher)
+        past = turns[:-1]
         if open_book:
-            turn = scene.past[int(rng.integers(len(scene.past)))]
-            return Demonstration(scene.handed_out(turn), ((scene.diagnosis((turn,)), ()),))
-        exchanges = tuple((turn.completion.text, turn.observation.messages) for turn in scene.past)
-        branches = tuple(scene.branch(number) for number in scene.places)
-        last = f"{scene.refined(scene.past)}{scene.diagnosis(scene.past)}"
-        return Demonstration(environment.open(case), (*exchanges, (last, ())), branches)
+            turn = past[int(rng.integers(len(past)))]
+            return Demonstration(teacher.handed_out(turn), ((teacher.diagnosis((turn,)), ()),))
+        branches = tuple(teacher.branches(past))
+        return Demonstration(environment.open(case), exchanges(turns), branches)
 
 
 @dataclass(slots=True)
-class _Scene:
-    """An episode in the making.
+class _Teacher:
+    """A `Doctor` that takes the `steps`, an item to ask for or a search each, then diagnoses.
 
     A refinement depends on the turns before it alone, so that a turn and the branch beside it have
     the same text.
@@ -118,38 +116,28 @@ class _Scene:
     teaching: LibraryTeaching
     case: Case
     rng: np.random.Generator
-    past: tuple[Turn, ...] = ()
+    steps: Sequence[Item | None] = ()
 
     def questions(self, focus: float) -> list[Item]:
-        """The items that this episode asks for, drawn from those that the opening does not tell."""
+        """The items to ask for, drawn from those that the opening does not tell."""
         most = self.environment.max_turns - 1
         count = int(self.rng.integers(max(most - least_searches(self.source, self.case), 0) + 1))
         known = self.environment.known(self.case)
         return drawn_items(self.case, self.source, known, count, focus, self.rng)
 
-    def step(self, item: Item | None) -> None:
-        """One more question for `item`, or without one a search, answered by the environment."""
-        said = (
-            self.environment.write(SEARCH, SEPARATOR.join(self._queries()))
-            if item is None
-            else self.environment.write(item.kind.value, item.name)
-        )
-        text = self.refined(self.past) + said
-        action = self.environment.read(text)
-        observation = run_to_end(self.environment.answer(self.case, self.past, action))
-        if item is None and not self.source.diagnoses:
-            need_coded(self.case, observation.passages or ())
-        self.past = (*self.past, Turn((), Completion(text), action, observation))
-
-    @property
-    def places(self) -> Sequence[int]:
-        """After how many actions a branch may diagnose; after evidence, if names must be read."""
-        free = not least_searches(self.source, self.case)
-        return [
-            number
-            for number in range(1, len(self.past))
-            if free or any(turn.observation.passages is not None for turn in self.past[:number])
-        ]
+    async def act(
+        self, case: Case, opening: Sequence[Message], past: Sequence[Turn], sampling: Sampling
+    ) -> Act:
+        """Raises UserError where nothing tells which disease a passage is about."""
+        if past and not self.source.diagnoses:
+            need_coded(case, past[-1].observation.passages or ())
+        if len(past) == len(self.steps):
+            said = self.diagnosis(past)
+        elif (item := self.steps[len(past)]) is None:
+            said = self.environment.write(SEARCH, SEPARATOR.join(self._queries(past)))
+        else:
+            said = self.environment.write(item.kind.value, item.name)
+        return Act((), Completion(self.refined(past) + said))
 
     def refined(self, past: Sequence[Turn]) -> str:
         """The refinement of the passages that the last turn returned (see `Refined`).
@@ -187,11 +175,17 @@ class _Scene:
         findings = self._findings(read)
         return tagged(DIAGNOSIS, taught_diagnosis(shown, self.source, self.case, findings))
 
-    def branch(self, number: int) -> tuple[int, str, str]:
-        """The branch after `number` actions; its refinement and its tag are given."""
-        tag, read = f"<{DIAGNOSIS}>", self.past[:number]
-        lead = f"{self.refined(read)}{tag}"
-        return number, lead, self.diagnosis(read).removeprefix(tag)
+    def branches(self, past: Sequence[Turn]) -> Iterator[tuple[int, str, str]]:
+        """The diagnosis after each action but the last; after evidence, if names must be read.
+
+        Its refinement and its tag are given.
+        """
+        tag, ready = f"<{DIAGNOSIS}>", not least_searches(self.source, self.case)
+        for number in range(1, len(past)):
+            read = past[:number]
+            ready = ready or read[-1].observation.passages is not None
+            if ready:
+                yield number, f"{self.refined(read)}{tag}", self.diagnosis(read).removeprefix(tag)
 
     def handed_out(self, turn: Turn) -> tuple[Message, ...]:
         """The opening with the turn's evidence, or its refinement, after the description."""
@@ -200,11 +194,11 @@ class _Scene:
         shown = self.refined((turn,)) if refine else evidence(turn)
         return (*before, Message(patient.role, f"{patient.content}\n{shown}"))
 
-    def _queries(self) -> list[str]:
-        found = (turn.observation.passages or () for turn in self.past)
+    def _queries(self, past: Sequence[Turn]) -> list[str]:
+        found = (turn.observation.passages or () for turn in past)
         named = [name for passages in found for name in self._named(passages)]
         most, subqueries = self.teaching.queried, self.grammar.subqueries
-        findings = self._findings(self.past)
+        findings = self._findings(past)
         return random_queries(self.source, findings, named, self.rng, subqueries, most)
 
     def _named(self, passages: Sequence[Passage]) -> list[str]:

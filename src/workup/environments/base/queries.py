@@ -22,12 +22,6 @@ from workup.environments.base.searching import SearchGrammar
 MOST_FINDINGS = 3  # findings in one drawn query
 
 
-def drawn_case(source: Source, seed: int, index: int) -> tuple[Case, np.random.Generator]:
-    """The training case of the index-th demonstration, and the generator for the rest of it."""
-    rng = np.random.default_rng([seed, index])
-    return source.train[int(rng.integers(len(source.train)))], rng
-
-
 def need_diagnoses(source: Source) -> None:
     """Raises UserError for a source whose diagnoses are not listed."""
     if not source.diagnoses:
