@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from serving import free_port
 from waiting import HANG, until
 
-from workup.core.case import Case, Fact, Truth
+from workup.core.case import Case, Fact, Passage, Truth
 from workup.core.episode import (
     Action,
     Completion,
@@ -542,7 +542,9 @@ def test_a_run_tells_its_money_and_the_time_left(tmp_path: Path) -> None:
 def test_passages_are_named_as_the_reward_saw_them(tmp_path: Path) -> None:
     episode = example_run.record(1, "trained", 0, 0).episode
     first = episode.turns[0]
-    found = Observation((Message("user", "[1] Gout\nUrate."),), ("library:17",), "search: gout")
+    reply = (Message("user", "[1] Gout\nUrate."),)
+    passage = Passage("library:17", "Urate.", "Gout")
+    found = Observation(reply, item="search: gout", passages=(passage,))
     turns = (replace(first, observation=found), *episode.turns[1:])
     record = Record("trained", replace(episode, turns=turns), correct=True)
     with Run.create(tmp_path / "run", CONFIG, {}) as run:

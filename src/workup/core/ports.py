@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from workup.core.case import Case, Evidence, Source
+from workup.core.case import Case, Evidence, Passage, Source
 from workup.core.episode import (
     Action,
     Batch,
@@ -151,10 +151,6 @@ class Environment(Protocol):
     @property
     def searches(self) -> bool:
         """Whether documents can be searched."""
-        ...
-
-    def documents(self, turn: Turn) -> Sequence[str]:
-        """The texts of the documents that the turn returned; none if nothing is searched."""
         ...
 
     @property
@@ -362,19 +358,6 @@ class Judge(Protocol):
     async def grade(self, answer: str, case: Case) -> float:
         """1 where `same` holds, 0.5 for an answer that is partly right, else 0 (R_answer / 2)."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A piece of a document that a search found.
-
-    Scores fall with the rank; those of two searches cannot be compared.
-    """
-
-    id: str
-    text: str
-    title: str = ""
-    score: float = 0.0
 
 
 class Retriever(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from workup.core.case import Case
-from workup.core.episode import Episode, Turn
+from workup.core.episode import Episode
 from workup.core.text import normalise, places, without_markup
 
 
@@ -34,14 +34,12 @@ def stands_in(names: Iterable[str], texts: Iterable[str]) -> bool:
     )
 
 
-def doc_hit(episode: Episode, documents: Callable[[Turn], Sequence[str]]) -> float:
-    """Doc_Hit ∈ {0, 1}: whether any document of any turn holds the diagnosis.
+def doc_hit(episode: Episode) -> float:
+    """Doc_Hit ∈ {0, 1}: whether any passage of any turn holds the diagnosis.
 
     C-MIG Eq. 14. 0 if nothing was retrieved.
     """
-    return float(
-        contains((text for turn in episode.turns for text in documents(turn)), episode.case)
-    )
+    return float(contains((passage.whole for passage in episode.passages), episode.case))
 
 
 def _forms(text: str) -> Iterator[str]:

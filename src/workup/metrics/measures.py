@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workup.core.episode import DIAGNOSE, MALFORMED, Ending, Episode
 from workup.core.ports import Environment
-from workup.environments.base.lists import take_apart
+from workup.environments.base.lists import candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
 from workup.metrics.documents import doc_hit
@@ -55,7 +55,7 @@ def measure(
         **({"not_understood": facts.not_understood(episode)} if asks else {}),
         "malformed": malformed / len(episode.turns) if episode.turns else None,
         **{ending.name.lower(): float(episode.ending is ending) for ending in Ending},
-        **(_retrieval(episode, environment) if environment.searches else {}),
+        **(_retrieval(episode) if environment.searches else {}),
         **({"ddx": ddx(episode)} if LISTS in environment.measures else {}),
         "cost": sum(
             costs.get(turn.observation.item, 1.0)
@@ -67,16 +67,15 @@ def measure(
 
 def ddx(episode: Episode) -> float | None:
     """#DDx: how many candidates the first turn ranks (ES-14); None where no list could be read."""
-    first = take_apart(episode.turns[0].completion.text).candidates if episode.turns else ()
+    first = candidates(episode.turns[0].action) if episode.turns else ()
     return float(len(first)) or None
 
 
-def _retrieval(episode: Episode, environment: Environment) -> dict[str, float | None]:
-    hit = doc_hit(episode, environment.documents)
-    searched = any(map(environment.documents, episode.turns))
+def _retrieval(episode: Episode) -> dict[str, float | None]:
+    hit = doc_hit(episode)
     made = sum(turn.action.kind == SEARCH for turn in episode.turns)
     return {
         "doc_hit": hit,
-        "hit_if_searched": hit if searched else None,
+        "hit_if_searched": hit if episode.passages else None,
         "searches": float(made),
     }

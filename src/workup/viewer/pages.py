@@ -16,7 +16,6 @@ from workup.runs import Record, Run, warnings
 from workup.runs.files import DamagedError
 from workup.runs.record import turns_of
 from workup.runs.store import KEY, as_written
-from workup.runs.transcript import facts_by_id
 from workup.runs.words import DASH, adds_up, duration, in_order, number
 from workup.viewer import drawing, progress, tokens
 from workup.viewer.asking import (
@@ -269,11 +268,9 @@ def _meeting(record: Record) -> Meeting:
 
 
 def _sources(record: Record) -> list[list[str]]:
-    """For each turn the ids of what it revealed besides findings: passages of a library."""
-    facts = facts_by_id(record.episode.case)
-    return [
-        [id for id in turn.observation.evidence if id not in facts] for turn in record.episode.turns
-    ]
+    """For each turn the ids of the passages that its search returned."""
+    turns = record.episode.turns
+    return [[each.id for each in turn.observation.passages or ()] for turn in turns]
 
 
 def _parts(record: Record) -> Content:

@@ -25,8 +25,9 @@ EPISODES: Mapping[str, str] = {
     "opening": "what the doctor read first",
     "turns": (
         "each turn: the text as it was said, the action that was read from it (kind, content, "
-        "violations of the grammar), the item asked for, the ids of the findings revealed, the "
-        "reply, and the turn's score"
+        "violations of the grammar, further parts such as a thought or a list), the item asked "
+        "for, the ids of the findings revealed, the passages that a search returned, the reply, "
+        "and the turn's score"
     ),
     "tokens": (
         "token ids of the whole transcript, exactly as they were read and sampled; empty where "

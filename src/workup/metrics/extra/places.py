@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workup.core.case import Case
-from workup.core.episode import Ending, Episode, Turn
-from workup.environments.base.searching import NOTHING, passages
-from workup.environments.base.thoughts import documents
+from workup.core.episode import Ending, Episode
 from workup.metrics.documents import contains, stands_in
 from workup.metrics.extra import Measure, Models, Values
 
@@ -35,7 +33,8 @@ async def measure(episode: Episode, correct: bool) -> Values:
     - answer_read: the diagnosis that was given stands in a passage of any turn; undefined where
       none was given
     """
-    rounds = [shown for shown in map(_shown, episode.turns) if shown]
+    found = (turn.observation.passages for turn in episode.turns)
+    rounds = [[passage.whole for passage in passages] for passages in found if passages]
     if not rounds:
         return dict.fromkeys(("passages", "shown_first", *AT, LATER, ALONE, UNSEEN, "answer_read"))
     decided = [shown for shown in rounds if _place(shown, episode.case)] or rounds
@@ -49,11 +48,6 @@ async def measure(episode: Episode, correct: bool) -> Values:
         **{each: float(correct) if each == name else None for each in (*AT, LATER, ALONE, UNSEEN)},
         "answer_read": float(read) if episode.ending is Ending.DIAGNOSED else None,
     }
-
-
-def _shown(turn: Turn) -> list[str]:
-    """The passages that the turn's search found."""
-    return [text for text in passages(turn) or documents(turn) if text != NOTHING]
 
 
 def _place(shown: Sequence[str], case: Case) -> int:

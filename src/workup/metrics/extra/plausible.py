@@ -16,7 +16,7 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
-from workup.environments.base.lists import ORDER, take_apart
+from workup.environments.base.lists import ORDER, candidates
 from workup.metrics.extra import Measure, Models, Values
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations
@@ -54,8 +54,7 @@ def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
         turn = episode.turns[0] if episode.turns else None
         if turn is None or turn.action.kind != ORDER:
             return {"plausible": None}
-        said = take_apart(turn.completion.text)
-        asked = Ordered(said.examinations, said.candidates)
+        asked = Ordered(turn.action.content, candidates(turn.action))
         found = await asyncio.gather(*(judge.judge(asked) for judge in judges))
         passed = [worth is Worth.DIFFERENTIATES for each in found for worth in each.worths]
         return {"plausible": fmean(passed) if passed else None}
