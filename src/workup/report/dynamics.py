@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from workup.metrics.known import metric
 from workup.report.curves import HEIGHT, Curve
 from workup.report.plotting import COLOURS, Drawing, Floats, figure, panel, smooth, thin, tidy
 from workup.runs.words import DASH
@@ -24,15 +25,7 @@ LATE = 0.3
 PAIRS = ("doc_hit", "coverage", "recall")
 """What accuracy is correlated with, where it was logged: how much of what was needed was found."""
 
-ROWS = {
-    "accuracy": "accuracy",
-    "doc_hit": "Doc_Hit",
-    "coverage": "coverage",
-    "reward": "reward",
-    "entropy": "entropy (nats)",
-    "grad_norm": "gradient norm",
-    "length": "tokens per episode",
-}
+ROWS = ("accuracy", "doc_hit", "coverage", "reward", "entropy", "grad_norm", "length")
 PLOTTED = ("entropy", "grad_norm", "length", "doc_hit")
 
 
@@ -164,11 +157,6 @@ def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
         yield f"part {name}", [float(step.get(name, 0.0)) for step in logged]
 
 
-def heading(name: str) -> str:
-    """A row's name for a reader."""
-    return ROWS.get(name, name)
-
-
 def cells(found: Trend) -> list[str]:
     """For a table: mean, slope per 100 steps, R², and the late stage's mean, deviation and CV.
 
@@ -226,7 +214,7 @@ def drawn(curve: Curve) -> Drawing | None:
     for name in PLOTTED:
         column = values(curve, name)
         if sum(value is not None for value in column) > 1:
-            ax = panel(heading(name)[:1].upper() + heading(name)[1:], HEIGHT)
+            ax = panel(metric(name).title[:1].upper() + metric(name).title[1:], HEIGHT)
             _draw(ax, column, curve.window)
             tidy(ax)
             ax.set_xlabel("step")

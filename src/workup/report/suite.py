@@ -17,13 +17,14 @@ from typing import Any
 from workup.core.errors import UserError
 from workup.core.statistics import LEVEL, RESAMPLES, SHARE, Estimate, macro, paired
 from workup.report import outcomes, tables
+from workup.report.meanings import explained
 from workup.report.rendering import render
 from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run, warnings
-from workup.runs.estimates import difference, estimate, value
+from workup.runs.estimates import bounds, difference, estimate, value
 from workup.runs.files import write_whole
 from workup.runs.summary import describe
-from workup.runs.words import DASH, is_share, plus_minus
+from workup.runs.words import DASH, plus_minus
 
 KIND = "suite"
 DOMAINS = ("in-domain", "out-of-domain")
@@ -66,8 +67,8 @@ class Entrant:
         if len(names) == 1:
             return self.level(names[0], metric)
         values, cases = self._columns(names, metric)
-        bounds = SHARE if is_share(metric) else None
-        return macro(values, cases, [name for name, _ in cases], bounds=bounds, seed=self.seed)
+        classes = [name for name, _ in cases]
+        return macro(values, cases, classes, bounds=bounds(metric), seed=self.seed)
 
     def lead(self, other: Entrant, names: Sequence[str]) -> Estimate | None:
         """The paired difference in accuracy to `other`, averaged over benchmarks.
@@ -407,7 +408,7 @@ class Detail:
     domain: str
     cases: str
     pages: list[tuple[str, str]]
-    shown: list[str]
+    shown: Sequence[str]
     rows: list[tables.Row]
 
 
@@ -421,7 +422,7 @@ def _detail(table: Table, benchmark: Benchmark, base: Path) -> Detail:
         for each in played
         if not each.anchor
     ]
-    heads = [tables.heading(metric) for metric in shown]
+    heads = [explained(metric) for metric in shown]
     return Detail(benchmark.name, benchmark.domain, benchmark.cases, pages, heads, rows)
 
 

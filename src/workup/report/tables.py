@@ -10,76 +10,18 @@ from typing import Any
 
 from workup.core.episode import Ending
 from workup.core.statistics import Estimate, interval
-from workup.metrics.extra import BY
+from workup.metrics.known import metric, shown
+from workup.metrics.metric import BY, Where
 from workup.runs import Outcome, Run
 from workup.runs.estimates import Seeds, common, estimate, pooled
 from workup.runs.summary import describe, lead
-from workup.runs.words import DASH, STAGES, cell, in_order, is_share, number, plus_minus
+from workup.runs.words import DASH, STAGES, cell, in_order, is_estimate, number, plus_minus
 
-HEADINGS = {
-    "accuracy": "accuracy",
-    "macro_accuracy": "macro",
-    "questions": "questions",
-    "critical": "critical",
-    "noise": "noise",
-    "not_understood": "not understood",
-    "coverage": "coverage",
-    "return": "return",
-    "kg": "KG",
-    "em_kg": "mean of EM and KG",
-    "unmapped": "unmapped",
-    "truth_unmapped": "truth unmapped",
-    "emb": "Emb",
-    "diff_acc": "DiffAcc",
-    "initial": "first in list",
-    "ddx": "#DDx",
-    "truncated_graph": "graphs truncated",
-    "hacks": "hacks",
-    "worth": "orders' worth",
-    "plausible": "plausible orders",
-    "drawn": "results drawn",
-    "generated": "results generated",
-    "unavailable": "results missing",
-    "refused": "orders refused",
-    "confidence": "confidence",
-    "withheld": "names withheld",
-    "judged": "found right",
-    "tokens_per_turn": "tokens a turn",
-    "top_1": "top-1",
-    "top_3": "top-3",
-    "top_10": "top-10",
-    "reciprocal_rank": "MRR",
-    "doc_hit": "Doc_Hit",
-    "hit_if_searched": "hit if searched",
-    "searches": "searches",
-    "passages": "passages",
-    "shown_first": "first is right",
-    "right_at_1": "accuracy, 1st",
-    "right_at_2": "accuracy, 2nd",
-    "right_at_3": "accuracy, 3rd",
-    "right_later": "accuracy, later",
-    "right_alone": "accuracy, alone",
-    "right_unseen": "accuracy, unseen",
-    "answer_read": "answer read",
-    "bleu": "BLEU-4",
-    "rouge1": "ROUGE-1",
-    "rouge1_recall": "ROUGE-1 recall",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "action_ambiguous": "right to ask back",
-    "action_non_ambiguous": "right to answer",
-    "macro_action": "both, macro",
-}
 VERDICTS = {
     "clear": "the interval leaves out 0",
     "unclear": "it holds 0",
     "constant": "all have the same difference, so that there is no interval",
 }
-CHANGED = ("accuracy", "macro_accuracy", "questions", "critical", "noise")
-# Measured only on request, or where documents can be searched.
-ON_REQUEST = tuple(
-    name for name in HEADINGS if name not in (*CHANGED, "not_understood", "coverage", "return")
-)
 Entries = Mapping[str, Mapping[str, Any]]  # doctor → its entry as in summary.json
 
 
@@ -145,24 +87,22 @@ def entries_of(run: Run) -> Entries:
 
 def metrics_of(entries: Entries) -> list[str]:
     """All that tables show of these doctors, each judge's own figures behind their mean."""
-    named = dict.fromkeys(name for entry in entries.values() for name in entry if BY in name)
-    return [
-        name
-        for metric in HEADINGS
-        for name in (metric, *(own for own in named if own.partition(BY)[0] == metric))
-    ]
+    return shown(_measured(entries), Where.PAGES)
 
 
-def heading(metric: str) -> str:
-    """A column's heading: "DiffAcc", or "DiffAcc by endpoint:a" of one judge among several."""
-    name, by, judge = metric.partition(BY)
-    return HEADINGS.get(name, name) + by + judge
+def paired_of(entries: Entries) -> list[str]:
+    """The metrics whose paired differences are shown; none of one judge's own figures."""
+    return [name for name in shown(_measured(entries), Where.PAIRED) if BY not in name]
+
+
+def _measured(entries: Entries) -> list[str]:
+    return [name for entry in entries.values() for name in entry if level(entry, name) is not None]
 
 
 def level(entry: Mapping[str, Any], metric: str) -> Estimate | None:
     """One metric of one doctor; None where it was not measured."""
     found = entry.get(metric)
-    return Estimate.from_json(found) if isinstance(found, Mapping) and "mean" in found else None
+    return Estimate.from_json(found) if found is not None and is_estimate(found) else None
 
 
 def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
@@ -184,23 +124,23 @@ def levels_of(entries: Entries) -> dict[str, dict[str, Estimate]]:
 def headline(entries: Entries, ends: Ends) -> tuple[list[str], list[Row]]:
     """(metrics shown, one row per doctor); a metric that nobody has is not shown."""
     levels = levels_of(entries)
-    shown = [
+    columns = [
         metric
         for metric in metrics_of(entries)
         if any(metric in metrics for metrics in levels.values())
     ]
     tops = {
         metric: top(metric, [metrics[metric] for metrics in levels.values() if metric in metrics])
-        for metric in shown
+        for metric in columns
     }
     rows = []
     for doctor, entry in entries.items():
         cells = [
             _cell(doctor, entry, metric, levels[doctor].get(metric), tops[metric])
-            for metric in shown
+            for metric in columns
         ]
         rows.append(Row(doctor, _role(doctor, ends), _counted(entry), cells))
-    return shown, rows
+    return columns, rows
 
 
 def _counted(entry: Mapping[str, Any]) -> str:
@@ -222,9 +162,9 @@ def _role(doctor: str, ends: Ends) -> str:
     return "after" if doctor == ends.after else "before" if doctor == ends.before else ""
 
 
-def top(metric: str, found: Sequence[Estimate]) -> float:
+def top(name: str, found: Sequence[Estimate]) -> float:
     """Where a column's bars end: 1 for a share, else its largest value."""
-    return 1.0 if is_share(metric) else max(1e-9, *(_high(value) for value in found))
+    return 1.0 if metric(name).share else max(1e-9, *(_high(value) for value in found))
 
 
 def _high(value: Estimate) -> float:

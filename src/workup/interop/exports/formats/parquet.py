@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from workup.interop.exports import Written
 from workup.interop.exports.material import Chosen, Drawn
-from workup.interop.exports.records import CASES, EPISODES, case_row
+from workup.interop.exports.records import CASES, EPISODES, case_row, meanings, noted
 from workup.runs import parquet
 
 summary = "whole episodes with token ids, masks, log-probabilities and advantages; or whole cases"
@@ -36,8 +36,9 @@ _CASES = pa.schema([(name, _TYPES.get(name, pa.string())) for name in CASES])
 
 
 def of_run(chosen: Chosen, folder: Path) -> Written:
-    count = parquet.export(chosen.records(), folder / "episodes.parquet")
-    return Written({"episodes.parquet": count}, EPISODES)
+    measures = dict[str, None]()
+    count = parquet.export(noted(chosen.records(), measures), folder / "episodes.parquet")
+    return Written({"episodes.parquet": count}, EPISODES, measures=meanings(measures))
 
 
 def of_cases(drawn: Drawn, folder: Path) -> Written:
