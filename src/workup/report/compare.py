@@ -77,8 +77,8 @@ def compare(
         )
         _show(console, sides, notes, measure)
         _show_regression(console, found)
-        if trained := _dynamics_of(sides):
-            _dynamics(trained).show(console)
+        if (trained := _dynamics(sides)).rows:
+            trained.show(console)
         private = any(run.restricted for run in runs)
         if html is not None:
             _write(html, sides, notes, found, asked=transcripts)
@@ -284,9 +284,16 @@ def _show_regression(console: Console, found: Regression) -> None:
             f"{REGRESSION}: none, {found.problem}{f' ({notes})' if notes else ''}\n", markup=False
         )
         return
-    caption = f"{found.rests_on}, standard errors clustered by case{f'; {notes}' if notes else ''}"
-    headings = ("", "coefficient (error)", "p", "CRAFT, Table 2", "p")
-    Sheet(headings, regression.rows(found), REGRESSION, caption).show(console)
+    _effects(found).show(console)
+
+
+def _effects(found: Regression) -> Sheet:
+    return Sheet(
+        ("log odds of being right", "coefficient (error)", "p", "CRAFT, Table 2", "p"),
+        regression.rows(found),
+        REGRESSION,
+        "; ".join((f"{found.rests_on}, standard errors clustered by case", *found.notes)),
+    )
 
 
 def _curves(sides: Sequence[Side]) -> list[Curve]:
@@ -297,14 +304,13 @@ def _curves(sides: Sequence[Side]) -> list[Curve]:
     ]
 
 
-def _dynamics_of(sides: Sequence[Side]) -> dict[str, list[str]]:
-    """How each run trained, by `dynamics.COMPARED`; a mean curve would be smoother than any run."""
+def _dynamics(sides: Sequence[Side]) -> Sheet:
+    """How each run trained; a mean curve would be smoother than any run.
+
+    Columns that no run has are left out.
+    """
     each = [curves.averaged(name, [list(run.metrics())]) for s in sides for name, run in s.each]
-    return {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
-
-
-def _dynamics(rows: Mapping[str, Sequence[str]]) -> Sheet:
-    """Columns that no run has are left out."""
+    rows = {curve.label: dynamics.compared(curve) for curve in each if curve.lines}
     shown = [
         place
         for place in range(len(dynamics.COMPARED))
@@ -329,7 +335,7 @@ def _write(
     players = [] if restricted and not asked else _players(sides)
     content = (
         _content(sides)
-        | {"notes": notes, "regression": found, "effects": regression.rows(found)}
+        | {"notes": notes, "regression": found, "effects": _effects(found)}
         | _encounters(players)
     )
     folder = html.with_name(f"{html.stem}-transcripts")
@@ -382,7 +388,15 @@ def _figures(sides: Sequence[Side]) -> dict[str, Any]:
         "category_figure": outcomes.by_category(found, looks),
         "category_caption": category_caption(found),
         "categories": found,
-        "plus_minus": plus_minus,
+        "by_category": Sheet(
+            [found.kind, "cases", *found.accuracies],
+            [
+                [name, f"{size:,}", *(plus_minus("accuracy", each) for each in row)]
+                for (name, size), *row in zip(
+                    found.groups.items(), *found.accuracies.values(), strict=True
+                )
+            ],
+        ),
     }
 
 
@@ -401,8 +415,7 @@ def _content(sides: Sequence[Side]) -> dict[str, Any]:
         "shared": {side.row: _shared(side, sides[0]) for side in sides},
         "verdicts": tables.explained([change for side in sides for change in side.changes]),
         "anchored": any(row.role == "anchor" for row in rows),
-        "dynamics": _dynamics_of(sides),
-        "dynamic_headings": dynamics.COMPARED,
+        "dynamics": _dynamics(sides),
         "figure": curves.overlaid([curve for curve in drawn if curve.lines]),
         "untrained": [curve.label for curve in drawn if not curve.lines],
         **_figures(sides),

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from workup.metrics.known import metric
 from workup.report.curves import HEIGHT, Curve
 from workup.report.plotting import COLOURS, Drawing, Floats, figure, panel, smooth, thin, tidy
+from workup.report.sheets import Sheet
 from workup.runs.words import DASH
 
 LATE = 0.3
@@ -155,6 +156,14 @@ def parts(curve: Curve) -> Iterator[tuple[str, list[float | None]]]:
     logged: list[Mapping[str, Any]] = [step.get("parts") or {} for step in curve.lines]
     for name in dict.fromkeys(name for step in logged for name in step):
         yield f"part {name}", [float(step.get(name, 0.0)) for step in logged]
+
+
+def table(curve: Curve) -> Sheet:
+    """Every trend of a run, a row each."""
+    return Sheet(
+        ["per step", "mean", "slope", "R²", "late mean", "late σ", "late CV"],
+        [[metric(found.name).title, *cells(found)] for found in trends(curve)],
+    )
 
 
 def cells(found: Trend) -> list[str]:

@@ -74,7 +74,7 @@ def _content(run: Run, withheld: bool) -> dict[str, Any]:
         "anchors": [doctor for doctor in entries if doctor in run.anchors],
         "failed": sum(entry["endings"].get(Ending.FAILED, 0) for entry in entries.values()),
         **_training(lines, entries, ends),
-        "parts": tables.reward_parts(run, ends) if ends.names else [],
+        "parts": tables.reward_parts(run, ends),
         **_evaluations(run, entries, ends, lines),
         **_transcripts(run, ends, withheld),
         "calls": tables.calls(run.summary.get("calls") or ()),
@@ -140,9 +140,7 @@ def _training(lines: Sequence[Mapping[str, Any]], entries: Entries, ends: Ends) 
         "parts_caption": _parts_caption(curve, additive),
         "health": curves.health(lines),
         "dynamics": dynamics.drawn(curve),
-        "trends": [
-            (metric(found.name).title, dynamics.cells(found)) for found in dynamics.trends(curve)
-        ],
+        "trends": dynamics.table(curve),
         "together": dynamics.correlations(curve),
         "plain": dynamics.plain,
     }

@@ -243,14 +243,23 @@ def _level(entry: Mapping[str, Any], name: str, metric: str) -> Estimate | None:
     return level if level is not None and level.n else None
 
 
-def leads(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Who is compared with the first doctor, and by how much on each line, as text."""
+def leads(found: Mapping[str, Any]) -> Sheet | None:
+    """By how much everyone leads the first doctor on each line; None without anyone else."""
     doctors = {label: each["lead"] for label, each in found["doctors"].items() if "lead" in each}
+    if not doctors:
+        return None
     rows = [
-        (name, [lead_text(tables.level(lead, name)) for lead in doctors.values()])
+        [name, *(lead_text(tables.level(lead, name)) for lead in doctors.values())]
         for name, _, _ in lines(found, "accuracy")
     ]
-    return list(doctors), rows if doctors else []
+    title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
+    return Sheet(
+        ["", *doctors],
+        rows,
+        title,
+        "*: the interval leaves out 0",
+        styles={place: "bold" for place, row in enumerate(rows) if row[0].startswith("average")},
+    )
 
 
 def sheets(found: Mapping[str, Any]) -> list[Sheet]:
@@ -263,12 +272,8 @@ def sheets(found: Mapping[str, Any]) -> list[Sheet]:
             note = _sizes(rows) if metric == "accuracy" else ""
             bold = {place: "bold" for place, (_, domain, _) in enumerate(rows) if not domain}
             made.append(Sheet(["", *found["doctors"]], shown, title, note, styles=bold))
-    heads, differences = leads(found)
-    if heads:
-        title = f"difference in accuracy to {next(iter(found['doctors']))}, paired by case"
-        shown = [[name, *cells] for name, cells in differences]
-        made.append(Sheet(["", *heads], shown, title, "*: the interval leaves out 0"))
-    return made
+    ahead = leads(found)
+    return [*made, ahead] if ahead else made
 
 
 def warned(found: Mapping[str, Any]) -> list[str]:
@@ -349,14 +354,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 def _content(table: Table, base: Path) -> dict[str, Any]:
     """What page and comparison share; links lead from `base`."""
     found = figures(table)
-    heads, differences = leads(found)
     return {
         "warnings": warned(found),
         "heads": list(found["doctors"]),
         "accuracy": _rows(found, "accuracy"),
         "searches": _rows(found, "searches"),
-        "rivals": heads,
-        "leads": differences,
+        "leads": leads(found),
         "figure": _figure(found),
         "details": [_detail(table, each, base) for each in table.benchmarks],
         "resamples": RESAMPLES,

@@ -12,6 +12,7 @@ from workup.core.episode import Ending
 from workup.core.statistics import Estimate, interval
 from workup.metrics.known import metric, shown
 from workup.metrics.metric import BY, Where
+from workup.report.sheets import Sheet
 from workup.runs import Outcome, Run
 from workup.runs.estimates import Seeds, common, estimate, pooled
 from workup.runs.summary import describe, lead
@@ -286,36 +287,27 @@ def signed(metric: str, value: float) -> str:
     return f"{'−' if value < 0 else '+'}{number(metric, abs(value))}"
 
 
-@dataclass(frozen=True)
-class Part:
-    """One component of the reward, before and after training."""
+def reward_parts(run: Run, ends: Ends) -> Sheet | None:
+    """The mean of every part over all scored episodes, and of the return, before and after.
 
-    name: str
-    values: list[str]  # mean ± half-width, in the order of Ends.names
-
-
-def reward_parts(run: Run, ends: Ends) -> list[Part]:
-    """The mean of every part over all scored episodes, and of the return.
-
-    An episode that lacks a part counts 0.
+    An episode that lacks a part counts 0. None where nobody's episodes were scored.
     """
     sides = [
         [outcome for outcome in run.outcomes(name) if outcome.total is not None]
         for name in ends.names
     ]
-    if not all(sides):
-        return []
+    if not sides or not all(sides):
+        return None
     names = list(
         dict.fromkeys(name for side in sides for outcome in side for name in outcome.parts)
     )
-    rows = [Part(name, [_mean(side, name, run.seed) for side in sides]) for name in names]
-    return [
-        *rows,
-        Part(
-            "return",
-            [plus_minus("return", estimate(side, "return", run.seed)) for side in sides],
-        ),
-    ]
+    rows = [[name, *(_mean(side, name, run.seed) for side in sides)] for name in names]
+    whole = [plus_minus("return", estimate(side, "return", run.seed)) for side in sides]
+    return Sheet(
+        ["mean per evaluated episode", *ends.names],
+        [*rows, ["return", *whole]],
+        styles={len(rows): "bold"},
+    )
 
 
 def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
@@ -327,17 +319,6 @@ def _mean(side: Sequence[Outcome], name: str, seed: int) -> str:
     return plus_minus("return", found)
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The calls of models in supporting roles, and their cost: rows of role, model and figures.
-
-    If there are several rows, the last is their sum. The headings name role and model together.
-    """
-
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
 COUNTS = {
     "calls": "calls",
     "hits": "from cache",
@@ -346,17 +327,24 @@ COUNTS = {
 }
 
 
-def calls(rows: Sequence[Mapping[str, Any]]) -> Calls | None:
-    """The table of the rows of `calls` in summary.json; None where nothing was asked."""
+def calls(rows: Sequence[Mapping[str, Any]]) -> Sheet | None:
+    """The calls of models in supporting roles and their cost; None where nothing was asked.
+
+    `rows` are those of `calls` in summary.json. If there are several, the last row is their sum.
+    """
     if not rows:
         return None
     sums = {name: sum(row[name] for row in rows) for name in (*COUNTS, "cost")}
     every = [*rows, {"role": "all", "model": "", **sums}] if len(rows) > 1 else rows
-    lines = [
-        (row["role"], row["model"], *(f"{row[name]:,}" for name in COUNTS), f"{row['cost']:.4f}")
-        for row in every
-    ]
-    return Calls(("role and model", *COUNTS.values(), "cost"), lines)
+    return Sheet(
+        ["role", "model", *COUNTS.values(), "cost"],
+        [
+            [row["role"], row["model"], *(f"{row[k]:,}" for k in COUNTS), f"{row['cost']:.4f}"]
+            for row in every
+        ],
+        words=2,
+        styles={len(rows): "bold"},
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from workup.core.statistics import Estimate
 from workup.report import sheets
 from workup.report.rendering import render
 from workup.runs.files import clear_errors, write_json, write_whole
-from workup.runs.words import decimal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,9 +105,9 @@ def plain(estimate: Estimate, digits: int = 2) -> str:
     ends = (
         ""
         if isnan(estimate.low)
-        else f" [{decimal(estimate.low, digits)}, {decimal(estimate.high, digits)}]"
+        else f" [{_number(estimate.low, digits)}, {_number(estimate.high, digits)}]"
     )
-    return decimal(estimate.mean, digits) + ends
+    return _number(estimate.mean, digits) + ends
 
 
 def signed(estimate: Estimate, digits: int = 2) -> str:
@@ -122,3 +121,8 @@ def signed(estimate: Estimate, digits: int = 2) -> str:
 def clear(estimate: Estimate) -> bool:
     """Whether the interval leaves out 0."""
     return estimate.low > 0 or estimate.high < 0
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:.{digits}f}"
+    return (text if text.strip("-0.") else text.removeprefix("-")).replace("-", "−")
