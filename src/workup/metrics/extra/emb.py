@@ -26,11 +26,7 @@ Embed = Callable[[Sequence[str]], NDArray[np.floating]]
 """texts → [len(texts), dimension], unit vectors."""
 METRICS = (
     Metric(
-        "emb",
-        "cosine similarity of diagnosis and truth, 0 below 0.6",
-        "Emb",
-        rank=110,
-        where=PAGED,
+        "emb", "cosine similarity of diagnosis and truth, 0 below 0.6", "Emb", rank=110, where=PAGED
     ),
 )
 
