@@ -33,9 +33,9 @@ TABLES = Where.TERMINAL | PAGED
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """A line that stands below a table where a doctor's mean, a share, is above `above`.
+    """A line that stands below a table where a doctor's mean is above `above`.
 
-    `text` follows the doctor's name; {share} in it is the mean, as "97 %".
+    `text` follows the doctor's name; {share} in it is the mean of a share, as "97 %".
     """
 
     above: float
