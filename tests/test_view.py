@@ -41,6 +41,7 @@ from workup.core.episode import (
 )
 from workup.core.errors import UserError
 from workup.core.extras import install
+from workup.metrics.known import metric
 from workup.report import build, figures
 from workup.runs import Record, Run
 from workup.runs.summary import summarise
@@ -296,7 +297,8 @@ def test_an_episode_shows_all_that_was_said_and_scored(
     assert all(fact.text in text for fact in episode.case.truth.facts)
     assert record.score is not None
     assert f"{record.score.total:+.2f}".replace("-", "−") in text
-    assert all(name in text for name in (*record.score.parts, *record.measures))
+    headings = [metric(name).title for name in record.measures]
+    assert all(name in text for name in (*record.score.parts, *headings))
 
 
 def test_every_token_is_shown_with_its_figures(

@@ -8,6 +8,22 @@ from functools import lru_cache
 from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.core.text import normalise, places, without_markup
+from workup.metrics.metric import PAGED, Metric
+
+DOC_HIT = Metric(
+    "doc_hit",
+    "share of the episodes in which a document that was found names the true diagnosis",
+    "Doc_Hit",
+    rank=510,
+    where=PAGED,
+)
+HIT_IF_SEARCHED = Metric(
+    "hit_if_searched",
+    "the same share of the episodes that found any document",
+    undefined="where no document was found",
+    rank=511,
+    where=PAGED,
+)
 
 
 def contains(texts: Iterable[str], case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""The measures of one episode: the numbers that evaluations average and plot."""
+"""The measures of every episode: the numbers that evaluations average and plot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,97 @@ from workup.core.ports import Environment
 from workup.environments.base.lists import candidates
 from workup.environments.base.searching import SEARCH
 from workup.metrics import facts
-from workup.metrics.documents import doc_hit
+from workup.metrics.documents import DOC_HIT, HIT_IF_SEARCHED, doc_hit
+from workup.metrics.metric import ANY, COUNT, PAGED, TABLES, Caveat, Metric, Where
 
 LISTS = "differential"  # the further measure that environments of ranked lists take by themselves
+SEARCHES = Metric(
+    "searches", "how many searches the doctor wrote", range=COUNT, rank=512, where=PAGED
+)
+DDX = Metric(
+    "ddx",
+    "how many candidates the first turn ranks",
+    "#DDx",
+    undefined="where no list could be read",
+    range=COUNT,
+    rank=220,
+    curve="Candidates in the first list (#DDx)",
+)
+METRICS = (
+    Metric(
+        "accuracy",
+        "share of the diagnoses that the judge found right",
+        rank=10,
+        where=TABLES | Where.LIVE,
+        always=True,
+        macro="diagnosis",
+        curve="Accuracy",
+    ),
+    Metric(
+        "macro_accuracy",
+        "accuracy of each true diagnosis, averaged over the diagnoses",
+        "macro",
+        rank=20,
+        always=True,
+    ),
+    Metric(
+        "questions",
+        "actions before the diagnosis, unreadable ones included",
+        range=COUNT,
+        digits=1,
+        rank=30,
+        where=TABLES | Where.LIVE,
+        always=True,
+        curve="Questions per case",
+    ),
+    *facts.METRICS,
+    Metric(
+        "return",
+        "sum of the episode's rewards; compare it only between runs with one reward",
+        undefined="where no reward was paid",
+        range=ANY,
+        rank=80,
+        where=Where.PAGES,
+    ),
+    DDX,
+    # Found by a reward (`Score.measures`): that of `workup.methods.medr3`.
+    Metric(
+        "truncated_graph",
+        "share of the episodes whose graph has more paths than are enumerated, so that R_logical "
+        "counts the shorter ones alone",
+        "graphs truncated",
+        undefined="where no graph was scored",
+        rank=230,
+        where=PAGED,
+    ),
+    DOC_HIT,
+    HIT_IF_SEARCHED,
+    SEARCHES,
+    Metric(
+        "malformed",
+        "share of the turns that could not be read as an action",
+        undefined="where there was no turn",
+        rank=55,
+        where=Where.NOWHERE,
+        caveat=Caveat(
+            0.5,
+            "{share} of its turns could not be read, so its accuracy says more about the format "
+            "than about its diagnoses (a transcript shows what it wrote)",
+        ),
+    ),
+    *(
+        Metric(
+            ending.name.lower(), f"share of the episodes that ended: {ending}", where=Where.NOWHERE
+        )
+        for ending in Ending
+    ),
+    Metric(
+        "cost",
+        "sum of the costs of what was asked; 1 each where the cases name none",
+        range=COUNT,
+        where=Where.NOWHERE,
+    ),
+)
 
 
 def measure(

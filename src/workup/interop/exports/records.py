@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from workup.cases.jsonl import line_of
 from workup.core.case import Case
 from workup.interop.exports.talk import PLACE
+from workup.metrics.known import metric
+from workup.runs import Record
 
 EPISODES: Mapping[str, str] = {
     **PLACE,
@@ -56,6 +58,18 @@ CASES: Mapping[str, str] = {
     "extra": "what only one method needs, as JSON; empty if there is nothing",
 }
 _TEXTS = ("question", "category", "record")
+
+
+def noted(records: Iterable[Record], names: dict[str, None]) -> Iterator[Record]:
+    """The records one by one; `names` gets the names of all their measures."""
+    for record in records:
+        names.update(dict.fromkeys(record.measures))
+        yield record
+
+
+def meanings(measures: Iterable[str]) -> dict[str, str]:
+    """What each of these measures is, as far as it is declared."""
+    return {name: meaning for name in measures if (meaning := metric(name).meaning)}
 
 
 def case_row(case: Case) -> dict[str, Any]:

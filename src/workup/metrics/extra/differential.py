@@ -16,7 +16,8 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.environments.base.lists import ORDER, candidates
 from workup.metrics.extra import Measure, Models, Values, averaged
-from workup.metrics.measures import ddx
+from workup.metrics.measures import DDX, ddx
+from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactExaminations, ExactRanking
 from workup.roles.judges.examinations import ExaminationJudge
@@ -26,6 +27,37 @@ from workup.roles.judges.ranking import RankingJudge
 RANKING, EXAMINING = "ranking", "examinations"
 ROLES = PANELS = (RANKING, EXAMINING)
 EXACT = "exact"
+METRICS = (
+    Metric(
+        "diff_acc",
+        "share of the first turn's lists that hold the true diagnosis",
+        "DiffAcc",
+        rank=200,
+    ),
+    Metric(
+        "initial",
+        "share of the first turn's lists that have the true diagnosis first",
+        "first in list",
+        rank=210,
+        where=PAGED,
+    ),
+    DDX,
+    Metric(
+        "hacks",
+        "share of the lists with a candidate that contradicts the patient, is vague or does not "
+        "exist",
+        undefined="where no list could be read, or nobody knows the candidates",
+        rank=240,
+    ),
+    Metric(
+        "worth",
+        "what the ordered examinations are worth, as a share of the most that they can be",
+        "orders' worth",
+        undefined="where nothing was ordered, or nobody knows what an order is worth",
+        range=(-1.0, 1.0),
+        rank=250,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

@@ -18,6 +18,7 @@ from workup.core.errors import UserError
 from workup.core.ports import Model, Reply, Request
 from workup.environments.base.lists import ORDER, candidates
 from workup.metrics.extra import Measure, Models, Values
+from workup.metrics.metric import Metric
 from workup.roles.judges.assessor import Assessor
 from workup.roles.judges.exact import ExactExaminations
 from workup.roles.judges.examinations import ExaminationJudge
@@ -26,6 +27,15 @@ from workup.roles.judges.questions import Appraised, Ordered, Worth
 EXAMINING = "examinations"
 ROLES = (EXAMINING,)
 REPEATS, MOST = 3, 100
+METRICS = (
+    Metric(
+        "plausible",
+        "share of the first turn's orders that tell the candidates apart",
+        "plausible orders",
+        undefined="where the first turn ordered nothing, or nobody knows what an order is worth",
+        rank=260,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:

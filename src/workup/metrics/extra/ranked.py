@@ -11,6 +11,7 @@ from workup.core.case import Case
 from workup.core.episode import Episode
 from workup.environments.base.lists import candidates
 from workup.metrics.extra import Measure, Models, Values, averaged
+from workup.metrics.metric import PAGED, Metric
 from workup.roles.judges.assessor import Panel
 from workup.roles.judges.exact import ExactRanking
 from workup.roles.judges.questions import Placed, Ranked, Standing
@@ -19,6 +20,27 @@ from workup.roles.judges.ranking import RankingJudge
 RANKING = "ranking"
 ROLES = PANELS = (RANKING,)
 TOP = (1, 3, 10)
+METRICS = (
+    *(
+        Metric(
+            f"top_{k}",
+            f"share of the last lists with the true diagnosis among the first {k}"
+            if k > 1
+            else "share of the last lists with the true diagnosis first",
+            f"top-{k}",
+            rank=500 + number,
+            where=PAGED,
+        )
+        for number, k in enumerate(TOP)
+    ),
+    Metric(
+        "reciprocal_rank",
+        "mean of 1 / the place of the true diagnosis in the last list, 0 where it is not in it",
+        "MRR",
+        rank=503,
+        where=PAGED,
+    ),
+)
 
 
 def open(option: str, cases: Sequence[Case], models: Models) -> Measure:
