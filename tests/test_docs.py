@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from workup.metrics import extra
 from workup.runs import settings
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ("settings", "measures", "commands", "sources", "methods")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -418,6 +420,19 @@ def test_every_member_of_a_port_is_in_its_table(port: type, after: str) -> None:
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert named == members(port)
+
+
+@pytest.mark.parametrize("page", REFERENCE)
+def test_the_reference_is_what_the_program_says(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    reference = import_module("docs.site.reference")
+    written = (ROOT / f"docs/reference/{page}.md").read_text(encoding="utf-8")
+    assert written == reference.rendered(page), "the page is out of date; type: make reference"
+
+
+def test_every_page_of_the_reference_is_compared() -> None:
+    written = {page.stem for page in (ROOT / "docs/reference").glob("*.md")}
+    assert written == {"README", *REFERENCE}
 
 
 def test_make_help_is_in_two_columns() -> None:
