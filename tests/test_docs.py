@@ -5,6 +5,7 @@ Links lead somewhere, commands parse, examples run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -38,7 +39,7 @@ from workup.metrics import extra
 from workup.runs import settings
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = ("settings", "measures", "commands", "sources", "methods")
+REFERENCE = ("settings", "measures", "commands", "sources", "methods", "ports")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -217,15 +218,16 @@ def test_the_examples_of_the_python_page_run(
 def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Puts the examples of extending.md where their headings say.
 
-    They are a method's folder, the files of two sources and modules outside.
+    They are a measure, a method's folder, the files of two sources and modules outside.
     """
-    method, stages, source, questions, outside, sampler, engine = fences(
+    measure, questions, source, outside, sampler, method, stages, engine = fences(
         ROOT / "docs/extending.md", "python"
     )
     for name, text in (
         ("methods/finders/__init__.py", method),
         ("methods/finders/README.md", "# Finders\n"),
         ("best_of_four.py", stages),
+        ("extra/soon.py", measure),
         ("cases/colds.py", source),
         ("datasets/quiz.py", questions),
         ("scarce.py", outside),
@@ -238,6 +240,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(
         workup.methods, "__path__", [*workup.methods.__path__, str(folder / "methods")]
     )
+    monkeypatch.setattr(extra, "__path__", [*extra.__path__, str(folder / "extra")])
     monkeypatch.setattr(workup.cases, "__path__", [*workup.cases.__path__, str(folder / "cases")])
     monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(folder / "datasets")])
     monkeypatch.syspath_prepend(str(folder))
@@ -249,6 +252,29 @@ def extended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("WORKUP_CACHE", str(tmp_path / "cache"))
     offer(monkeypatch, tmp_path)
     return tmp_path
+
+
+def test_the_example_measure_is_taken_in_an_evaluation(extended: Path) -> None:
+    from handmade import CASES, Script, opened, play
+
+    script = Script("<ask>sputum</ask>", "<examine>crackles</examine>", "<diagnose>Flu</diagnose>")
+    episode = play(script, opened(load("outcome")), CASES[1])
+
+    def taken(spec: str) -> object:
+        (measure,) = extra.open_measures([spec], [episode.case])
+        return asyncio.run(extra.take([measure], episode, False))[1]
+
+    assert taken("soon") == {"first_critical": 2}
+    assert taken("soon:2") == {"first_critical": 1}
+    assert taken("soon:4") == {"first_critical": None}
+    evaluation = {"cases": 4, "anchors": False, "measures": ["soon"]}
+    run = workup.evaluate(
+        "random doctor", cases="clinic:s", out="run", evaluation=evaluation, quiet=True
+    )
+    (figures,) = run.summary["doctors"].values()
+    values = [record.measures["first_critical"] for record in run.episodes()]
+    known = [value for value in values if value is not None]
+    assert figures["first_critical"]["mean"] == pytest.approx(sum(known) / len(known))
 
 
 def test_the_example_method_keeps_the_contract(extended: Path) -> None:

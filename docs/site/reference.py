@@ -6,18 +6,25 @@ line lists it. A test compares the pages with what is rendered here.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import typer
 
-from workup import cases, environments, methods, prepare
+from workup import cases, engines, environments, methods, prepare
+from workup.cases import datasets
 from workup.cli import app, fields
 from workup.cli.fields import Setting
+from workup.core import ports as core_ports
 from workup.doctors import strategies
 from workup.metrics import extra
+from workup.models import samplers
 from workup.prepare.steps import StepSettings
 from workup.report import meanings
 from workup.report.tables import heading
@@ -98,11 +105,27 @@ def sources() -> Iterator[str]:
     yield "# Sources of cases"
     yield MADE
     yield (
-        "`--cases SCHEME:REST` names one. [Cases](../cases.md) and [data sets](../datasets.md) say "
-        "what is read, and how."
+        "`--cases SCHEME:REST` names one. [Cases](../cases.md) says what holds for all of them, "
+        "[data sets](../datasets.md) what holds for those that others released."
     )
-    rows = ((f"`{each.name}`", each.summary, f"`{each.example}`") for each in cases.schemes())
-    yield _table(("scheme", "what it reads", "example"), rows)
+    for each in cases.schemes():
+        yield f"## {each.name}"
+        yield _prose(_source(each.name).__doc__)
+        yield f"For example `--cases {each.example}`."
+
+
+def ports() -> Iterator[str]:
+    """The protocols that a part from outside fulfils, with their members."""
+    yield "# Ports"
+    yield MADE
+    yield "[Extending](../extending.md) shows how to write a part that fits one of these."
+    for module in (core_ports, samplers, engines):
+        for name, port in vars(module).items():
+            if getattr(port, "_is_protocol", False) and port.__module__ == module.__name__:
+                yield f"## {name}"
+                yield f"`{module.__name__}.{name}`"
+                yield _prose(port.__doc__)
+                yield from _members(port)
 
 
 def methods_() -> Iterator[str]:
@@ -142,6 +165,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "sources": sources,
     "methods": methods_,
+    "ports": ports,
 }
 
 
@@ -170,6 +194,35 @@ def _method(name: str) -> Iterator[str]:
     if own.printed:
         yield "`preset=paper` sets what the paper prints:"
         yield _settings(own.printed)
+
+
+def _source(name: str) -> ModuleType:
+    package = datasets if name in {each.name for each in iter_modules(datasets.__path__)} else cases
+    return import_module(f"{package.__name__}.{name}")
+
+
+def _members(port: type) -> Iterator[str]:
+    """A table of the members that a protocol adds to those of its bases, which are named first."""
+    bases = [f"`{base.__name__}`" for base in port.__bases__ if getattr(base, "_is_protocol", 0)]
+    if bases[:1] != ["`Protocol`"]:
+        yield f"It has the members of {_listed(bases[:-1])}, and:"
+    noted = dict.fromkeys(inspect.get_annotations(port))
+    every = {name: each for name, each in (noted | dict(vars(port))).items() if name[0] != "_"}
+    rows = [(f"`{_signature(name, each)}`", _meaning(each)) for name, each in every.items()]
+    if rows:
+        yield _table(("member", "meaning"), rows)
+
+
+def _signature(name: str, member: Any) -> str:
+    """A function as it is called; the name alone of an attribute."""
+    if not inspect.isfunction(member):
+        return name
+    names = [each for each in inspect.signature(member).parameters if each != "self"]
+    return f"{name}({', '.join(names)})"
+
+
+def _meaning(member: Any) -> str:
+    return " ".join((inspect.getdoc(member) or "").split()) if member is not None else ""
 
 
 def _usage(name: str, command: Any) -> Iterator[str]:
@@ -226,8 +279,9 @@ def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """The paragraphs of a docstring, each as one line."""
-    return "\n\n".join(" ".join(each.split()) for each in (text or "").strip().split("\n\n"))
+    """The paragraphs of a docstring, each as one line; a page of docs/ that it names is a link."""
+    lines = (" ".join(each.split()) for each in (text or "").strip().split("\n\n"))
+    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", "\n\n".join(lines))
 
 
 def _sentence(text: str) -> str:
